@@ -1,0 +1,130 @@
+"""The embedded world: Setup1's data sets and public sets, generated; no download, the same on every machine.
+
+An analogue of the paper's data, not a substitute: glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
+and multi-object scenes for COCO and Pascal VOC. Classes and instances are kept apart as ``data_prep.glyphs`` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.glyphs import Vocabulary, vocabulary
+from data_prep.layout import write_coco, write_images, write_pickle
+from data_prep.mini_backbones import WEIGHTS
+from data_prep.pictures import SIZE, draw, scenes, single
+
+VERSION = 2
+# what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
+POOL = {"MLC": 600, "IC100": 600, "IC10": 300}
+VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800}
+TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000}
+USERS = {"MLC": 3, "IC100": 2, "IC10": 1}
+PUBLIC = 1024
+_OWN = {"IC", "MLC_setup", "models", "manifest.json"}
+FOLDERS = {"MLC": "MLC_setup", "IC100": "IC/CIFAR100", "IC10": "IC/CIFAR10"}
+
+
+def prepare(data_dir: Path) -> dict:
+    """Write the world below ``data_dir`` (about 8000 small files, ten seconds) unless it is there whole; returns its manifest.
+
+    Raises:
+        FileExistsError: ``data_dir`` holds something that this function did not write.
+        OSError: the folder can't be written.
+    """
+    manifest = _read_manifest(data_dir)
+    if manifest and all((data_dir / name).exists() for name in manifest["files"]):
+        return manifest
+    if foreign := {path.name for path in data_dir.glob("*")} - _OWN:
+        raise FileExistsError(f"{data_dir} is to be replaced, but holds {sorted(foreign)[0]!r}, which is not of the embedded world")
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
+    with tempfile.TemporaryDirectory(dir=data_dir.parent, prefix=".mini-") as scratch:
+        root = Path(scratch) / "world"
+        words = vocabulary()
+        for task in FOLDERS:
+            for split, sizes in (("train", POOL), ("val", VALIDATION), ("test", TEST)):
+                for client in range(USERS[task]):
+                    _client(root, task, split, client, sizes[task], words)
+        _public(root, words)
+        shutil.copytree(WEIGHTS, root / "models")
+        manifest = _manifest(root)
+        (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        shutil.rmtree(data_dir, ignore_errors=True)
+        root.rename(data_dir)
+    return manifest
+
+
+def _read_manifest(data_dir: Path) -> dict | None:
+    """The manifest of this version of the world, with these backbones, or None."""
+    try:
+        manifest = json.loads((data_dir / "manifest.json").read_text())
+        return manifest if manifest["version"] == _version() else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _version() -> str:
+    """Changes with the world's recipe and with the shipped backbones."""
+    weights = b"".join(path.read_bytes() for path in sorted(WEIGHTS.rglob("*.safetensors")))
+    return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
+
+
+def _rng(*address: object) -> np.random.RandomState:
+    return np.random.RandomState(int.from_bytes(hashlib.sha256(repr(address).encode()).digest()[:4], "big"))
+
+
+def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocabulary) -> None:
+    rng = _rng("client", task, split, client)
+    instances = {"train": "train", "val": "validation", "test": "test"}[split]
+    folder = root / FOLDERS[task]
+    if task == "MLC":
+        classes = scenes(n, np.array(words.mlc), 1, 3, rng)
+        pictures = draw(classes, instances, words, rng)
+        names = write_images(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
+        categories = {c: words.names[c] for c in words.mlc}
+        write_coco(folder / split / f"client_{client}.json", names, classes, pictures.alphas.numpy() > 0.5, categories, (SIZE, SIZE))
+        return
+    pool = np.array(words.ic100 if task == "IC100" else words.digits)
+    labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
+    pictures = draw(single(pool[labels]), instances, words, rng)
+    write_pickle(folder / split / f"client_{client}.pkl", pictures.uint8(), labels)
+
+
+def _public(root: Path, words: Vocabulary) -> None:
+    """Three unlabelled sets of public instances, as different from each other as their namesakes.
+
+    Pascal VOC's analogue holds objects of all sizes: half its pictures show one large, half one to three small ones. COCO's is
+    busier: a quarter and three quarters, two to four small ones. CIFAR-100's shows a single large object of its own 100 classes.
+    As in the paper's public sets, downstream classes occur in them; the first two show all 110.
+    """
+    everything = np.array(words.ic100 + words.digits)
+    # digits make up a quarter of the objects: they are 10 of 110 classes, but half of MLC's and all of IC10's
+    weights = np.where(np.isin(everything, words.digits), 3.0, 1.0)
+    weights /= weights.sum()
+    for name, large, low, high in (("public_Pascal", PUBLIC // 2, 1, 3), ("public_COCO", PUBLIC // 4, 2, 4)):
+        rng = _rng("public", name)
+        parts = [single(rng.choice(everything, large, p=weights)), scenes(PUBLIC - large, everything, low, high, rng, weights)]
+        images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
+        write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
+    rng = _rng("public", "cifar100")
+    pictures = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
+    write_images(root / "IC/CIFAR100/public", pictures.uint8())
+
+
+def _manifest(root: Path) -> dict:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return {
+        "name": "mini",
+        "version": _version(),
+        "sha256": digest.hexdigest(),
+        "files": [str(path.relative_to(root)) for path in files],
+    }

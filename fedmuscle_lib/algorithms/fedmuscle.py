@@ -1,0 +1,98 @@
+"""FedMuscle, Algorithm 1 of the paper, and the same procedure with the two objectives of Table 7."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedmuscle_lib import objectives
+from fedmuscle_lib.algorithms.base import Algorithm, Federation
+from fedmuscle_lib.muscle import gradient_reply, make_reply
+from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.server import Batch, CountedReply
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.settings import Settings
+
+Members = list[tuple[int, Tensor]]  # (whose, representation matrix of the batch)
+
+
+class FedMuscle(Algorithm):
+    """Users align their representations of public batches with those of M others, drawn per round and CL epoch.
+
+    Subclasses change one of two things: :meth:`members`, what a user is aligned with, or :meth:`reply`, by which objective.
+    """
+
+    name, label = "fedmuscle", "FedMuscle"
+
+    def communicate(self, federation: Federation, round: int) -> float:
+        """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
+        losses = []
+        for epoch in range(self.settings.cl_epochs):
+            order = ("public order", self.settings.seed, round, epoch)
+            for position, rows in enumerate(batches(self.settings.public_size, self.settings.batch_size, *order)):
+                losses += self._align(federation, Batch(round, epoch, position, len(rows)), rows)
+        return fmean(losses)
+
+    def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
+        server = federation.server
+        server.open(batch)
+        for client in federation.clients:
+            server.receive(client.user.number, batch, client.represent(rows))
+        losses = []
+        for client in federation.clients:
+            user = client.user.number
+            reply = self.reply(user, server.current(user), self.members(federation, user, batch, rows))
+            losses.append(client.align(server.send(user, reply)))
+        return losses
+
+    def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
+        """The M matrices that ``user`` is aligned with in this batch."""
+        server = federation.server
+        return [(other, server.current(other)) for other in server.draw_others(user, batch.round, batch.epoch)]
+
+    def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
+        """The server's answer by the Muscle loss, in the form that the settings ask for."""
+        numbers = [user, *(number for number, _ in members)]
+        tau, tau_prime = self._temperature("tau", numbers), self._temperature("tau_prime", numbers)
+        return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime)
+
+    def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
+        """The setting's number, or the part of its users x users matrix that ``numbers`` select, anchor first."""
+        value = getattr(self.settings, name)
+        if not isinstance(value, tuple):
+            return value
+        index = [[user.number for user in self.settings.members].index(number) for number in numbers]
+        return [[value[i][j] for j in index] for i in index]
+
+
+class Pairwise(FedMuscle):
+    """FedMuscle with pairwise alignment (Section 4.1, Table 7): a sum of InfoNCE losses, which is the Muscle loss at gamma = 0.
+
+    The paper does not state its temperature; ours is tau, at which Appendix B makes the two equal when no vectors depend.
+    """
+
+    name, label = "pairwise", "Pairwise alignment"
+    ignores = ("tau_prime", "gramian_tau")
+
+    def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
+        tau = self._temperature("tau", [user, *(number for number, _ in members)])
+        return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau)
+
+
+class Gramian(FedMuscle):
+    """FedMuscle with the Gramian-based loss of Cicchetti et al. (2025) (Appendix L, Table 7)."""
+
+    name, label = "gramian", "Gramian loss"
+    ignores = ("tau", "tau_prime")
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.reply != "gradient":
+            raise ValueError(f"reply: the Gramian loss does not factor over users and travels as 'gradient' alone, not {settings.reply!r}")
+        super().__init__(settings)
+
+    def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
+        return gradient_reply(partial(objectives.gramian, tau=self.settings.gramian_tau), anchor, [z for _, z in members])

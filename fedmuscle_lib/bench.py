@@ -1,0 +1,151 @@
+"""What the library's computations cost beside the forms they replace; ``python -m fedmuscle_lib bench`` prints these tables."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.profiler import ProfilerActivity, profile
+
+from fedmuscle_lib.muscle import muscle_loss
+from fedmuscle_lib.muscle.dense import muscle_loss_dense
+
+_DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
+_LONGEST = 1e11  # terms of the sum, b^(m+1), beyond which one call takes minutes on a few cores
+
+
+def bench_loss(
+    members: Sequence[int] = (1, 2, 3, 4, 5),
+    batches: Sequence[int] = (16, 32, 48, 64, 128),
+    *,
+    dim: int = 256,
+    rounds: int = 7,
+    threads: int = 2,
+    device: str = "cpu",
+    seed: int = 0,
+    dense_limit_gb: float = 4.0,
+    verbose: bool = True,
+) -> pd.DataFrame:
+    """Forward and backward of the Muscle loss, the README's dense form and the library's side by side.
+
+    Both run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
+    peak of what torch's allocator holds during one call beyond the inputs.
+
+    Args:
+        members: values of M, the other users.
+        batches: values of B.
+        dim: d.
+        rounds: alternations; a round repeats a short call until it lasts 5 ms.
+        threads: torch's threads while this runs.
+        device: where.
+        seed: of the inputs.
+        dense_limit_gb: the dense form is not run where its tensors would need more.
+        verbose: print the table.
+
+    Returns:
+        One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
+    """
+    with _threads(threads):
+        rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
+    table = pd.DataFrame(rows)
+    if verbose:
+        print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of {rounds} rounds")
+        print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
+    return table
+
+
+def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:
+    row = {"m": m, "b": b, "dense_ms": None, "library_ms": None, "speedup": None}
+    row |= {"dense_mb": None, "library_mb": None, "memory_ratio": None, "note": ""}
+    if b ** (m + 1) > _LONGEST:
+        return row | {"note": "too long"}
+    torch.manual_seed(seed)
+    anchor = normalize(torch.randn(b, dim, device=device), dim=-1).requires_grad_()  # (b, d)
+    others = normalize(torch.randn(m, b, dim, device=device), dim=-1)  # (m, b, d)
+    calls = {"library": lambda: _step(muscle_loss, anchor, others), "dense": lambda: _step(muscle_loss_dense, anchor, others)}
+    needed_gb = _DENSE_TENSORS * b ** (m + 1) * anchor.element_size() / 1e9
+    if needed_gb > dense_limit_gb:
+        del calls["dense"]
+        row["note"] = f"dense cannot run: {needed_gb:.3g} GB"
+    for name, call in calls.items():
+        row[f"{name}_mb"] = peak_bytes(call, device) / 1e6
+    for name, seconds in _alternate(calls, rounds, device).items():
+        row[f"{name}_ms"] = seconds * 1e3
+    if "dense" in calls:
+        row["speedup"] = row["dense_ms"] / row["library_ms"]
+        row["memory_ratio"] = row["dense_mb"] / row["library_mb"]
+    return row
+
+
+def _step(loss: Callable[[Tensor, Tensor], Tensor], anchor: Tensor, others: Tensor) -> None:
+    anchor.grad = None
+    loss(anchor, others).backward()
+
+
+def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
+    """Most bytes that torch's allocator held at once during ``call``, beyond those it held before."""
+    if device.startswith("cuda"):
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        call()
+    held = peak = 0
+    for change in _allocations(profiler):
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def _allocations(profiler: profile) -> list[int]:
+    """Bytes taken (> 0) and given back (< 0), in order. Only the trace file has every event."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    memory = [event for event in events if event.get("name") == "[memory]"]
+    return [int(event["args"]["Bytes"]) for event in sorted(memory, key=lambda event: event["ts"])]
+
+
+def _alternate(calls: dict[str, Callable[[], None]], rounds: int, device: str) -> dict[str, float]:
+    """Median seconds of each call, rounds alternating between them so that a busy machine touches all alike."""
+    repeats = {name: max(1, round(0.005 / max(1e-6, _seconds(call, 1, device)))) for name, call in calls.items()}
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(_seconds(call, repeats[name], device))
+    return {name: median(values) for name, values in times.items()}
+
+
+def _seconds(call: Callable[[], None], repeats: int, device: str) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return (time.perf_counter() - start) / repeats
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -1,0 +1,305 @@
+"""``run(settings) -> History``: builds a federation, trains it round by round, and keeps what it measured.
+
+A run is computed once: its result is stored, a second request reads it, and a run that was killed continues after the last round
+that it finished, to the same metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import peft
+import torch
+import transformers
+from torch import Tensor
+
+from fedmuscle_lib import algorithms, data, store
+from fedmuscle_lib.algorithms import Algorithm, Federation
+from fedmuscle_lib.client import Client
+from fedmuscle_lib.models import UserModel, load_backbone
+from fedmuscle_lib.randomness import derived_seed
+from fedmuscle_lib.server import Server
+from fedmuscle_lib.settings import PUBLIC_SETS, Settings
+from fedmuscle_lib.tasks import TASKS
+
+Phase = Literal["after_local", "after_alignment"]
+PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
+RUNS = Path(os.environ.get("FEDMUSCLE_RUNS", Path(__file__).parents[1] / "runs"))
+_NOT_PART_OF_A_RUN = {"data_dir", "models_path", "device"}  # where things are, not what they are
+
+_log = logging.getLogger("fedmuscle")
+
+
+@dataclass(frozen=True)
+class History:
+    """What a run measured.
+
+    Attributes:
+        settings: what was asked for.
+        metrics: one row per evaluated round (from 1), phase, and user: round, phase, user, model, task, metric, value (per cent).
+            Phase "after_local" is after the local updates of the round, "after_alignment" at its end; in the last round the
+            latter is the literal end of Algorithm 1.
+        costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's own computation).
+        provenance: seconds, peak memory, versions, machine.
+    """
+
+    settings: Settings
+    metrics: pd.DataFrame
+    costs: pd.DataFrame
+    provenance: dict[str, Any]
+
+    def final(self, phase: Phase = "after_alignment") -> pd.DataFrame:
+        """The last round's rows of ``phase``, one a user."""
+        rows = self.metrics[self.metrics.phase == phase]
+        return rows[rows["round"] == rows["round"].max()].reset_index(drop=True)
+
+
+def run(settings: Settings, progress: Callable[[str], None] | None = None) -> History:
+    """Compute or fetch one run.
+
+    Args:
+        settings: what to run.
+        progress: called with a line of text at every evaluation; by default the lines go to the logger "fedmuscle".
+
+    Raises:
+        DataError, FileNotFoundError: the data or a checkpoint is missing or damaged; the message names the file.
+    """
+    return _run(settings, progress or _log.info, wait=True)
+
+
+def run_all(settings: Iterable[Settings], progress: Callable[[str], None] | None = None) -> list[History]:
+    """Compute or fetch several runs, in the given order; one that another process is computing is put off while others can be done."""
+    wanted = list(settings)
+    results: dict[int, History] = {}
+    while len(results) < len(wanted):
+        before = len(results)
+        for i, one in enumerate(wanted):
+            if i not in results:
+                try:
+                    results[i] = _run(one, progress or _log.info, wait=False)
+                except store.Busy:
+                    continue
+        if len(results) == before:  # all that is left is being computed elsewhere
+            i = next(i for i in range(len(wanted)) if i not in results)
+            results[i] = _run(wanted[i], progress or _log.info, wait=True)
+    return [results[i] for i in range(len(wanted))]
+
+
+def stored(settings: Settings) -> History | None:
+    """The finished run, if there is one; computes nothing."""
+    entry = _entry(settings)
+    return _load(settings, entry) if entry.done else None
+
+
+def _run(settings: Settings, progress: Callable[[str], None], wait: bool) -> History:
+    entry = _entry(settings)
+    if not entry.done:
+        with entry.lock(wait):
+            if not entry.done:  # another process may have finished it while this one waited
+                _Training(settings, entry, progress).complete()
+    return _load(settings, entry)
+
+
+def _load(settings: Settings, entry: store.Entry) -> History:
+    tables, provenance = entry.load("metrics", "costs")
+    return History(settings, tables["metrics"], tables["costs"], provenance)
+
+
+def _entry(settings: Settings) -> store.Entry:
+    leave_out = _NOT_PART_OF_A_RUN | set(algorithms.get(settings.algorithm).ignores)
+    return store.Store(RUNS).entry(settings=settings.model_dump(mode="json", exclude=leave_out), inputs=_inputs_digest(settings))
+
+
+def _inputs_digest(settings: Settings) -> str:
+    """What the run reads: by the data set's manifest where there is one, else file by file."""
+    checkpoints = {settings.models_path / settings.backbones[user.model] for user in settings.members}
+    paths = [path for folder in checkpoints for path in folder.rglob("*") if path.is_file()]
+    manifest = settings.data_dir / "manifest.json"
+    if manifest.exists():
+        paths.append(manifest)
+    else:
+        folders = {TASKS[user.task].folder for user in settings.members} | {PUBLIC_SETS[settings.public]}
+        paths += [path for folder in folders for path in (settings.data_dir / folder).rglob("*") if path.is_file()]
+    return _files_digest(tuple(sorted(set(paths))), settings.data_dir)
+
+
+_files_digest = lru_cache(maxsize=16)(store.files_digest)
+
+
+def build(settings: Settings) -> Federation:
+    """The federation of a run before its first round: data read, models initialised from the seed."""
+    public: Tensor | None = None
+    clients = []
+    for user in settings.members:
+        task = TASKS[user.task]
+        backbone = load_backbone(settings.models_path / settings.backbones[user.model])
+        size = backbone.config.image_size
+        train, n_classes = data.read_user(settings.data_dir, task, user.client, "train", size)
+        split = "test" if settings.evaluate_on == "test" else "val"
+        evaluation, _ = data.read_user(settings.data_dir, task, user.client, split, size)
+        if public is None or public.shape[-1] != size:
+            public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], settings.public_size, size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed("weights", settings.seed, user.number))
+            model = UserModel(
+                backbone,
+                n_classes,
+                proj_dim=settings.proj_dim,
+                rank=settings.rank,
+                lora_alpha=settings.lora_alpha,
+                lora_targets=settings.lora_targets,
+                head_hidden=settings.head_hidden,
+                head_on=settings.head_on,
+            )
+        train = data.draw_local(train, user.train_samples, settings.seed, user.number)
+        clients.append(
+            Client(
+                user,
+                task,
+                model.to(settings.device),
+                train.to(settings.device),
+                evaluation.to(settings.device),
+                public.to(settings.device),
+                batch_size=settings.batch_size,
+                lr=settings.lr,
+                weight_decay=settings.weight_decay,
+                address=(settings.seed,),
+            )
+        )
+    numbers = [user.number for user in settings.members]
+    return Federation(clients, Server(numbers, settings.others, settings.proj_dim, (settings.seed,)))
+
+
+class _Training:
+    """A run in progress."""
+
+    def __init__(self, settings: Settings, entry: store.Entry, progress: Callable[[str], None]) -> None:
+        torch.set_num_threads(settings.threads)
+        self.settings, self.entry, self.progress = settings, entry, progress
+        self.federation = build(settings)
+        self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
+        self.algorithm.begin(self.federation)
+        self.metrics: list[dict[str, Any]] = []
+        self.costs: list[dict[str, Any]] = []
+        self.seconds, self.finished_rounds = 0.0, 0
+        self._local = stored(settings.model_copy(update={"algorithm": "local"}))
+        if checkpoint := entry.load_checkpoint():
+            self._restore(checkpoint)
+
+    def complete(self) -> None:
+        """The rounds that are left, then the result."""
+        for round in range(self.finished_rounds, self.settings.rounds):
+            started = time.perf_counter()
+            self._round(round)
+            self.seconds += time.perf_counter() - started
+            self.finished_rounds = round + 1
+            self.entry.save_checkpoint(self._checkpoint())
+        self.entry.save({"metrics": pd.DataFrame(self.metrics), "costs": pd.DataFrame(self.costs)}, self._provenance())
+
+    def _round(self, round: int) -> None:
+        flops = [client.meter.total for client in self.federation.clients]
+        due = (round + 1) % self.settings.evaluate_every == 0 or round in (0, self.settings.rounds - 1)
+        local_loss = self.algorithm.local_update(self.federation)
+        if due:
+            self._evaluate(round, "after_local")
+        alignment_loss = self.algorithm.communicate(self.federation, round)
+        if due:
+            self._evaluate(round, "after_alignment")
+            self._report(round, local_loss, alignment_loss)
+        server = self.federation.server
+        for client, before in zip(self.federation.clients, flops, strict=True):
+            user = client.user.number
+            self.costs.append(
+                {
+                    "round": round + 1,
+                    "user": user,
+                    "uplink_bytes": server.uplink[round, user],
+                    "downlink_bytes": server.downlink[round, user],
+                    "flops": client.meter.total - before,
+                }
+            )
+
+    def _evaluate(self, round: int, phase: Phase) -> None:
+        if phase == "after_alignment" and not self.algorithm.communicates:  # nothing happened since the last evaluation
+            n = len(self.federation.clients)
+            self.metrics += [row | {"phase": phase} for row in self.metrics[-n:]]
+            return
+        for client in self.federation.clients:
+            user = client.user
+            self.metrics.append(
+                {
+                    "round": round + 1,
+                    "phase": phase,
+                    "user": user.number,
+                    "model": user.model,
+                    "task": user.task,
+                    "metric": client.task.metric,
+                    "value": client.evaluate(),
+                }
+            )
+
+    def _report(self, round: int, local_loss: float, alignment_loss: float | None) -> None:
+        s = self.settings
+        parts = [f"{s.algorithm} {s.public} seed {s.seed}: round {round + 1}/{s.rounds}", f"local loss {local_loss:.3f}"]
+        if alignment_loss is not None:
+            parts.append(f"alignment loss {alignment_loss:.3f}")
+        parts.append(self._delta_so_far(round + 1))
+        parts.append(f"{self.seconds:.0f} s")
+        self.progress(", ".join(part for part in parts if part))
+
+    def _delta_so_far(self, round: int) -> str:
+        """Delta after this round's alignment, against the local run of the same seed after as many rounds."""
+        ours = {row["user"]: row["value"] for row in self.metrics if row["round"] == round and row["phase"] == "after_alignment"}
+        if self._local is None:
+            return f"mean metric {sum(ours.values()) / len(ours):.1f} %"
+        rows = self._local.metrics.query("round == @round and phase == 'after_alignment'").set_index("user").value
+        if set(rows.index) != set(ours) or (rows == 0).any():
+            return ""
+        return f"Delta {100 * sum(ours[u] / rows[u] - 1 for u in ours) / len(ours):+.1f} %"
+
+    def _checkpoint(self) -> dict[str, Any]:
+        server = self.federation.server
+        return {
+            "finished_rounds": self.finished_rounds,
+            "seconds": self.seconds,
+            "clients": [client.state() for client in self.federation.clients],
+            "metrics": self.metrics,
+            "costs": self.costs,
+            "uplink": dict(server.uplink),
+            "downlink": dict(server.downlink),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for client, saved in zip(self.federation.clients, state["clients"], strict=True):
+            client.restore(saved)
+        self.finished_rounds, self.seconds = state["finished_rounds"], state["seconds"]
+        self.metrics, self.costs = state["metrics"], state["costs"]
+        self.federation.server.uplink.update(state["uplink"])
+        self.federation.server.downlink.update(state["downlink"])
+        self.progress(f"{self.settings.algorithm} seed {self.settings.seed}: resumed after round {self.finished_rounds}")
+
+    def _provenance(self) -> dict[str, Any]:
+        return {
+            "settings": self.settings.model_dump(mode="json", exclude=_NOT_PART_OF_A_RUN),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 1),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "peft": peft.__version__,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
+            "device": self.settings.device,
+            "source": store.source_digest(),
+        }

@@ -1,0 +1,93 @@
+"""A user's model theta = {w, phi}: a pretrained backbone with LoRA and a projection to d (w), and a prediction head (phi)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModel
+
+
+class UserModel(nn.Module):
+    """Representation model and head of one user (Section 3, Appendix H).
+
+    Args:
+        backbone: a Hugging Face vision transformer; frozen but for the LoRA matrices added here.
+        n_outputs: width of the head's output.
+        head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
+        proj_dim: d of the paper.
+
+    Features are the mean of the patch tokens after the last layer norm. Pixels come as uint8 and are scaled to [-1, 1], which is
+    what the ViT checkpoints of the paper expect too.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_outputs: int,
+        *,
+        proj_dim: int,
+        rank: int,
+        lora_alpha: int,
+        lora_targets: tuple[str, ...],
+        head_hidden: int,
+        head_on: Literal["features", "representation"],
+    ) -> None:
+        super().__init__()
+        width = backbone.config.hidden_size
+        adapters = LoraConfig(r=rank, lora_alpha=lora_alpha, target_modules=list(lora_targets), lora_dropout=0.0)
+        self.backbone = get_peft_model(backbone, adapters)
+        self.projection = nn.Linear(width, proj_dim)
+        self.head = nn.Sequential(
+            nn.Linear(width if head_on == "features" else proj_dim, head_hidden), nn.ReLU(), nn.Linear(head_hidden, n_outputs)
+        )
+        self.head_on = head_on
+
+    def features(self, images: Tensor) -> Tensor:
+        """(b, 3, h, w) uint8 -> (b, width)."""
+        pixels = images.to(self.projection.weight.dtype) / 127.5 - 1
+        return self.backbone(pixel_values=pixels).last_hidden_state[:, 1:].mean(1)
+
+    def represent(self, images: Tensor) -> Tensor:
+        """The rows of Z^n: (b, 3, h, w) uint8 -> (b, d), unit norm."""
+        return F.normalize(self.projection(self.features(images)), dim=-1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The head's outputs for the user's task, (b, n_outputs)."""
+        features = self.features(images)
+        return self.head(features if self.head_on == "features" else self.projection(features))
+
+    def representation_parameters(self) -> list[nn.Parameter]:
+        """The trainable part of w: LoRA and projection."""
+        return [p for p in self.backbone.parameters() if p.requires_grad] + list(self.projection.parameters())
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """What training changes, by name; the frozen backbone is not in it."""
+        return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
+
+
+@lru_cache(maxsize=8)
+def _frozen(path: str) -> nn.Module:
+    if not Path(path, "config.json").exists():
+        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors) is there")
+    # mini checkpoints are stored in half precision and trained in full
+    model = AutoModel.from_pretrained(path, dtype=torch.float32, local_files_only=True, use_safetensors=True, add_pooling_layer=False)
+    return model.requires_grad_(False)
+
+
+def load_backbone(path: Path) -> nn.Module:
+    """A backbone whose frozen weights are shared in memory by all that load the same path; the modules around them are its own.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+    """
+    frozen = _frozen(str(path))
+    own = AutoModel.from_config(frozen.config, add_pooling_layer=False)
+    # assign=True makes the copy's parameters the very tensors of the frozen one
+    own.load_state_dict(frozen.state_dict(), assign=True)
+    return own.requires_grad_(False)

@@ -1,0 +1,214 @@
+"""The Muscle loss, equation (3), with its gradient in closed form.
+
+Letters: ``b`` batch, ``d`` dimension, ``m`` other members (the paper's M, which does not count the anchor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
+from .temperature import Temperature, Temperatures, member_name, temperatures
+
+# Normalising in bfloat16 rounds the norm and the quotients by 2^-9 each; float16 and float32 stay far below.
+NORM_TOLERANCE = 1e-2
+
+
+def muscle_loss(
+    anchor: Tensor,
+    others: Tensor | Sequence[Tensor],
+    tau: Temperature = 0.2,
+    tau_prime: Temperature = 0.15,
+    *,
+    names: Sequence[str] | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+) -> Tensor:
+    """Mean over the batch of equation (3); with ``m = 1`` it is InfoNCE, equation (1).
+
+    Only the anchor gets a gradient: the others are other users' representations, constants here whatever their ``requires_grad``.
+    Differentiable once.
+
+    Args:
+        anchor: (b, d), rows of unit norm: the user's own representations of b public samples.
+        others: (m, b, d), or m tensors (b, d), rows of unit norm: other users' representations of the same samples.
+        tau: tau^(M+1) of equation (3): a positive number, or a symmetric (m+1, m+1) matrix over (anchor, others...).
+        tau_prime: tau^(M), at most tau for every pair of others: a number or a matrix likewise.
+        names: m+1 names, the anchor's first, by which errors call the members.
+        memory_budget: bytes of working memory; sums over more tuples than fit are streamed.
+
+    Returns:
+        A scalar, in float32 for half-precision inputs and in the inputs' precision otherwise.
+
+    Raises:
+        ValueError: naming the member, for anything ``validate`` refuses.
+
+    Source:
+        Equation (3); for the weighting coefficients Appendix A, equations (13)-(15).
+
+    Example:
+        >>> from torch.nn.functional import normalize
+        >>> anchor = normalize(torch.randn(8, 16), dim=-1).requires_grad_()
+        >>> others = normalize(torch.randn(3, 8, 16), dim=-1)
+        >>> muscle_loss(anchor, others).backward()
+        >>> anchor.grad.shape
+        torch.Size([8, 16])
+    """
+    others = representations(anchor, others, names)  # (m, b, d)
+    m, b, _ = others.shape
+    heats = temperatures(tau, tau_prime, m, names)
+    work = others.dtype if fits(others.dtype, heats.reach, b, m) else torch.float64
+    with without_autocast(anchor.device):
+        keys, log_pair = log_factors(others.to(work), heats)
+        return contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(others.dtype)
+
+
+def validate(
+    anchor: Tensor,
+    others: Tensor | Sequence[Tensor],
+    tau: Temperature = 0.2,
+    tau_prime: Temperature = 0.15,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Refuses what the loss is not defined for, naming the member at fault and the value.
+
+    Args:
+        anchor, others, tau, tau_prime, names: as in ``muscle_loss``.
+
+    Raises:
+        ValueError: for values that are not finite; rows whose norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows
+            normalised in bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1; a temperature that is not positive;
+            tau' > tau for a pair of others.
+    """
+    temperatures(tau, tau_prime, len(representations(anchor, others, names)), names)
+
+
+def representations(anchor: Tensor, others: Tensor | Sequence[Tensor], names: Sequence[str] | None = None) -> Tensor:
+    """The others as one detached (m, b, d) tensor in the loss's precision, at least float32.
+
+    Raises:
+        ValueError: as ``validate``, for the representations.
+    """
+    if len(others) < 1:
+        raise ValueError("others is empty: the loss needs m >= 1 other members")
+    if names is not None and len(names) != 1 + len(others):
+        raise ValueError(f"{len(names)} names for an anchor and {len(others)} others")
+    _check_shape(anchor.shape, anchor, 0, names)
+    if isinstance(others, Tensor):
+        _check_shape(others.shape[1:], anchor, 1, names)
+        stacked = others.detach()
+    else:
+        for index, other in enumerate(others, start=1):
+            _check_shape(other.shape, anchor, index, names)
+        stacked = torch.stack([other.detach() for other in others])
+    dtype = torch.promote_types(torch.promote_types(anchor.dtype, stacked.dtype), torch.float32)
+    stacked = stacked.to(dtype)
+    if not (_unit_norm(anchor.detach().to(dtype)) and _unit_norm(stacked)):
+        _blame([anchor.detach().to(dtype), *stacked], names)
+    return stacked
+
+
+def log_alpha(others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_prime: Temperature = 0.15) -> Tensor:
+    """Logarithms of equation (3)'s weighting coefficients, one for each tuple: (b,) * m. To look at, for small b^m.
+
+    Args:
+        others: (m, b, d) or m tensors (b, d).
+        tau, tau_prime: as in ``muscle_loss``.
+    """
+    others = representations(others[0], others)
+    m, b, _ = others.shape
+    if m == 1:
+        return others.new_zeros(b)
+    _, log_pair = log_factors(others, temperatures(tau, tau_prime, m))
+    return joint(None, unpack(log_pair, m), range(m), times=torch.add)
+
+
+def log_factors(others: Tensor, heats: Temperatures) -> tuple[Tensor, Tensor]:
+    """What the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and ``log_pair`` (b, m(m-1)/2, b).
+
+    ``log_pair[j, p, k]`` is -gamma z^l_j . z^l'_k for the p-th pair (l, l') of ``pairs(m)``, so that log alpha is a sum over p.
+    """
+    m, b, d = others.shape
+    keys = others * _scale(heats.inverse, others, (m, 1, 1))
+    if m == 1:
+        return keys, others.new_empty(b, 0, b)
+    similarities = [others[l] @ others[l + 1 :].reshape(-1, d).T for l in range(m - 1)]  # (b, (m-1-l) b)
+    log_pair = torch.cat(similarities, dim=1).view(b, -1, b)  # (b, m(m-1)/2, b)
+    return keys, log_pair.mul_(_scale([-gamma for gamma in heats.gamma], others, (-1, 1)))
+
+
+def _scale(values: Sequence[float], like: Tensor, shape: tuple[int, ...]) -> float | Tensor:
+    """A common value stays a number, which spares a tensor on the usual path."""
+    return values[0] if len(set(values)) == 1 else like.new_tensor(values).view(shape)
+
+
+def contrast(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memory_budget: int = MEMORY_BUDGET) -> Tensor:
+    """Equation (5), the loss from what the server knows without the anchor.
+
+    Args:
+        anchor: (b, d); the only input that gets a gradient.
+        keys: (m, b, d) and log_pair: (b, m(m-1)/2, b), as ``log_factors`` returns them.
+        reach: a bound of |log alpha|.
+        memory_budget: bytes of working memory.
+    """
+    return _Contrast.apply(anchor, keys, log_pair, reach, memory_budget)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """Mixed precision would round the logits to half precision, whatever the inputs' own."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+
+
+class _Contrast(torch.autograd.Function):
+    """Value and gradient in one pass: the gradient is a difference of expectations and needs no graph through the sum."""
+
+    @staticmethod
+    def forward(ctx, anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int) -> Tensor:
+        m, b, d = keys.shape
+        flat = keys.reshape(m * b, d)
+        unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
+        wanted = ctx.needs_input_grad[0]
+        log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=wanted)  # (b,), (b, m, b)
+        positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
+        if wanted:
+            # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
+            p.diagonal(dim1=0, dim2=2).sub_(1)
+            ctx.save_for_backward((p.view(b, m * b).to(flat.dtype) @ flat).div_(b))
+        return ((log_z.sum() - positive) / b).to(anchor.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad, None, None, None, None
+
+
+def _check_shape(shape: torch.Size, anchor: Tensor, index: int, names: Sequence[str] | None) -> None:
+    if len(shape) != 2 or shape[0] < 2:
+        raise ValueError(f"{member_name(index, names)} has shape {tuple(shape)}: (b, d) with b >= 2 samples is needed")
+    if shape != anchor.shape:
+        raise ValueError(f"{member_name(index, names)} has shape {tuple(shape)}, the anchor {tuple(anchor.shape)}: b and d must agree")
+
+
+def _unit_norm(rows: Tensor) -> bool:
+    # One reduction finds every fault: nan and inf carry over to the norm, and comparisons with nan are false.
+    low, high = torch.linalg.vector_norm(rows, dim=-1).aminmax()
+    return 1 - NORM_TOLERANCE <= float(low) and float(high) <= 1 + NORM_TOLERANCE
+
+
+def _blame(members: Sequence[Tensor], names: Sequence[str] | None) -> None:
+    for index, member in enumerate(members):
+        norms = torch.linalg.vector_norm(member, dim=-1)  # (b,)
+        off = ~((norms - 1).abs() <= NORM_TOLERANCE)  # (b,)
+        if not off.any():
+            continue
+        row = int(off.nonzero()[0])
+        place = f"{member_name(index, names)}, row {row}"
+        strange = member[row][~member[row].isfinite()]
+        if len(strange):
+            raise ValueError(f"{place} holds {float(strange[0])}: finite values are needed")
+        raise ValueError(f"{place} has norm {float(norms[row]):.6g}: rows of norm 1 +- {NORM_TOLERANCE} are needed")

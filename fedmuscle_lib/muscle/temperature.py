@@ -1,0 +1,108 @@
+"""Temperatures of the Muscle loss, one for each pair of members, and what equation (22) says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+
+from .partition import pairs
+
+Temperature = float | torch.Tensor | Sequence[Sequence[float]]
+Number = TypeVar("Number", float, torch.Tensor)
+
+
+def member_name(index: int, names: Sequence[str] | None = None) -> str:
+    """What errors call a member: its name if the caller gave one (``names``, anchor first), else its place in the call."""
+    place = "anchor" if index == 0 else f"others[{index - 1}]"
+    return place if names is None else f"{place} ({names[index]})"
+
+
+@dataclass(frozen=True)
+class Temperatures:
+    """Temperatures as the loss uses them.
+
+    Attributes:
+        inverse: 1 / tau_{n,m}, one for each of the m other members.
+        gamma: 1 / tau'_{l,k} - 1 / tau_{l,k}, one for each pair of other members, in the order of ``pairs(m)``.
+    """
+
+    inverse: tuple[float, ...]
+    gamma: tuple[float, ...]
+
+    @property
+    def reach(self) -> float:
+        """The bound of |log alpha| that unit vectors allow."""
+        return sum(self.gamma)
+
+
+def temperatures(tau: Temperature, tau_prime: Temperature, m: int, names: Sequence[str] | None = None) -> Temperatures:
+    """Reads tau = tau^(M+1) and tau' = tau^(M) of equation (3) for an anchor and ``m`` others.
+
+    Args:
+        tau: a number, or a symmetric (m+1, m+1) matrix over (anchor, others...); its diagonal is not used.
+        tau_prime: the same; only its entries between two others are used.
+        m: how many others there are.
+        names: names of the anchor and the others for errors.
+
+    Raises:
+        ValueError: for a matrix of another shape or not symmetric, a temperature that is not positive, or a pair with tau' > tau
+            (gamma < 0, which equation (22) excludes: see Remark 1).
+    """
+    names = None if names is None else tuple(names)
+    return _read(_hashable(tau), _hashable(tau_prime), m, names)
+
+
+def lower_order_temperature(tau: Number) -> Number:
+    """tau^(N-1) from a common tau^(N) by equation (22): 1/tau^(N-1) = 1/tau^(N) + 1/tau^(N)^2.
+
+    The paper tunes tau' = 0.15 beside tau = 0.2 freely; the equation's own value there is 1/30.
+
+    Example:
+        >>> round(1 / lower_order_temperature(0.2), 9)
+        30.0
+    """
+    return tau * tau / (1 + tau)
+
+
+def _hashable(value: Temperature) -> float | tuple[tuple[float, ...], ...]:
+    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (int, float)):
+        return float(value)
+    return tuple(tuple(float(entry) for entry in row) for row in value)
+
+
+@lru_cache(maxsize=256)
+def _read(tau, tau_prime, m: int, names: tuple[str, ...] | None) -> Temperatures:
+    tau, tau_prime = _table("tau", tau, m), _table("tau_prime", tau_prime, m)
+    inverse = [1 / _positive("tau", tau, 0, other, names) for other in range(1, m + 1)]
+    gamma = []
+    for l, k in pairs(m):
+        high = _positive("tau", tau, l + 1, k + 1, names)
+        low = _positive("tau_prime", tau_prime, l + 1, k + 1, names)
+        if low > high:
+            pair = f"{member_name(l + 1, names)}, {member_name(k + 1, names)}"
+            raise ValueError(f"tau_prime = {low} exceeds tau = {high} for {pair}: gamma = {1 / low - 1 / high:.4g} < 0")
+        gamma.append(1 / low - 1 / high)
+    return Temperatures(tuple(inverse), tuple(gamma))
+
+
+def _table(what: str, value, m: int) -> tuple[tuple[float, ...], ...]:
+    if isinstance(value, float):
+        return ((value,) * (m + 1),) * (m + 1)
+    if len(value) != m + 1 or any(len(row) != m + 1 for row in value):
+        raise ValueError(f"{what}: a matrix over anchor and {m} others is ({m + 1}, {m + 1}), this one has rows {[len(r) for r in value]}")
+    for l, k in pairs(m + 1):
+        if value[l][k] != value[k][l]:
+            raise ValueError(f"{what} is not symmetric: [{l}, {k}] = {value[l][k]}, [{k}, {l}] = {value[k][l]}")
+    return value
+
+
+def _positive(what: str, table, l: int, k: int, names: tuple[str, ...] | None) -> float:
+    if not table[l][k] > 0:
+        raise ValueError(f"{what} = {table[l][k]} for {member_name(l, names)}, {member_name(k, names)}: must be positive")
+    return table[l][k]

@@ -1,0 +1,222 @@
+"""Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
+
+Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fedmuscle_lib.report import BASELINE, label
+
+# Okabe and Ito's colours and two of Tol's, told apart under the common colour-vision deficiencies; the markers do so without colour.
+STYLES: dict[str, tuple[str, str]] = {
+    "local": ("#555555", "o"),
+    "fedmuscle": ("#0072B2", "D"),
+    "gramian": ("#E69F00", "s"),
+    "pairwise": ("#009E73", "^"),
+    "shuffled": ("#CC79A7", "X"),
+    "frozen_peers": ("#56B4E9", "P"),
+    "self": ("#D55E00", "v"),
+    "head_only": ("#999933", "h"),
+    "anchored": ("#882255", "*"),
+}
+_SPARE = ("#332288", "#44AA99", "#AA4499", "#117733", "#661100", "#6699CC")
+_HOUSE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "legend.columnspacing": 1.4,
+    "figure.constrained_layout.use": True,
+}
+_HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
+
+
+def style(algorithm: str) -> tuple[str, str]:
+    """Colour and marker of an algorithm; one that is not in the table gets a colour that its name determines."""
+    spare = _SPARE[hashlib.sha256(algorithm.encode()).digest()[0] % len(_SPARE)]
+    return STYLES.get(algorithm, (spare, "d"))
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``name.png`` (150 dpi) and ``name.svg``; the same figure gives the same bytes.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with plt.rc_context({"svg.hashsalt": "fedmuscle"}):
+        figure.savefig(paths[0], dpi=150)
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+# --- Delta per public set: Figure 2 ------------------------------------------------------------------------------------------
+
+
+def figure2(delta: pd.DataFrame, algorithms: Sequence[str] = ("fedmuscle", "gramian", "pairwise")) -> Figure:
+    """Figure 2: Delta of each objective for each public set, ours solid with 95 % intervals, the paper's hatched beside it.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+        algorithms: which bars, from left to right.
+    """
+    publics = list(dict.fromkeys(delta.public))
+    rows = delta.set_index(["public", "algorithm"])
+    slot = 0.86 / len(algorithms)  # of a public set's unit width
+    with plt.rc_context(_HOUSE):
+        figure, ax = plt.subplots(figsize=(6.8, 3.4))
+        for k, name in enumerate(algorithms):
+            colour, _ = style(name)
+            for group, public in enumerate(publics):
+                if (public, name) in rows.index:
+                    left = group - 0.43 + k * slot
+                    _pair_of_bars(ax, left, slot, rows.loc[(public, name)], colour)
+        ax.axhline(0, color="black", linewidth=0.8)
+        ax.set_xticks(range(len(publics)), publics)
+        ax.set_xlabel("public set")
+        ax.set_ylabel("Δ over local training (%)")
+        handles = [Patch(color=style(name)[0], label=label(name)) for name in algorithms]
+        handles += [Patch(color="#555555", label="ours"), Patch(facecolor="white", edgecolor="#555555", hatch="////", label="the paper's")]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return _closed(figure)
+
+
+def _pair_of_bars(ax: Axes, left: float, slot: float, row: pd.Series, colour: str) -> None:
+    width = 0.46 * slot
+    ax.bar(left, row.delta, width, align="edge", color=colour)
+    _whisker(ax, left + width / 2, row.delta, row.ci_low, row.ci_high)
+    if pd.notna(row.paper_delta):
+        ax.bar(left + width, row.paper_delta, width, align="edge", facecolor="white", edgecolor=colour, hatch="////", linewidth=1)
+
+
+def _whisker(ax: Axes, x: float, value: float, low: float, high: float) -> None:
+    if pd.notna(low):
+        ax.errorbar(x, value, yerr=[[value - low], [high - value]], color="black", linewidth=1, capsize=2.5)
+
+
+# --- controls ----------------------------------------------------------------------------------------------------------------
+
+
+def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
+    """One panel a user, metric relative to local training in points, and one for Delta; an arm a line, with its 95 % interval.
+
+    Args:
+        differences: rows as ``report.over_baseline`` returns them.
+        delta: rows as ``report.delta`` returns them.
+    """
+    arms = list(dict.fromkeys(differences.algorithm))
+    users = differences.drop_duplicates("user")
+    with plt.rc_context(_HOUSE):
+        figure, axes = plt.subplots(1, len(users) + 1, figsize=(1.55 * (len(users) + 2), 0.6 + 0.42 * len(arms)), sharey=True)
+        for ax, user in zip(axes, users.itertuples(), strict=False):
+            rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
+            _strip(ax, rows, arms)
+            ax.set_title(f"user {user.user}: {user.model}\n{user.task}, {user.metric}")
+            ax.set_xlabel("points over local")
+        _strip(axes[-1], delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), arms)
+        axes[-1].set_title("all users")
+        axes[-1].set_xlabel("Δ (%)")
+        axes[-1].set_facecolor("#f4f4f4")
+        axes[0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
+        axes[0].invert_yaxis()
+    return _closed(figure)
+
+
+def _strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    for row in rows.itertuples():
+        colour, marker = style(row.algorithm)
+        y = arms.index(row.algorithm)
+        if pd.notna(row.ci_low):
+            ax.plot([row.ci_low, row.ci_high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
+        ax.plot(row.value, y, marker, color=colour, markersize=7, markeredgecolor="white", markeredgewidth=0.6)
+
+
+# --- training ----------------------------------------------------------------------------------------------------------------
+
+
+def training_curve(curve: pd.DataFrame) -> Figure:
+    """Delta over communication rounds, a line an algorithm with its 95 % band; one panel a public set.
+
+    Args:
+        curve: rows as ``report.curve`` returns them.
+    """
+    curve = curve[curve.algorithm != BASELINE]
+    publics = list(dict.fromkeys(curve.public))
+    with plt.rc_context(_HOUSE):
+        figure, axes = plt.subplots(1, len(publics), figsize=(3.2 * len(publics) + 1, 3), sharey=True, squeeze=False)
+        for ax, public in zip(axes[0], publics, strict=True):
+            for name, rows in curve[curve.public == public].groupby("algorithm", sort=False):
+                colour, marker = style(name)
+                ax.plot(rows["round"], rows.delta, color=colour, marker=marker, markersize=4, label=label(name))
+                ax.fill_between(rows["round"], rows.ci_low, rows.ci_high, color=colour, alpha=0.15, linewidth=0)
+            ax.axhline(0, color="black", linewidth=0.8)
+            ax.set_title(public)
+            ax.set_xlabel("communication round")
+        axes[0, 0].set_ylabel("Δ over local training (%)")
+        handles = [Line2D([], [], color=style(n)[0], marker=style(n)[1], label=label(n)) for n in dict.fromkeys(curve.algorithm)]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return _closed(figure)
+
+
+# --- the toy example: Figure 6 -----------------------------------------------------------------------------------------------
+
+
+def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarray], images: Sequence[str]) -> Figure:
+    """Figure 6: the sums of the other models' vectors, as arrows in the plane whose width is their term's share of the loss's sum.
+
+    Args:
+        anchor: (2,), the anchor's unit vector, which is ``images[0]``'s.
+        vectors: (2, b, 2), the unit vectors of models 2 and 3, a row an image.
+        weights: title of a panel -> (b, b) shares of the tuples (j_2, j_3), which sum to 1.
+        images: b names.
+    """
+    with plt.rc_context(_HOUSE):
+        figure, axes = plt.subplots(1, len(weights), figsize=(4.4 * len(weights), 4.6), sharex=True, sharey=True)
+        for ax, (title, share) in zip(np.atleast_1d(axes), weights.items(), strict=True):
+            for j2, j3 in np.ndindex(share.shape):
+                end = vectors[0, j2] + vectors[1, j3]
+                _arrow(ax, end, "#0072B2" if j2 == j3 == 0 else "#D55E00", width=0.5 + 30 * share[j2, j3])
+                _at_tip(ax, end, f"{images[j2]}+{images[j3]} {share[j2, j3]:.0%}")
+            _arrow(ax, anchor, "black", width=1.5)
+            ax.annotate("anchor", anchor / 2, xytext=(-5, 0), textcoords="offset points", fontsize=8, ha="right")
+            ax.set(title=title, aspect="equal", xticks=[], yticks=[])
+            ax.margins(0.16)
+            ax.spines[:].set_visible(False)
+    return _closed(figure)
+
+
+def _arrow(ax: Axes, end: np.ndarray, colour: str, width: float) -> None:
+    head = {"headwidth": 5 + 1.5 * width, "headlength": 5 + width}
+    ax.annotate("", end, xytext=(0, 0), arrowprops={"width": width, **head, "color": colour, "alpha": 0.7, "linewidth": 0, "shrink": 0})
+    ax.plot(*np.stack([np.zeros(2), end], axis=-1), alpha=0)  # annotations don't extend the axes' limits
+
+
+def _at_tip(ax: Axes, end: np.ndarray, text: str) -> None:
+    away = end / np.linalg.norm(end)
+    sides = {"ha": ("right", "center", "left")[1 + int(round(away[0]))], "va": ("top", "center", "bottom")[1 + int(round(away[1]))]}
+    ax.annotate(text, end, xytext=4 * away, textcoords="offset points", fontsize=8, bbox=_HALO, **sides)
+
+
+def _closed(figure: Figure) -> Figure:
+    # laid out once and for all: every drawing would move the axes a little further
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    plt.close(figure)
+    return figure

@@ -1,0 +1,390 @@
+"""From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
+
+Standard deviations are over seeds with ddof = 0, because the paper's are: each of Table 7's 60 distinct cells is the mean and the
+population standard deviation of three values with one decimal, while only 31 of them could be sample standard deviations.
+Intervals are 95 % Student t intervals over seeds (ddof = 1). A single seed has neither: both are NaN.
+
+Every function takes the ``phase`` of a round that it reads: "after_alignment", the literal end of Algorithm 1, or "after_local".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import pandas as pd
+from scipy.stats import t as student
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.experiment import PHASES, History, Phase
+from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
+from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.settings import Settings
+
+BASELINE = "local"
+CONFIDENCE = 0.95
+USER = ["public", "user", "model", "task", "metric"]
+TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
+DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta", "n_seeds", "ci_low", "ci_high"]
+
+# Table 7 names public sets as the datasets' authors do, and the objective where we name the algorithm; its users are Setup1's.
+_PAPER_SETUP = "setup1"
+_PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
+_PAPER_ALGORITHM = {"muscle": "fedmuscle"}
+# Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
+_NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
+
+
+# --- the paper ---------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def paper_table(name: str) -> pd.DataFrame:
+    """A table of the paper, such as "table7", with this project's names of public sets and algorithms."""
+    with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
+        table = pd.read_csv(file)
+    return table.replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM})
+
+
+def departures(settings: Settings) -> pd.DataFrame:
+    """What differs from the paper, by name: setting, ours, paper (the default of the setting; "" where the paper states no value)."""
+    rows = []
+    for name, field in type(settings).model_fields.items():
+        ours, default = getattr(settings, name), field.get_default(call_default_factory=True)
+        if name not in _NO_DEPARTURE and ours != default:
+            ours = ", ".join(f"{k}: {v}" for k, v in ours.items()) if isinstance(ours, dict) else ours
+            rows.append({"setting": name, "ours": str(ours), "paper": str(default or "")})
+    return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
+
+
+# --- what was measured -------------------------------------------------------------------------------------------------------
+
+
+def scores(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """The last round's metrics: public, user, model, task, metric, algorithm, seed, value (per cent).
+
+    A run that never looks at public data counts for every public set that the others were run on.
+
+    Raises:
+        ValueError: runs that can't stand in one table: of different users or test data, or two of one algorithm, public set and seed.
+    """
+    return _rows(histories, [history.final(phase) for history in histories]).drop(columns=["round", "phase"])
+
+
+def _rows(histories: Sequence[History], metrics: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    _refuse_unlike(histories)
+    sighted = {h.settings.public: None for h in histories if not _blind(h)}  # a dict keeps the order
+    parts = []
+    for history, rows in zip(histories, metrics, strict=True):
+        s = history.settings
+        for public in list(sighted) if _blind(history) and sighted else [s.public]:
+            parts.append(rows.assign(public=public, algorithm=s.algorithm, seed=s.seed))
+    together = pd.concat(parts, ignore_index=True).drop_duplicates()
+    key = ["public", "user", "algorithm", "seed", "round", "phase"]
+    if (twice := together[together.duplicated(key)]).size:
+        row = twice.iloc[0]
+        raise ValueError(f"two different runs of {row.algorithm} on {row.public} with seed {row.seed}: a table holds one of them")
+    return together[[*USER, "algorithm", "seed", "round", "phase", "value"]]
+
+
+def _blind(history: History) -> bool:
+    return "public" in algorithms.get(history.settings.algorithm).ignores
+
+
+def _refuse_unlike(histories: Sequence[History]) -> None:
+    if not histories:
+        raise ValueError("no runs to report on")
+    for name in ("profile", "setup", "users", "evaluate_on"):
+        values = {getattr(history.settings, name) for history in histories}
+        if len(values) > 1:
+            raise ValueError(f"runs with different {name} don't stand in one table: {sorted(map(str, values))}")
+
+
+def over_seeds(rows: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
+    """Per group of ``by``: mean, std, n_seeds, ci_low, ci_high of ``column``. A NaN among the values makes them all NaN."""
+    groups = rows.groupby(by, sort=False)[column]
+    out = pd.DataFrame({"mean": groups.mean(skipna=False), "std": groups.std(ddof=0, skipna=False), "n_seeds": groups.size()})
+    half = student.ppf((1 + CONFIDENCE) / 2, out.n_seeds - 1) * groups.sem(skipna=False)  # NaN without a degree of freedom
+    out["std"] = out["std"].where(out.n_seeds > 1)
+    return out.assign(ci_low=out["mean"] - half, ci_high=out["mean"] + half).reset_index()
+
+
+def table(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 7 has one."""
+    ours = over_seeds(scores(histories, phase), [*USER, "algorithm"], "value")
+    return _beside_the_paper(ours, histories, "table7", ["user"], {"mean": "paper_mean", "std": "paper_std"})[TABLE_COLUMNS]
+
+
+def _beside_the_paper(ours: pd.DataFrame, histories: Sequence[History], name: str, key: list[str], cells: dict[str, str]) -> pd.DataFrame:
+    """``ours`` with the columns ``cells`` of a table of the paper under their new names, NaN where it has none."""
+    key = ["public", "algorithm", *key]
+    paper = paper_table(name)[[*key, *cells]].rename(columns=cells)
+    if histories[0].settings.setup != _PAPER_SETUP:
+        paper = paper[:0]
+    return ours.merge(paper, on=key, how="left")
+
+
+# --- Delta -------------------------------------------------------------------------------------------------------------------
+
+
+def relative(rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with ``value`` as the improvement over the same seed's local training, in per cent of it; NaN where that is 0.
+
+    Raises:
+        ValueError: a seed or public set has no local run.
+    """
+    key = ["public", "user", "seed", "round", "phase"]
+    key = [name for name in key if name in rows]
+    local = rows.loc[rows.algorithm == BASELINE, [*key, "value"]].rename(columns={"value": "local"})
+    paired = rows.merge(local, on=key, how="left")
+    if (alone := paired[paired.local.isna()]).size:
+        row = alone.iloc[0]
+        raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of local training to compare with")
+    value = 100 * (paired.value - paired.local) / paired.local.where(paired.local != 0)
+    return paired.assign(value=value).drop(columns="local")
+
+
+def delta_by_seed(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta of Section 6.1 for each run: public, algorithm, seed, delta (per cent): the mean over users of :func:`relative`."""
+    gains = relative(scores(histories, phase))
+    return gains.groupby(["public", "algorithm", "seed"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
+
+
+def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """``DELTA_COLUMNS``: Delta over seeds in per cent, beside the paper's printed one where all of its users took part."""
+    ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
+    ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
+    joined = _beside_the_paper(ours, histories, "table7_delta", [], {"delta_paper": "paper_delta"})
+    if histories[0].settings.users is not None:
+        joined["paper_delta"] = float("nan")
+    return joined[DELTA_COLUMNS]
+
+
+def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
+    rows = _rows(histories, [history.metrics for history in histories])
+    rows = relative(rows[rows.phase == phase])
+    by_seed = rows.groupby(["public", "algorithm", "seed", "round"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
+    ours = over_seeds(by_seed, ["public", "algorithm", "round"], "delta")
+    return ours.rename(columns={"mean": "delta", "std": "delta_std"})
+
+
+# --- comparisons paired over seeds -------------------------------------------------------------------------------------------
+
+
+def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Metric of ``a`` minus that of ``b`` on the same seeds, for each user.
+
+    Returns:
+        public, user, model, task, metric, difference (percentage points), std, n_seeds, ci_low, ci_high.
+
+    Raises:
+        ValueError: the two have no seed and public set in common.
+    """
+    rows = scores(histories, phase)
+    return over_seeds(_paired(rows, a, b, USER, "value"), USER, "difference").rename(columns={"mean": "difference"})
+
+
+def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
+    names = [name for name in dict.fromkeys(history.settings.algorithm for history in histories) if name != BASELINE]
+    return pd.concat([per_user_difference(histories, name, BASELINE, phase).assign(algorithm=name) for name in names], ignore_index=True)
+
+
+def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high."""
+    rows = delta_by_seed(histories, phase)
+    return over_seeds(_paired(rows, a, b, ["public"], "delta"), ["public"], "difference").rename(columns={"mean": "difference"})
+
+
+def _paired(rows: pd.DataFrame, a: str, b: str, by: list[str], column: str) -> pd.DataFrame:
+    key = [*by, "seed"]
+    first, second = (rows[rows.algorithm == name].set_index(key)[column] for name in (a, b))
+    difference = (first - second.reindex(first.index)).loc[first.index.intersection(second.index)]
+    if difference.empty:
+        raise ValueError(f"{a} and {b} have no run with the same seed and public set")
+    return difference.rename("difference").reset_index()
+
+
+# --- costs -------------------------------------------------------------------------------------------------------------------
+
+
+def costs(histories: Sequence[History]) -> pd.DataFrame:
+    """What a run of each algorithm cost, mean over its runs.
+
+    Returns:
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), teraflops (of all users, the whole run), seconds,
+        peak_memory_mib (of the process that ran it, with whatever it had run before).
+    """
+    rows = []
+    for history in histories:
+        costs, facts = history.costs, history.provenance
+        rows.append(
+            {
+                "algorithm": history.settings.algorithm,
+                "uplink_bytes": costs.uplink_bytes.mean(),
+                "downlink_bytes": costs.downlink_bytes.mean(),
+                "teraflops": costs.flops.sum() / 1e12,
+                "seconds": facts["seconds"],
+                "peak_memory_mib": facts["peak_memory_bytes"] / 2**20,
+            }
+        )
+    groups = pd.DataFrame(rows).groupby("algorithm", sort=False)
+    means = groups.mean()
+    means.insert(0, "runs", groups.size())
+    return means.reset_index()
+
+
+def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataFrame:
+    """Bytes per user and round, up and down together, of the three replies, in float32, beside Table 5.
+
+    Returns:
+        M, dense, factored, gradient (GB = 2^30 bytes, at the settings' B, d and public set), paper_formula (Table 5's column as
+        (2 B d + B^M (2 d + 1/8)) bytes a batch, with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed digits),
+        paper_table5.
+    """
+    printed = paper_table("table5").set_index("M").cost_per_round_gb
+    sizes = [len(rows) for rows in batches(settings.public_size, settings.batch_size, "ledger")] * settings.cl_epochs
+    rows = []
+    for m in members:
+        row: dict[str, float] = {"M": m}
+        for kind in ("dense", "factored", "gradient"):
+            down = sum(reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes)
+            row[kind] = (down + sum(4 * b * settings.proj_dim for b in sizes)) / 2**30
+        rows.append(row | {"paper_formula": paper_cost_gb(m), "paper_table5": printed.get(m, float("nan"))})
+    return pd.DataFrame(rows)
+
+
+# --- files -------------------------------------------------------------------------------------------------------------------
+
+
+def results_folder(name: str, profile: str, output: str = "") -> Path:
+    """``<output>/<profile>/<name>``, made if need be; without ``output`` below the repository's ``figures``."""
+    folder = Path(output or Path(__file__).parents[1] / "figures") / profile / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write(histories: Sequence[History], folder: Path) -> None:
+    """Both phases' tables, the costs and the departures from the paper, as CSV files.
+
+    ``table.csv`` and ``delta.csv`` are the end of Algorithm 1; ``*_after_local.csv`` stand before the last alignment.
+    """
+    for phase in PHASES:
+        suffix = "" if phase == "after_alignment" else f"_{phase}"
+        save(table(histories, phase), folder / f"table{suffix}.csv")
+        save(delta(histories, phase), folder / f"delta{suffix}.csv")
+    save(costs(histories), folder / "costs.csv")
+    save(departures(histories[0].settings), folder / "departures.csv")
+
+
+def save(frame: pd.DataFrame, path: Path) -> None:
+    """A CSV file without index; four decimals are more than any metric here has."""
+    frame.round(4).to_csv(path, index=False)
+
+
+# --- for reading -------------------------------------------------------------------------------------------------------------
+
+
+def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
+    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell."""
+    users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
+    wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
+    blocks = []
+    for public, block in wide.groupby(level="public", sort=False):
+        deltas = delta[delta.public == public].set_index("algorithm")
+        last = pd.DataFrame(
+            [[_delta_cell(deltas.loc[name]) if name in deltas.index else "" for name in wide.columns]],
+            index=pd.MultiIndex.from_tuples([(public, "", "", "", "Δ (%)")], names=USER),
+            columns=wide.columns,
+        )
+        blocks.append(pd.concat([block, last]))
+    whole = pd.concat(blocks).fillna("")
+    return whole.rename(columns=label).rename_axis(columns=None)
+
+
+def _named(table: pd.DataFrame) -> Iterable:
+    # "mean" and "std" are methods of a row, not its fields
+    return table.rename(columns={"mean": "mean_", "std": "std_"}).itertuples()
+
+
+def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
+    ours = f"{mean:.1f}" + (f" ± {std:.1f}" if pd.notna(std) else "")
+    return ours if pd.isna(paper_mean) else f"{ours} | {paper_mean:.2f} ± {paper_std:.2f}"
+
+
+def _delta_cell(row: pd.Series) -> str:
+    if pd.isna(row.delta):
+        return "undefined: a local metric is 0"
+    ours = f"{row.delta:+.1f}" + (f" {interval(row.ci_low, row.ci_high)}" if pd.notna(row.ci_low) else "")
+    return ours if pd.isna(row.paper_delta) else f"{ours} | {row.paper_delta:+.2f}"
+
+
+def label(algorithm: str) -> str:
+    """The algorithm's name for legends and headings."""
+    return algorithms.get(algorithm).label if algorithm in algorithms.names() else algorithm
+
+
+def interval(low: float, high: float) -> str:
+    """"[+1.0, +2.5]"."""
+    return f"[{low:+.1f}, {high:+.1f}]"
+
+
+def note(histories: Sequence[History]) -> str:
+    """A Markdown line under a table: whose numbers these are, and what stands behind ± and brackets."""
+    s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
+    spread = (
+        f"± is the standard deviation over {len(seeds)} seeds (ddof = 0, as in the paper), brackets the 95 % t interval."
+        if len(seeds) > 1
+        else "One seed: there is no ± and no interval, and a difference may be chance."
+    )
+    return f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}. {spread}"
+
+
+def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+    """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
+    lines = []
+    paper = paper_table("table7_delta").set_index(["public", "algorithm"]).delta_paper
+    for row in delta_difference(histories, a, b, phase).itertuples():
+        line = f"- `{row.public}`: Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.1f}** points{_verdict(row)}"
+        if {(row.public, a), (row.public, b)} <= set(paper.index):
+            line += f" The paper's is {paper[row.public, a] - paper[row.public, b]:+.2f}."
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _verdict(row: tuple) -> str:
+    if pd.isna(row.difference):
+        return ": undefined, since a metric of local training is 0."
+    if pd.isna(row.ci_low):
+        return "; without an interval this can't be told from chance."
+    told = "clear of 0" if _sign(row) else "which includes 0"
+    return f", 95 % interval {interval(row.ci_low, row.ci_high)}, {told}."
+
+
+def _sign(row: tuple) -> int:
+    """+1 or -1 where the interval lies on one side of 0, else 0 (no interval: 0)."""
+    return int(row.ci_low > 0) - int(row.ci_high < 0)
+
+
+def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+    """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
+    rows = per_user_difference(histories, a, b, phase)
+    if rows.ci_low.isna().all():
+        higher = [row.user for row in rows.itertuples() if row.difference > 0]
+        return (
+            f"On its one seed {label(a)} is above {label(b)} for {len(higher)} of {len(rows)} users{_list(higher)}; "
+            "how much of that is chance one seed can't say."
+        )
+    better, worse = ([row.user for row in rows.itertuples() if _sign(row) == sign] for sign in (1, -1))
+    return (
+        f"{label(a)} is above {label(b)} for {len(better)} of {len(rows)} users{_list(better)} "
+        f"and below it for {len(worse)}{_list(worse)}, "
+        f"with the 95 % interval of the paired difference excluding 0; for the other {len(rows) - len(better) - len(worse)} it includes 0."
+    )
+
+
+def _list(users: list[int]) -> str:
+    return f" (user{'s' * (len(users) > 1)} {', '.join(map(str, users))})" if users else ""

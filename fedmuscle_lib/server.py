@@ -1,0 +1,118 @@
+"""The server: draws each user's M others, checks what clients send, answers, and keeps the ledger of bytes.
+
+It knows users by number and public samples by batch. It never holds a model or a user's local data.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.randomness import generator
+
+NORM_TOLERANCE = 1e-3  # admits rows that were normalised in half precision
+
+
+class RefusedRepresentation(ValueError):
+    """A client sent something that is no representation matrix for the open batch; the message names the user."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Address of a public batch: communication round, CL epoch and position, all from 0, and its size."""
+
+    round: int
+    epoch: int
+    position: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"round {self.round}, CL epoch {self.epoch}, batch {self.position}"
+
+
+class CountedReply(Protocol):
+    """What travels down: a reply that knows its size (see ``fedmuscle_lib.muscle.wire``)."""
+
+    nbytes: int
+
+    def loss(self, anchor: Tensor) -> Tensor: ...
+
+
+class Server:
+    """One federation's server.
+
+    Args:
+        users: their numbers.
+        others: M, how many other users' matrices a user is aligned with.
+        dim: d.
+        address: prefix of every draw's address, such as the seed.
+    """
+
+    def __init__(self, users: Sequence[int], others: int, dim: int, address: tuple[object, ...]) -> None:
+        self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
+        self.uplink: dict[tuple[int, int], int] = defaultdict(int)  # (round, user) -> bytes
+        self.downlink: dict[tuple[int, int], int] = defaultdict(int)
+        self._batch: Batch | None = None
+        self._received: dict[int, Tensor] = {}
+        self._references: dict[int, Tensor] = {}
+
+    def draw_others(self, user: int, round: int, epoch: int, count: int | None = None) -> tuple[int, ...]:
+        """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch"."""
+        rest = [other for other in self.users if other != user]
+        order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
+        return tuple(rest[i] for i in order[: self.others if count is None else count])
+
+    def open(self, batch: Batch) -> None:
+        """Begin a public batch; what was received for the last one is forgotten."""
+        self._batch, self._received = batch, {}
+
+    def receive(self, user: int, batch: Batch, z: Tensor) -> None:
+        """Take user ``user``'s Z^n, (b, d), for ``batch``.
+
+        Raises:
+            RefusedRepresentation: for another batch than the open one, of a wrong shape, not finite, or not of unit norm.
+        """
+        if batch != self._batch:
+            raise RefusedRepresentation(f"user {user} sent representations for {batch}; the open batch is {self._batch}")
+        self._check(user, z, (batch.size, self.dim), str(batch))
+        self._received[user] = z
+        self.uplink[batch.round, user] += z.nbytes
+
+    def receive_reference(self, user: int, z: Tensor, n_public: int) -> None:
+        """Take a user's representations of the whole public set as they are before any training, (n, d); counted in round 0.
+
+        Raises:
+            RefusedRepresentation: as :meth:`receive`.
+        """
+        self._check(user, z, (n_public, self.dim), "the reference before training")
+        self._references[user] = z
+        self.uplink[0, user] += z.nbytes
+
+    def _check(self, user: int, z: Tensor, shape: tuple[int, int], what: str) -> None:
+        if tuple(z.shape) != shape:
+            raise RefusedRepresentation(f"user {user} sent a matrix of shape {tuple(z.shape)} for {what}; {shape} is expected")
+        norms = torch.linalg.vector_norm(z, dim=1)
+        error = (norms - 1).abs()
+        worst = int(error.nan_to_num(nan=torch.inf).argmax())
+        if not error[worst] <= NORM_TOLERANCE:  # the negation also catches nan
+            kind = "is not finite" if not torch.isfinite(norms[worst]) else f"has norm {norms[worst]:.4g}, not 1"
+            raise RefusedRepresentation(f"user {user} sent a representation that {kind} (row {worst} of {what})")
+
+    def current(self, user: int) -> Tensor:
+        """What ``user`` sent for the open batch."""
+        return self._received[user]
+
+    def reference(self, user: int, rows: Tensor) -> Tensor:
+        """Rows of what ``user`` sent before training."""
+        return self._references[user][rows]
+
+    def send(self, user: int, reply: CountedReply) -> CountedReply:
+        """Count a reply to ``user`` and hand it over."""
+        assert self._batch is not None
+        self.downlink[self._batch.round, user] += reply.nbytes
+        return reply

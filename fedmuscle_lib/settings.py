@@ -1,0 +1,175 @@
+"""One experiment as a value: every number that a run depends on, and where the paper states it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.setups import SETUPS, User
+
+ROOT = Path(__file__).parents[1]  # the clone
+Temperature = float | tuple[tuple[float, ...], ...]
+
+# A profile is numbers, names and paths. Nothing outside this table asks which profile it is.
+PROFILES: dict[str, dict[str, Any]] = {
+    "mini": {
+        "rounds": 20,
+        "local_epochs": 3,
+        "public_size": 512,
+        "evaluate_every": 4,
+        "threads": 1,
+        "data_dir": ROOT / "data/mini",
+        "models_path": ROOT / "data/mini/models",
+        "backbones": {
+            "ViT-Tiny": "vit-tiny",
+            "ViT-Small": "vit-small",
+            "ViT-Base": "vit-base",
+            "ViT-Large": "vit-large",
+        },
+    },
+}
+PUBLIC_SETS = {
+    # the README's data_dir layout names the first and the last; the paper's third public set follows the first's pattern
+    "voc": "MLC_setup/public_Pascal",
+    "coco": "MLC_setup/public_COCO",
+    "cifar100": "IC/CIFAR100/public",
+}
+
+
+class Settings(BaseModel):
+    """Frozen and strict: an unknown or mistyped field is an error that names it.
+
+    Fields that are not given take the profile's value, then the default here, which is the paper's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    algorithm: str = Field("fedmuscle", description="What the users do together; `python -m fedmuscle_lib algorithms` lists them.")
+    setup: str = Field("setup1", description="Who the users are (Appendix H).")
+    public: Literal["voc", "coco", "cifar100"] = Field(
+        "voc", description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC".'
+    )
+    profile: str = Field("mini", description="Which numbers, data and checkpoints: " + ", ".join(PROFILES) + ".")
+    seed: int = Field(
+        0, ge=0, description="Draws the local training sets, initial weights, orders and peers. The paper does not list its seeds."
+    )
+
+    rounds: int = Field(150, ge=1, description='R. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
+    local_epochs: int = Field(1, ge=0, description='E. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
+    cl_epochs: int = Field(1, ge=1, description='T. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
+    batch_size: int = Field(32, ge=2, description='B. Section 6.1: "We set the batch size B to 32".')
+    others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
+    public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
+
+    tau: Temperature = Field(
+        0.2,
+        description="tau^(M+1) of equation (3), between the anchor and the others; a number, or a matrix over users. "
+        'Section 6.1: "set to 0.2 and 0.15".',
+    )
+    tau_prime: Temperature = Field(
+        0.15, description='tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".'
+    )
+    gramian_tau: float = Field(
+        0.2,
+        gt=0,
+        description="Temperature of the Gramian loss (Appendix L), which the paper does not state; ours is the Muscle loss's.",
+    )
+
+    proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
+    rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
+    lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
+    lora_targets: tuple[str, ...] = Field(
+        ("q_proj", "v_proj"),
+        description="Which linear layers LoRA adapts. Not stated in the paper; query and value as in Hu et al. (2022).",
+    )
+    head_on: Literal["features", "representation"] = Field(
+        "features",
+        description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
+        "README's `projection=True`, footnote 1), or the projected representation (Section 3's wording).",
+    )
+    head_hidden: int = Field(
+        256,
+        ge=1,
+        description='Width of the head. Appendix H: "two linear layers with a rectified linear unit (ReLU) in between", no width stated.',
+    )
+
+    lr: float = Field(1e-3, gt=0, description='Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".')
+    weight_decay: float = Field(0.01, ge=0, description="Not stated in the paper; AdamW's default.")
+
+    reply: Literal["gradient", "factored", "dense"] = Field(
+        "gradient", description="How the server's answer travels; the update is the same. `dense` is the paper's S and alpha."
+    )
+    evaluate_on: Literal["test", "validation"] = Field("test", description="Design choices look at `validation` alone.")
+    evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations; the first and last round are always evaluated.")
+
+    users: tuple[int, ...] | None = Field(None, description="Numbers of the users that take part; all by default.")
+    data_dir: Path = Field(ROOT / "data", description="The README's data_dir.")
+    models_path: Path = Field(ROOT / "models", description="The README's models_path: checkpoints by name below it.")
+    backbones: dict[str, str] = Field(default_factory=dict, description="The paper's model name -> checkpoint below models_path.")
+    threads: int = Field(2, ge=1, description="Torch threads of a run. Small models are fastest, and repeatable, on one.")
+    device: str = Field("cpu", description="A torch device, such as `cpu` or `cuda:0`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
+        profile = given.get("profile", cls.model_fields["profile"].default)
+        if not isinstance(profile, str) or profile not in PROFILES:
+            raise ValueError(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
+        return PROFILES[profile] | given
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        algorithm = algorithms.get(self.algorithm)
+        if self.setup not in SETUPS:
+            raise ValueError(f"unknown setup {self.setup!r}; known: {', '.join(SETUPS)}")
+        numbers = [user.number for user in SETUPS[self.setup]]
+        if unknown := set(self.users or ()) - set(numbers):
+            raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
+        if not self.members:
+            raise ValueError(f"users: at least one of {numbers} takes part")
+        if algorithm.communicates and self.others > len(self.members) - 1:
+            raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
+        if self.batch_size > self.public_size:
+            raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
+        self._check_temperatures()
+        return self
+
+    def _check_temperatures(self) -> None:
+        for name in ("tau", "tau_prime"):
+            value = getattr(self, name)
+            n = len(self.members)
+            rows = value if isinstance(value, tuple) else ((value,),)
+            if isinstance(value, tuple) and (len(rows) != n or any(len(row) != n for row in rows)):
+                raise ValueError(f"{name}: a matrix of temperatures is users x users, here {n} x {n}")
+            if smallest := [t for row in rows for t in row if not t > 0]:
+                raise ValueError(f"{name}: a temperature is positive, got {smallest[0]}")
+
+    @property
+    def members(self) -> tuple[User, ...]:
+        """The users that take part, in the setup's order."""
+        return tuple(user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
+
+
+def parse(given: dict[str, Any]) -> Settings:
+    """``Settings(**given)`` with an error that a person can act on: one line a field, and what a misspelt one may have meant.
+
+    Raises:
+        ValueError: unknown field, wrong type, or settings that contradict each other.
+    """
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        lines = []
+        for item in error.errors():
+            name = ".".join(str(part) for part in item["loc"][:1])
+            if item["type"] == "extra_forbidden":
+                near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+                lines.append(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            else:
+                message = item["msg"].removeprefix("Value error, ")
+                lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
+        raise ValueError("; ".join(lines)) from None

@@ -1,0 +1,39 @@
+"""Who the users are: Appendices G and H of the paper as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class User:
+    """One user of a setup.
+
+    Attributes:
+        number: the paper's user number, from 1.
+        model: the paper's name of its foundation model; a profile says which checkpoint that is.
+        task: the paper's abbreviation, a key of ``fedmuscle_lib.tasks``.
+        client: index of its files, ``client_<client>``, in the data set of its task.
+        train_samples: size of its local training set (Appendix G).
+    """
+
+    number: int
+    model: str
+    task: str
+    client: int
+    train_samples: int
+
+
+SETUPS: dict[str, tuple[User, ...]] = {
+    # Appendix H: "Users 1, 2, and 3 perform the MLC task using ViT-Base, ViT-Small, and ViT-Large, respectively. Users 4 and 5
+    # perform the IC100 task using ViT-Base and ViT-Small, respectively. User 6 performs the IC10 task using ViT-Tiny."
+    # Appendix G: 200, 100 and 50 training samples for a user with MLC, IC100 and IC10.
+    "setup1": (
+        User(1, "ViT-Base", "MLC", 0, 200),
+        User(2, "ViT-Small", "MLC", 1, 200),
+        User(3, "ViT-Large", "MLC", 2, 200),
+        User(4, "ViT-Base", "IC100", 0, 100),
+        User(5, "ViT-Small", "IC100", 1, 100),
+        User(6, "ViT-Tiny", "IC10", 0, 50),
+    ),
+}

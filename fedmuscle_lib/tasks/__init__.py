@@ -1,0 +1,18 @@
+"""The users' tasks: what a target is, the local loss, and the metric of the paper's tables. One module a kind of task."""
+
+from __future__ import annotations
+
+from fedmuscle_lib.tasks.base import Task
+from fedmuscle_lib.tasks.image_classification import ImageClassification
+from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        ImageClassification("IC10", folder="IC/CIFAR10", n_classes=10),
+        ImageClassification("IC100", folder="IC/CIFAR100", n_classes=100),
+        MultiLabelClassification("MLC", folder="MLC_setup"),
+    )
+}
+
+__all__ = ["TASKS", "Task", "ImageClassification", "MultiLabelClassification"]

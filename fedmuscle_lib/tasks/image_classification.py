@@ -1,0 +1,27 @@
+"""Single-label image classification: IC10 and IC100 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmuscle_lib.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class ImageClassification(Task):
+    """Targets are class indices, shape (b,); cross-entropy; top-1 accuracy in per cent."""
+
+    n_classes: int
+    metric: ClassVar[str] = "Accuracy"
+    target_dtype: ClassVar[torch.dtype] = torch.long
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets)
+
+    def score(self, outputs: Tensor, targets: Tensor) -> float:
+        return 100 * (outputs.argmax(1) == targets).float().mean().item()

@@ -1,0 +1,224 @@
+"""One federation of three small users: what passes between client and server, and what each algorithm aligns with what."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedmuscle_lib import Settings, algorithms, muscle_loss
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.server import Batch, RefusedRepresentation, Server
+
+
+@pytest.fixture
+def settings(mini_world):
+    def make(**given):
+        small = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 66, "data_dir": mini_world}
+        return Settings(**(small | {"models_path": mini_world / "models"} | given))
+
+    return make
+
+
+def unit_rows(b, d, seed=0):
+    return torch.nn.functional.normalize(torch.randn(b, d, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+# --- the server -------------------------------------------------------------------------------------------------------------
+
+
+def test_others_are_m_distinct_users_and_vary_between_rounds_and_epochs():
+    server = Server(range(1, 7), others=3, dim=8, address=(0,))
+    draws = {(r, t): server.draw_others(4, r, t) for r in range(20) for t in range(2)}
+    for drawn in draws.values():
+        assert len(set(drawn)) == 3 and 4 not in drawn and set(drawn) <= set(range(1, 7))
+    assert len(set(draws.values())) > 10
+    counts = np.bincount([u for drawn in draws.values() for u in drawn], minlength=7)
+    assert (counts[[1, 2, 3, 5, 6]] > 10).all()  # 24 each are expected
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda z: z.index_fill(0, torch.tensor([3]), torch.nan), "user 5 .*not finite.*row 3"),
+        (lambda z: z.index_fill(0, torch.tensor([2]), torch.inf), "user 5 .*not finite.*row 2"),
+        (lambda z: z * 1.1, "user 5 .*norm 1.1, not 1"),
+        (lambda z: z[:-1], r"user 5 .*shape \(7, 4\).*\(8, 4\)"),
+        (lambda z: z.flatten(), r"user 5 .*shape \(32,\)"),
+    ],
+)
+def test_server_refuses_what_is_no_representation_and_names_the_user(spoil, message):
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    batch = Batch(0, 0, 0, 8)
+    server.open(batch)
+    with pytest.raises(RefusedRepresentation, match=message):
+        server.receive(5, batch, spoil(unit_rows(8, 4)))
+    assert sum(server.uplink.values()) == 0
+
+
+def test_server_refuses_another_batch_than_the_open_one():
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    server.open(Batch(1, 0, 3, 8))
+    with pytest.raises(RefusedRepresentation, match="user 2 .*round 1, CL epoch 0, batch 2.*batch 3"):
+        server.receive(2, Batch(1, 0, 2, 8), unit_rows(8, 4))
+
+
+# --- the client -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_forward_pass_gives_the_update_of_the_readmes_two(settings):
+    """The Z^n that is sent is the Z^n that is differentiated; the README encodes a second time. Parameters agree to 1e-7."""
+    rows = torch.arange(32)
+
+    def trained(two_forwards):
+        federation = build(settings())
+        for _ in range(2):
+            z = {c.user.number: c.represent(rows) for c in federation.clients}
+            for client in federation.clients:
+                others = [z[u] for u in z if u != client.user.number]
+
+                class Dense:
+                    def loss(self, anchor, client=client, others=others):
+                        return muscle_loss(client.model.represent(client.public[rows]) if two_forwards else anchor, others)
+
+                client.align(Dense())
+        return [p for c in federation.clients for p in c.model.trainable_state().values()]
+
+    for once, twice in zip(trained(False), trained(True), strict=True):
+        torch.testing.assert_close(once, twice, rtol=0, atol=1e-7)
+
+
+def test_alignment_needs_a_representation_first(settings):
+    client = build(settings()).clients[0]
+    with pytest.raises(RuntimeError, match="user 2.*before represent"):
+        client.align(None)
+
+
+def test_training_changes_lora_projection_and_head_alone(settings):
+    federation = build(settings())
+    client = federation.clients[0]
+    frozen = {n: p.clone() for n, p in client.model.named_parameters() if not p.requires_grad}
+    assert frozen and all("lora" not in name for name in frozen)
+    client.fit(1)
+    client.represent(torch.arange(8))
+    for name, p in client.model.named_parameters():
+        if name in frozen:
+            assert torch.equal(p, frozen[name]), name
+
+
+def test_users_with_equal_backbones_share_one_frozen_copy(settings):
+    two, five = build(settings()).clients[:2]  # both ViT-Small
+    address = [{p.data_ptr() for p in c.model.parameters() if not p.requires_grad} for c in (two, five)]
+    assert address[0] == address[1]
+    trainable = [{p.data_ptr() for p in c.model.parameters() if p.requires_grad} for c in (two, five)]
+    assert not trainable[0] & trainable[1]
+
+
+@pytest.mark.parametrize("n", [2, 31, 32, 33, 50, 64, 65])
+def test_batches_cover_every_sample_once_and_none_is_a_single(n):
+    parts = batches(n, 32, "any")
+    assert sorted(torch.cat(parts).tolist()) == list(range(n))
+    assert min(map(len, parts)) >= 2 and max(map(len, parts)) <= 33
+
+
+# --- what passes between them -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_but_representations_of_public_data_reaches_the_server(settings, monkeypatch):
+    """Uplink is exactly |D| x d floats a user and CL epoch; a user's labels change nothing that is sent before it trains."""
+    s = settings(cl_epochs=2)
+    seen = []
+    receive = Server.receive
+    monkeypatch.setattr(Server, "receive", lambda self, user, batch, z: (seen.append(z.clone()), receive(self, user, batch, z)))
+    federation = build(s)
+    algorithms.get("fedmuscle")(s).communicate(federation, 0)
+    assert all(z.shape[1] == s.proj_dim and z.ndim == 2 and not z.requires_grad for z in seen)
+    assert federation.server.uplink == {(0, user): 2 * 66 * s.proj_dim * 4 for user in (2, 5, 6)}
+    first = seen[:3]
+
+    seen.clear()
+    other = build(s)
+    other.clients[0].train.targets.zero_()
+    algorithms.get("fedmuscle")(s).communicate(other, 0)
+    for a, b in zip(first, seen[:3], strict=True):
+        assert torch.equal(a, b)
+
+
+def spied_members(s, name):
+    """What users are aligned with in the first batch: {user: [(whose, matrix)]}, and the matrices as they were sent."""
+    federation = build(s)
+    algorithm = algorithms.get(name)(s)
+    sent, members = {}, {}
+    reply = algorithm.reply
+
+    def spy(user, anchor, given):
+        members.setdefault(user, given)
+        sent.setdefault(user, anchor.detach())
+        return reply(user, anchor, given)
+
+    algorithm.reply = spy
+    algorithm.begin(federation)
+    before = {c.user.number: c.represent_all() for c in federation.clients}
+    algorithm.local_update(federation)
+    algorithm.communicate(federation, 0)
+    return members, sent, before, federation.server
+
+
+def test_fedmuscle_aligns_with_live_peers(settings):
+    members, sent, _, _ = spied_members(settings(), "fedmuscle")
+    for user, given in members.items():
+        assert {u for u, _ in given} == {2, 5, 6} - {user}
+        for other, z in given:
+            assert torch.equal(z, sent[other])
+
+
+def test_shuffled_permutes_rows_of_live_peers(settings):
+    members, sent, _, _ = spied_members(settings(), "shuffled")
+    for given in members.values():
+        for other, z in given:
+            assert not torch.equal(z, sent[other])
+            matches = torch.cdist(z, sent[other]).argmin(1)
+            assert sorted(matches.tolist()) == list(range(len(z)))
+
+
+def test_frozen_peers_and_anchored_use_what_was_sent_before_training(settings):
+    rows = batches(66, 32, "public order", 0, 0, 0)[0]
+    members, sent, before, server = spied_members(settings(), "frozen_peers")
+    for user, given in members.items():
+        assert {u for u, _ in given} == {2, 5, 6} - {user}
+        for other, z in given:
+            torch.testing.assert_close(z, before[other][rows])
+    assert server.uplink[0, 2] == 2 * 66 * 256 * 4  # the references, and a round
+
+    members, sent, before, _ = spied_members(settings(), "anchored")
+    for user, ((first, own), (peer, z)) in members.items():
+        assert first == user != peer
+        torch.testing.assert_close(own, before[user][rows])
+        assert torch.equal(z, sent[peer])
+
+
+def test_self_communicates_nothing_and_aligns_with_its_own_start(settings):
+    rows = batches(66, 32, "public order", 0, 0, 0)[0]
+    members, _, before, server = spied_members(settings(), "self")
+    for user, given in members.items():
+        assert [u for u, _ in given] == [user]
+        torch.testing.assert_close(given[0][1], before[user][rows])
+    assert not server.uplink and not server.downlink
+
+
+def test_head_only_leaves_the_representation_alone(settings):
+    s = settings()
+    federation = build(s)
+    algorithm = algorithms.get("head_only")(s)
+    algorithm.begin(federation)
+    before = [c.represent_all() for c in federation.clients]
+    heads = [c.model.head[0].weight.clone() for c in federation.clients]
+    algorithm.local_update(federation)
+    for client, z, head in zip(federation.clients, before, heads, strict=True):
+        assert torch.equal(client.represent_all(), z)
+        assert not torch.equal(client.model.head[0].weight, head)
+
+
+def test_temperatures_are_looked_up_by_user(settings):
+    tau = ((0.2, 0.3, 0.4), (0.3, 0.2, 0.5), (0.4, 0.5, 0.2))
+    algorithm = algorithms.get("fedmuscle")(settings(tau=tau, tau_prime=0.1))
+    assert algorithm._temperature("tau", [6, 2, 5]) == [[0.2, 0.4, 0.5], [0.4, 0.2, 0.3], [0.5, 0.3, 0.2]]

@@ -1,0 +1,236 @@
+"""The embedded world: nothing leaks between its parts, it is the same everywhere, and it is whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+import unicodedata
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from transformers import AutoModel
+
+from data_prep import mini
+from data_prep.__main__ import main
+from data_prep.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
+from data_prep.mini_backbones import RECIPES, WEIGHTS, pretrain
+from fedmuscle_lib.data import load_pickle
+from fedmuscle_lib.settings import PUBLIC_SETS
+from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.tasks import TASKS
+
+DOWNSTREAM = (*Vocabulary.ic100, *Vocabulary.digits)
+
+
+# --- vocabulary --------------------------------------------------------------------------------------------------------------
+
+
+def _char(class_id: int) -> str:
+    return chr(int(vocabulary().names[class_id].removeprefix("U+"), 16))
+
+
+def test_no_upstream_class_is_a_downstream_class() -> None:
+    words = vocabulary()
+    assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
+    assert set(words.mlc) <= set(DOWNSTREAM)
+    assert len({words.names[c] for c in (*DOWNSTREAM, *words.upstream)}) == len(DOWNSTREAM) + len(words.upstream)
+    assert words.instances["upstream"].keys() == set(words.upstream)
+    upstream_rows = {row for rows in words.instances["upstream"].values() for row in rows}
+    assert not upstream_rows & {row for split in SPLITS for rows in words.instances[split].values() for row in rows}
+
+
+def test_no_printed_class_is_numeric() -> None:
+    for class_id in (*Vocabulary.ic100, *Vocabulary.upstream):
+        assert unicodedata.numeric(_char(class_id), None) is None, _char(class_id)
+
+
+def test_no_upstream_class_looks_like_a_digit() -> None:
+    words = vocabulary()
+    printed = _unit(np.stack([_draw(_font(family, style), digit) for family in range(4) for style in range(4) for digit in "0123456789"]))
+    likeness = {c: (_unit(words.masks[words.instances["upstream"][c]].numpy()) @ printed.T).max() for c in words.upstream}
+    assert {_char(c): round(float(r), 2) for c, r in likeness.items() if r > 0.8} == {}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_downstream_class_can_be_drawn(split: str) -> None:
+    instances = vocabulary().instances[split]
+    assert instances.keys() == set(DOWNSTREAM)
+    assert all(len(rows) for rows in instances.values())
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(SPLITS, 2)))
+def test_no_drawing_of_a_class_is_in_two_splits(one: str, other: str) -> None:
+    words = vocabulary()
+    shared = []
+    for c in DOWNSTREAM:
+        rows, others = words.instances[one][c], words.instances[other][c]
+        assert not set(rows) & set(others)
+        equal = (words.masks[rows][:, None] == words.masks[others][None]).flatten(2).all(2)
+        if equal.any():
+            shared.append(words.names[c])
+    assert shared == []
+
+
+# --- the world on disk -------------------------------------------------------------------------------------------------------
+
+
+def _digest(root: Path) -> str:
+    """Of names and contents, as the manifest says it."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json"):
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
+    """A half-written folder, without a manifest, is replaced by the same world; a whole one is left alone."""
+    data_dir = tmp_path / "data/mini"
+    leftover = data_dir / "IC/CIFAR10/train/half.pkl"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_bytes(b"half")
+    manifest = mini.prepare(data_dir)
+    assert not leftover.exists()
+    assert manifest["sha256"] == _digest(data_dir)
+    assert manifest == json.loads((mini_world / "manifest.json").read_text()), "data/mini is another generator's: raise mini.VERSION"
+    written = (data_dir / "manifest.json").stat()
+    assert mini.prepare(data_dir) == manifest
+    assert (data_dir / "manifest.json").stat().st_ino == written.st_ino
+    assert list(data_dir.parent.iterdir()) == [data_dir]
+
+
+def test_a_world_that_lost_a_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small_world(monkeypatch)
+    manifest = mini.prepare(tmp_path / "mini")
+    (tmp_path / "mini" / manifest["files"][0]).unlink()
+    assert mini.prepare(tmp_path / "mini") == manifest
+    assert (tmp_path / "mini" / manifest["files"][0]).exists()
+
+
+def test_an_interruption_leaves_nothing_that_looks_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small_world(monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mini, "_public", _interrupt)
+        mini.prepare(tmp_path / "mini")
+    assert list(tmp_path.iterdir()) == []
+    mini.prepare(tmp_path / "mini")
+    assert (tmp_path / "mini/manifest.json").exists()
+
+
+def _small_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POOL", "VALIDATION", "TEST"):
+        monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
+    monkeypatch.setattr(mini, "PUBLIC", 4)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_layout_is_the_readmes(mini_world: Path) -> None:
+    """Every user of every setup finds its files, and every public set its pictures."""
+    for user in itertools.chain(*SETUPS.values()):
+        folder = mini_world / TASKS[user.task].folder
+        for split in ("train", "val", "test"):
+            assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
+    for folder in PUBLIC_SETS.values():
+        assert len(list((mini_world / folder).glob("*.png"))) == mini.PUBLIC
+    assert {path.name for path in (mini_world / "models").iterdir()} == set(RECIPES)
+
+
+def test_no_picture_is_in_two_places(mini_world: Path) -> None:
+    places: dict[bytes, set[str]] = defaultdict(set)
+    pictures = 0
+    for path in mini_world.rglob("*.png"):
+        places[np.asarray(Image.open(path)).tobytes()].add(str(path))
+        pictures += 1
+    for path in mini_world.rglob("*.pkl"):
+        for row, image in enumerate(load_pickle(path)["data"]):
+            places[image.tobytes()].add(f"{path}:{row}")
+            pictures += 1
+    assert pictures > 10_000
+    assert [where for where in places.values() if len(where) > 1] == []
+
+
+# --- backbones ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_backbones_load(name: str) -> None:
+    recipe, folder = RECIPES[name], WEIGHTS / name
+    model, faults = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, add_pooling_layer=False, output_loading_info=True
+    )
+    assert not any(faults.values())
+    assert (model.config.hidden_size, model.config.num_hidden_layers) == (recipe.hidden, recipe.layers)
+    report = json.loads((folder / "pretraining.json").read_text())
+    assert report["parameters"] == model.num_parameters()
+    assert (report["classes"], report["steps"]) == (recipe.classes, recipe.steps), "not what the recipe makes"
+    card = (folder / "README.md").read_text()
+    assert f"{report['upstream_accuracy']:.1%}" in card
+    assert f"python -m data_prep mini-backbones {name}" in card
+
+
+def test_shipped_backbones_are_small() -> None:
+    assert {path.name for path in WEIGHTS.iterdir()} == set(RECIPES)
+    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*")) < 8e6
+    for name in RECIPES:
+        with safe_open(WEIGHTS / name / "model.safetensors", "pt") as weights:
+            assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"F16"}  # noqa: SIM118  no mapping
+
+
+def test_pretraining_is_repeatable(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        pretrain("vit-tiny", tmp_path / folder, steps=3)
+    weights = [(tmp_path / folder / "vit-tiny/model.safetensors").read_bytes() for folder in ("one", "two")]
+    assert weights[0] == weights[1] != (WEIGHTS / "vit-tiny/model.safetensors").read_bytes()
+
+
+# --- command line ------------------------------------------------------------------------------------------------------------
+
+
+def _exit_code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code
+
+
+def test_preparing_says_what_it_made(mini_world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code("mini", "--data-dir", str(mini_world)) == 0
+    manifest = json.loads((mini_world / "manifest.json").read_text())
+    said = capsys.readouterr().out
+    assert f"preparing {mini_world}" in said
+    assert f"{len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}" in said
+
+
+def test_an_unknown_backbone_lists_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code("mini-backbones", "vit-tiny", "vit-huge", "--out", str(tmp_path)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "unknown backbone 'vit-huge'; known: vit-tiny" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert _exit_code("mini", "--data-dir", str(tmp_path / "file/mini")) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert str(tmp_path / "file") in said
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr(shutil, "copytree", fails)
+    _small_world(monkeypatch)
+    assert _exit_code("mini", "--data-dir", str(tmp_path / "mini")) == 2
+    assert capsys.readouterr().err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
+    assert list(tmp_path.iterdir()) == []

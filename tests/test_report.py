@@ -1,0 +1,240 @@
+"""Tables and intervals against answers known beforehand: the paper's own Deltas, Student's t, and pairing by seed."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import Settings, algorithms, plots, report
+from fedmuscle_lib.experiment import History
+from fedmuscle_lib.setups import SETUPS
+
+USERS = SETUPS["setup1"]
+METRIC = {"MLC": "micro-F1", "IC100": "Accuracy", "IC10": "Accuracy"}
+
+
+def history(algorithm, values, *, seed=0, public="voc", before=None, **settings):
+    """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment."""
+    rows = [
+        dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=METRIC[u.task], value=value / (3 - round))
+        for round in (1, 2)
+        for phase, phase_values in (("after_local", before or values), ("after_alignment", values))
+        for u, value in zip(USERS, phase_values, strict=True)
+    ]
+    costs = [
+        {"round": round, "user": u.number, "uplink_bytes": 100, "downlink_bytes": 300, "flops": 10**12} for round in (1, 2) for u in USERS
+    ]
+    provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30}
+    return History(Settings(algorithm=algorithm, public=public, seed=seed, **settings), pd.DataFrame(rows), pd.DataFrame(costs), provenance)
+
+
+def table7_as_runs():
+    cells = report.paper_table("table7")
+    wanted = cells[(cells.algorithm != "local") | (cells.public == "voc")]
+    groups = wanted.groupby(["public", "algorithm"], sort=False)["mean"]
+    return [history(name, list(means), public=public) for (public, name), means in groups]
+
+
+# --- the paper ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def paper_runs():
+    return table7_as_runs()
+
+
+def test_delta_of_the_papers_own_cells_is_the_papers_delta(paper_runs):
+    delta = report.delta(paper_runs)
+    assert len(delta) == 12
+    assert ",".join(delta.columns).startswith("public,algorithm,delta,delta_std,paper_delta")
+    assert (delta.delta.round(2) == delta.paper_delta).all()
+
+
+def test_table_stands_beside_the_papers_cells(paper_runs):
+    table = report.table(paper_runs)
+    assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
+    assert len(table) == 72
+    assert (table["mean"] == table.paper_mean).all()
+    assert table["std"].isna().all()  # one seed has no spread
+    assert set(table.algorithm) == {"local", "fedmuscle", "gramian", "pairwise"}
+
+
+def test_standard_deviation_is_the_papers():
+    runs = [history("local", [value] * 6, seed=seed) for seed, value in enumerate((46.2, 46.3, 46.5))]
+    row = report.table(runs).iloc[0]
+    assert (round(row["mean"], 2), round(row["std"], 2), row.n_seeds) == (46.33, 0.12, 3)  # Table 7, Pascal VOC, user 1, Muscle loss
+
+
+def test_algorithms_that_the_paper_does_not_have_get_no_cell():
+    runs = [history("local", [40] * 6), history("self", [44] * 6)]
+    assert report.delta(runs).set_index("algorithm").paper_delta.to_dict() == pytest.approx({"local": 0, "self": math.nan}, nan_ok=True)
+    assert report.table(runs).query("algorithm == 'self'").paper_mean.isna().all()
+
+
+def test_the_formula_of_table_5_gives_its_printed_digits():
+    ledger = report.ledger(Settings())
+    assert list(ledger.M) == [1, 2, 3, 4, 5]
+    truncated = (ledger.paper_formula * 1000).apply(math.floor) / 1000
+    assert list(truncated) == list(ledger.paper_table5)
+
+
+def test_the_ledger_counts_every_batch():
+    settings = Settings(public_size=70, batch_size=32, proj_dim=256, cl_epochs=2)  # batches of 32, 32 and 6, twice
+    row = report.ledger(settings, [3]).iloc[0]
+    assert row.gradient * 2**30 == pytest.approx(2 * (2 * 70 * 256 * 4), rel=0.01)  # up and down; the loss value is a few bytes
+    assert row.dense * 2**30 > 2 * 2 * 32**3 * 256 * 4
+    assert row.gradient < row.factored < row.dense
+
+
+# --- seeds -------------------------------------------------------------------------------------------------------------------
+
+
+def test_interval_is_students():
+    rows = pd.DataFrame({"group": "a", "x": [1.0, 2, 3, 4, 5]})
+    row = report.over_seeds(rows, ["group"], "x").iloc[0]
+    assert row["mean"] == 3
+    assert row.ci_high - 3 == pytest.approx(2.7764451 * math.sqrt(2.5 / 5))
+    assert row["std"] == pytest.approx(math.sqrt(2))
+    assert row.ci_low + row.ci_high == pytest.approx(6)
+
+
+def test_one_seed_has_no_interval():
+    row = report.delta([history("local", [40] * 6), history("fedmuscle", [44] * 6)]).set_index("algorithm").loc["fedmuscle"]
+    assert row.delta == pytest.approx(10)
+    assert row[["delta_std", "ci_low", "ci_high"]].isna().all()
+    assert "One seed" in report.note([history("local", [40] * 6)])
+
+
+def test_delta_compares_runs_of_the_same_seed():
+    runs = [history("fedmuscle", [level * 1.1] * 6, seed=seed) for seed, level in ((2, 60), (0, 20), (1, 40))]
+    runs += [history("local", [level] * 6, seed=seed) for seed, level in enumerate((20, 40, 60))]
+    row = report.delta(runs).set_index("algorithm").loc["fedmuscle"]
+    assert (row.delta, row.delta_std, row.ci_low, row.ci_high) == pytest.approx((10, 0, 10, 10))
+
+
+def test_differences_are_paired_over_seeds():
+    runs = [history("self", [level] * 6, seed=seed) for seed, level in enumerate((20, 40, 60))]
+    runs += [history("fedmuscle", [level] * 6, seed=seed) for seed, level in enumerate((20 + 1, 40 + 2, 60 + 3))]
+    runs.append(history("fedmuscle", [99] * 6, seed=7))  # without a partner it has no say
+    rows = report.per_user_difference(runs, "fedmuscle", "self")
+    assert ",".join(rows.columns) == "public,user,model,task,metric,difference,std,n_seeds,ci_low,ci_high"
+    assert len(rows) == 6
+    assert rows.n_seeds.eq(3).all()
+    assert rows.difference.tolist() == pytest.approx([2] * 6)
+    assert rows.ci_high[0] - 2 == pytest.approx(4.3026527 / math.sqrt(3))
+
+
+def test_phases_are_told_apart(tmp_path):
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6, before=[48] * 6)]
+    assert report.delta(runs, "after_alignment").delta[1] == pytest.approx(10)
+    assert report.delta(runs, "after_local").delta[1] == pytest.approx(20)
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta.csv").delta[1] == 10
+    assert pd.read_csv(tmp_path / "delta_after_local.csv").delta[1] == 20
+    assert set(pd.read_csv(tmp_path / "table.csv").columns) == set(report.TABLE_COLUMNS)
+
+
+def test_curve_reads_every_round():
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
+    curve = report.curve(runs).query("algorithm == 'fedmuscle'")
+    assert curve["round"].tolist() == [1, 2]
+    assert curve.delta.tolist() == pytest.approx([10, 10])
+
+
+# --- what can't be compared --------------------------------------------------------------------------------------------------
+
+
+def test_local_training_serves_every_public_set():
+    runs = [history("local", [40] * 6)] + [history("fedmuscle", [44] * 6, public=public) for public in ("voc", "coco")]
+    assert report.delta(runs).groupby("public").size().to_dict() == {"voc": 2, "coco": 2}
+
+
+def test_an_undefined_delta_is_not_a_number():
+    runs = [history("local", [0] + [40] * 5), history("fedmuscle", [1] + [44] * 5)]
+    assert math.isnan(report.delta(runs).delta[1])
+    assert "undefined" in report.side_by_side(report.table(runs), report.delta(runs)).to_string()
+
+
+def test_refusals_name_what_is_wrong():
+    local = history("local", [40] * 6)
+    with pytest.raises(ValueError, match="fedmuscle on voc with seed 1 has no run of local training"):
+        report.delta([local, history("fedmuscle", [44] * 6, seed=1)])
+    with pytest.raises(ValueError, match="two different runs of fedmuscle on voc with seed 0"):
+        report.table([history("fedmuscle", [44] * 6), history("fedmuscle", [45] * 6, tau=0.3)])
+    with pytest.raises(ValueError, match="different evaluate_on"):
+        report.table([local, history("fedmuscle", [44] * 6, evaluate_on="validation")])
+    with pytest.raises(ValueError, match="no run with the same seed"):
+        report.per_user_difference([local, history("self", [44] * 6, seed=1)], "self", "local")
+    with pytest.raises(ValueError, match="no runs"):
+        report.table([])
+
+
+# --- sentences ---------------------------------------------------------------------------------------------------------------
+
+
+def spread_runs():
+    """Three seeds on which FedMuscle is clearly above self for users 1 and 2, clearly below for 3, and undecided for the rest."""
+    gains = {0: (5, 5, -5, 0, 0, 0), 1: (5.1, 5.2, -5.1, 3, -3, 1), 2: (5.2, 5.1, -5.2, -3, 3, -1)}
+    runs = [history(name, [40] * 6, seed=seed) for seed in gains for name in ("local", "self")]
+    return runs + [history("fedmuscle", [40 + g for g in row], seed=seed) for seed, row in gains.items()]
+
+
+def test_sentences_say_what_the_numbers_say():
+    text = report.users_told_apart(spread_runs(), "fedmuscle", "self")
+    assert "above Self (no communication) for 2 of 6 users (users 1, 2) and below it for 1 (user 3)" in text
+    assert "for the other 3 it includes 0" in text
+    one_seed = [run for run in spread_runs() if run.settings.seed == 0]
+    assert "On its one seed" in report.users_told_apart(one_seed, "fedmuscle", "self")
+    assert "can't be told from chance" in report.compared(one_seed, "fedmuscle", "self")
+
+
+def test_comparison_of_deltas_quotes_the_paper(paper_runs):
+    text = report.compared(paper_runs, "fedmuscle", "gramian")
+    assert "- `voc`: Δ(FedMuscle) − Δ(Gramian loss) = **+2.7** points" in text
+    assert "The paper's is +2.69." in text
+    assert text.count("\n") == 2
+
+
+def test_rendering_puts_ours_beside_the_papers(paper_runs):
+    shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
+    shown = shown.reset_index()
+    assert shown.query("public == 'voc' and user == 1")["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
+    assert shown.query("public == 'coco' and user == ''")["Gramian loss"].item() == "+22.3 | +22.31"
+
+
+def test_departures_name_what_differs_from_the_paper():
+    rows = report.departures(Settings(rounds=20, tau=0.3)).set_index("setting")
+    assert rows.loc["rounds"].tolist() == ["20", "150"]
+    assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
+    assert "seed" not in rows.index
+
+
+def test_costs_are_per_user_and_round():
+    row = report.costs([history("local", [40] * 6), history("local", [41] * 6, seed=1)]).iloc[0]
+    assert (row.runs, row.uplink_bytes, row.downlink_bytes, row.teraflops, row.peak_memory_mib) == (2, 100, 300, 12, 1024)
+
+
+# --- figures -----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_algorithm_has_a_colour_of_its_own():
+    styles = [plots.style(name) for name in algorithms.names()]
+    assert len({colour for colour, _ in styles}) == len(styles)
+    assert plots.style("not there yet") == plots.style("not there yet")
+
+
+def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs, tmp_path):
+    bars = plots.figure2(report.delta(paper_runs))
+    assert len(bars.axes[0].patches) == 3 * 3 * 2
+    assert bars.axes[0].get_ylabel().endswith("(%)")
+    runs = spread_runs()
+    panels = plots.controls(report.over_baseline(runs), report.delta(runs))
+    assert len(panels.axes) == 7
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        for name, figure in {"bars": bars, "panels": panels, "curve": plots.training_curve(report.curve(runs))}.items():
+            plots.save(figure, folder, name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name

@@ -1,0 +1,91 @@
+"""Settings refuse what they can't mean, in words that a person can act on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fedmuscle_lib.settings import PROFILES, Settings, parse
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"taw": 0.2}, "unknown setting 'taw'; did you mean 'tau'?"),
+        ({"local_epoch": 1}, "did you mean 'local_epochs'?"),
+        ({"zzz": 1}, "unknown setting 'zzz'$"),
+        ({"rounds": "many"}, "^rounds: .*integer.*'many'"),
+        ({"rounds": 0}, "^rounds: .*greater than or equal to 1"),
+        ({"lr": -1e-3}, "^lr: .*greater than 0"),
+        ({"public": "imagenet"}, "^public: .*'voc', 'coco' or 'cifar100'"),
+        ({"tau": 0}, "tau: a temperature is positive, got 0"),
+        ({"tau_prime": -0.1}, "tau_prime: a temperature is positive, got -0.1"),
+        ({"tau": float("nan")}, "tau: a temperature is positive, got nan"),
+        ({"tau": ((0.2, 0.2), (0.2, 0.2))}, "tau: .*users x users, here 6 x 6"),
+        ({"tau_prime": ((0.2, 0.0), (0.2, 0.2)), "users": (1, 2), "others": 1}, "tau_prime: a temperature is positive, got 0"),
+        ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
+        ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
+        ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
+        ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
+        ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
+        ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini"),
+        ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
+        ({"device": 3}, "^device: .*string"),
+    ],
+    ids=str,
+)
+def test_a_refusal_says_what_to_change(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(given)
+
+
+def test_every_fault_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"(?s)rounds.*; .*proj_dims.*did you mean 'proj_dim'"):
+        parse({"rounds": -1, "proj_dims": 8})
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_fills_what_is_not_given(profile: str) -> None:
+    values = PROFILES[profile]
+    settings = Settings(profile=profile)
+    assert {name: getattr(settings, name) for name in values} == values
+    for name, field in Settings.model_fields.items():
+        if name not in {*values, "profile"}:
+            assert getattr(settings, name) == field.get_default(call_default_factory=True), name
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_is_given_wins_over_the_profile(profile: str) -> None:
+    given = {"rounds": 7, "public_size": 41, "batch_size": 9}
+    settings = parse({"profile": profile} | given)
+    assert {name: getattr(settings, name) for name in given} == given
+    assert settings.local_epochs == PROFILES[profile].get("local_epochs", Settings.model_fields["local_epochs"].default)
+
+
+def test_defaults_are_the_papers() -> None:
+    """Section 6.1, read off the fields and not off an instance, which a profile may have changed."""
+    said = {
+        "batch_size": 32, "others": 3, "local_epochs": 1, "rounds": 150, "cl_epochs": 1, "tau": 0.2, "tau_prime": 0.15,
+        "proj_dim": 256, "rank": 16, "lr": 1e-3, "public_size": 5000,
+    }  # fmt: skip
+    assert {name: Settings.model_fields[name].default for name in said} == said
+
+
+def test_settings_are_values() -> None:
+    settings = Settings(tau=0.3)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.tau = 0.2
+    assert settings == Settings(tau=0.3) != Settings()
+    assert Settings(**settings.model_dump()) == Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+def test_members_keep_the_setups_order() -> None:
+    assert [user.number for user in Settings().members] == [1, 2, 3, 4, 5, 6]
+    assert [user.number for user in Settings(users=(6, 1), others=1).members] == [1, 6]
+
+
+def test_temperatures_may_be_a_matrix_over_users() -> None:
+    tau = ((0.2, 0.3), (0.4, 0.2))
+    assert Settings(users=(1, 2), others=1, tau=tau).tau == tau
