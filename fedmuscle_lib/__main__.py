@@ -13,18 +13,19 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, get_args, get_origin
 
+import torch
 import typer
 from pydantic.fields import FieldInfo
 
 from fedmuscle_lib import algorithms as registry
-from fedmuscle_lib import bench as benches
-from fedmuscle_lib import report
-from fedmuscle_lib.experiment import History, run, stored
+from fedmuscle_lib import bench, experiment, report
+from fedmuscle_lib.experiment import History, run, run_all, stored
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.settings import PROFILES, Settings, parse
-from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.setups import SETUPS, User
 
 # The README's name of a setting, and its values where ours are called differently.
 README_NAMES = {"algorithm": "aggregation_method", "public": "public_dataset_name", "rounds": "num_epochs"}
@@ -32,7 +33,12 @@ README_VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": 
 README_COUNTS = ("MLC", "IC100", "IC10")  # --num_<task>_clients
 README_FOLDERS = {"root_train_image_folder": "train", "root_val_image_folder": "test"}
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__.splitlines()[0], rich_markup_mode=None)
+app = typer.Typer(
+    help="FedMuscle: run an experiment, regenerate the notebooks, measure.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
 @app.callback()
@@ -86,19 +92,28 @@ def settings_from(options: dict[str, str | int | None]) -> Settings:
     counts = {task: given.pop(f"num_{task}_clients") for task in README_COUNTS if f"num_{task}_clients" in given}
     values = {name: value_of(name, str(text)) for name, text in given.items()}
     if counts:
-        values["users"] = _first_users(parse(values), counts)
-    return parse(values)
+        values["users"] = _first_users(SETUPS[parse(values).setup], counts)
+    settings = parse(values)
+    _try_device(settings.device)
+    return settings
 
 
-def _first_users(settings: Settings, counts: dict[str, int]) -> tuple[int, ...]:
-    """The first users of each counted task, and all that have another task."""
-    chosen = []
+def _try_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device: {name!r} can't be used here: {str(error).splitlines()[0]}") from None
+
+
+def _first_users(setup: Sequence[User], counts: dict[str, int]) -> tuple[int, ...]:
+    """Numbers of the first users of each counted task, and of all that have another task."""
+    dropped = set()
     for task, count in counts.items():
-        users = [user.number for user in SETUPS[settings.setup] if user.task == task]
-        if not 0 <= count <= len(users):
-            raise ValueError(f"num_{task}_clients: {settings.setup} has {len(users)} users with {task}, not {count}")
-        chosen += users[:count]
-    return tuple(user.number for user in SETUPS[settings.setup] if user.number in chosen or user.task not in counts)
+        numbers = [user.number for user in setup if user.task == task]
+        if not 0 <= count <= len(numbers):
+            raise ValueError(f"num_{task}_clients: there are {len(numbers)} users with {task}, not {count}")
+        dropped |= set(numbers[count:])
+    return tuple(user.number for user in setup if user.number not in dropped)
 
 
 def value_of(name: str, text: str) -> Any:
@@ -194,19 +209,25 @@ def _named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _bench_run() -> None:
+    """Two rounds of local training and of FedMuscle, computed anew."""
+    with TemporaryDirectory() as folder:
+        experiment.RUNS = Path(folder)  # what is in the store was measured some other time
+        histories = run_all(Settings(algorithm=name, rounds=2) for name in ("local", "fedmuscle"))
+    print(report.costs(histories).round(2).to_string(index=False))
+
+
+BENCHES: dict[str, Callable[[], object]] = {"run": _bench_run} | {
+    name.removeprefix("bench_"): measure for name, measure in vars(bench).items() if name.startswith("bench_")
+}
+
+
 @app.command("bench")
-def _bench(name: Annotated[str, typer.Argument(help="What to measure.")]) -> None:
-    """Measure on this machine: loss, step, run, as far as the library has them."""
-    known = {key.removeprefix("bench_"): value for key, value in vars(benches).items() if key.startswith("bench_") and callable(value)}
-    if name not in known:
-        raise ValueError(f"no benchmark {name!r}; known: {', '.join(sorted(known))}")
-    _print(known[name])
-
-
-def _print(measure: Callable[[], Any]) -> None:
-    result = measure()
-    if result is not None:
-        print(result.to_string(index=False) if hasattr(result, "to_string") else result)
+def _bench(name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")]) -> None:
+    """Print what the loss costs beside the README's form, or what a short run costs."""
+    if name not in BENCHES:
+        raise ValueError(f"no benchmark {name!r}; known: {', '.join(sorted(BENCHES))}")
+    BENCHES[name]()
 
 
 @app.command("algorithms")
@@ -222,7 +243,7 @@ def _algorithms() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, 1 (a notebook failed), 2 (a mistake, told in one line), 130 (interrupted)."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     whole = "--traceback" in arguments
     logger = logging.getLogger("fedmuscle")
     logger.setLevel(logging.INFO)

@@ -20,7 +20,8 @@ from fedmuscle_lib.muscle import muscle_loss
 from fedmuscle_lib.muscle.dense import muscle_loss_dense
 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
-_LONGEST = 1e11  # terms of the sum, b^(m+1), beyond which one call takes minutes on a few cores
+_LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
+_PATIENCE = 10.0  # seconds after which a cell begins no further round
 
 
 def bench_loss(
@@ -44,7 +45,7 @@ def bench_loss(
         members: values of M, the other users.
         batches: values of B.
         dim: d.
-        rounds: alternations; a round repeats a short call until it lasts 5 ms.
+        rounds: alternations, fewer for cells that take long; a round repeats a short call until it lasts 5 ms.
         threads: torch's threads while this runs.
         device: where.
         seed: of the inputs.
@@ -58,7 +59,7 @@ def bench_loss(
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
     table = pd.DataFrame(rows)
     if verbose:
-        print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of {rounds} rounds")
+        print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of up to {rounds} rounds")
         print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
     return table
 
@@ -122,7 +123,10 @@ def _alternate(calls: dict[str, Callable[[], None]], rounds: int, device: str) -
     """Median seconds of each call, rounds alternating between them so that a busy machine touches all alike."""
     repeats = {name: max(1, round(0.005 / max(1e-6, _seconds(call, 1, device)))) for name, call in calls.items()}
     times = {name: [] for name in calls}
-    for _ in range(rounds):
+    end = time.perf_counter() + _PATIENCE
+    for done in range(rounds):
+        if done and time.perf_counter() > end:
+            break
         for name, call in calls.items():
             times[name].append(_seconds(call, repeats[name], device))
     return {name: median(values) for name, values in times.items()}

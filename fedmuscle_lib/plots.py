@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from fedmuscle_lib.report import BASELINE, label
 
@@ -122,11 +123,12 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
     users = differences.drop_duplicates("user")
     with plt.rc_context(_HOUSE):
         figure, axes = plt.subplots(1, len(users) + 1, figsize=(1.55 * (len(users) + 2), 0.6 + 0.42 * len(arms)), sharey=True)
-        for ax, user in zip(axes, users.itertuples(), strict=False):
+        for ax, user in zip(axes[:-1], users.itertuples(), strict=True):
             rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
             _strip(ax, rows, arms)
             ax.set_title(f"user {user.user}: {user.model}\n{user.task}, {user.metric}")
             ax.set_xlabel("points over local")
+            ax.sharex(axes[0])
         _strip(axes[-1], delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), arms)
         axes[-1].set_title("all users")
         axes[-1].set_xlabel("Δ (%)")
@@ -169,6 +171,7 @@ def training_curve(curve: pd.DataFrame) -> Figure:
             ax.axhline(0, color="black", linewidth=0.8)
             ax.set_title(public)
             ax.set_xlabel("communication round")
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0, 0].set_ylabel("Δ over local training (%)")
         handles = [Line2D([], [], color=style(n)[0], marker=style(n)[1], label=label(n)) for n in dict.fromkeys(curve.algorithm)]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))

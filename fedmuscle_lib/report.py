@@ -318,7 +318,7 @@ def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
 def _delta_cell(row: pd.Series) -> str:
     if pd.isna(row.delta):
         return "undefined: a local metric is 0"
-    ours = f"{row.delta:+.1f}" + (f" {interval(row.ci_low, row.ci_high)}" if pd.notna(row.ci_low) else "")
+    ours = f"{row.delta:+.2f}" + (f" {interval(row.ci_low, row.ci_high)}" if pd.notna(row.ci_low) else "")
     return ours if pd.isna(row.paper_delta) else f"{ours} | {row.paper_delta:+.2f}"
 
 
@@ -328,8 +328,8 @@ def label(algorithm: str) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """"[+1.0, +2.5]"."""
-    return f"[{low:+.1f}, {high:+.1f}]"
+    """"[+1.02, +2.50]"."""
+    return f"[{low:+.2f}, {high:+.2f}]"
 
 
 def note(histories: Sequence[History]) -> str:
@@ -348,7 +348,7 @@ def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after
     lines = []
     paper = paper_table("table7_delta").set_index(["public", "algorithm"]).delta_paper
     for row in delta_difference(histories, a, b, phase).itertuples():
-        line = f"- `{row.public}`: Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.1f}** points{_verdict(row)}"
+        line = f"- `{row.public}`: Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.2f}** points{_verdict(row)}"
         if {(row.public, a), (row.public, b)} <= set(paper.index):
             line += f" The paper's is {paper[row.public, a] - paper[row.public, b]:+.2f}."
         lines.append(line)

@@ -200,9 +200,8 @@ class _Children:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")
-        quiet = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:IProgress not found")))  # there are no bars to draw
-        own = {"PYTHONPATH": path, "PYTHONWARNINGS": quiet, "JUPYTER_RUNTIME_DIR": self._sockets.name}
-        self._environment = os.environ | threads | own
+        quiet = {"PYTHONWARNINGS": "ignore::FutureWarning,ignore:IProgress not found", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        self._environment = os.environ | threads | quiet | {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name}
         self._environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         self._lock, self._running, self._ending = threading.Lock(), set(), False
 
@@ -245,7 +244,8 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: _Ch
     part.unlink(missing_ok=True)
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
-    child = children.start({"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters}, path.parent)
+    spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
+    child = children.start(spec, cwd=path.parent)
     tail: deque[str] = deque(maxlen=20)
     for line in child.stdout:
         if line := line.rstrip():
@@ -296,7 +296,7 @@ class _UnixSockets(AsyncKernelManager):
 
 def _child(spec: dict[str, Any]) -> int:
     """Execute ``spec``'s notebook in the current folder and export it; the exit code says whether all went well."""
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(spec["parent"],), daemon=True).start()
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
     logging.getLogger("papermill").addFilter(_was_printed)
     short = len(os.environ["JUPYTER_RUNTIME_DIR"]) < 50  # a socket's path has at most 104 characters

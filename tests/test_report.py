@@ -192,7 +192,7 @@ def test_sentences_say_what_the_numbers_say():
 
 def test_comparison_of_deltas_quotes_the_paper(paper_runs):
     text = report.compared(paper_runs, "fedmuscle", "gramian")
-    assert "- `voc`: Δ(FedMuscle) − Δ(Gramian loss) = **+2.7** points" in text
+    assert "- `voc`: Δ(FedMuscle) − Δ(Gramian loss) = **+2.69** points" in text
     assert "The paper's is +2.69." in text
     assert text.count("\n") == 2
 
@@ -201,7 +201,7 @@ def test_rendering_puts_ours_beside_the_papers(paper_runs):
     shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
     shown = shown.reset_index()
     assert shown.query("public == 'voc' and user == 1")["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
-    assert shown.query("public == 'coco' and user == ''")["Gramian loss"].item() == "+22.3 | +22.31"
+    assert shown.query("public == 'coco' and user == ''")["Gramian loss"].item() == "+22.31 | +22.31"
 
 
 def test_departures_name_what_differs_from_the_paper():
