@@ -67,7 +67,7 @@ def _print_run(histories: list[History]) -> None:
     cost = report.costs([history]).iloc[0]
     print(
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
-        f"{cost.teraflops:.2f} TFLOP and {cost.seconds:.0f} s in all"
+        f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
     if len(histories) == 2:
         for phase in ("after_alignment", "after_local"):

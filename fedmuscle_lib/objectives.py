@@ -63,9 +63,7 @@ def pairwise(anchor: Tensor, others: Tensor | Sequence[Tensor], tau: float = 0.2
 def gramian(anchor: Tensor, others: Tensor | Sequence[Tensor], tau: float = 0.07) -> Tensor:
     """Gramian-based contrastive loss: a softmax over j of minus the volume that z_i spans with the others' j-th vectors.
 
-    The volume is sqrt(det Gram) = Vol(others_j) * |z_i - its projection on the others' span|, by an orthonormal basis of that span: a
-    determinant near 0 is the difference of large terms. More vectors than dimensions span no volume: the loss is then log b for every
-    anchor (Appendix L). Blind to the sign of every vector.
+    More vectors than dimensions span no volume: the loss is then log b for every anchor (Appendix L).
 
     Args:
         anchor: (b, d), the gradient's owner.
@@ -84,12 +82,24 @@ def gramian(anchor: Tensor, others: Tensor | Sequence[Tensor], tau: float = 0.07
         0.7437
     """
     _check(anchor, others, tau)
+    return cross_entropy(-volumes(anchor, others) / tau, torch.arange(len(anchor), device=anchor.device))
+
+
+def volumes(anchor: Tensor, others: Tensor | Sequence[Tensor]) -> Tensor:
+    """Vol(z_i, z_j^1, .., z_j^m) at [i, j], (b, b): sqrt(det Gram) of the anchor's i-th and all others' j-th vectors.
+
+    As Vol(others_j) times the distance of z_i from the others' span, by an orthonormal basis of that span: a determinant near 0 would
+    be a difference of large terms. Blind to the sign of every vector.
+
+    Args:
+        anchor: (b, d), the gradient's owner.
+        others: (m, b, d) or m tensors (b, d), constants.
+    """
     basis, volume = _span(torch.stack([other.detach() for other in others], dim=-1))  # (b, d, r), (b,)
     inside = torch.einsum("id,jdr->ijr", anchor, basis).square().sum(-1)  # (b, b), squared length of z_i's projection
     outside = anchor.square().sum(-1, keepdim=True) - inside  # (b, b)
     # sqrt has no gradient at 0, where z_i lies in the span
-    volumes = volume * (outside.clamp(min=0) + 1e-8).sqrt()  # (b, b)
-    return cross_entropy(-volumes / tau, torch.arange(len(anchor), device=anchor.device))
+    return volume * (outside.clamp(min=0) + 1e-8).sqrt()
 
 
 def _span(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "frozen_peers": ("#56B4E9", "P"),
     "self": ("#D55E00", "v"),
     "head_only": ("#999933", "h"),
-    "anchored": ("#882255", "*"),
+    "anchored": ("#882255", ">"),
 }
 _SPARE = ("#332288", "#44AA99", "#AA4499", "#117733", "#661100", "#6699CC")
 _HOUSE = {

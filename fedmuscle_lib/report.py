@@ -22,6 +22,7 @@ from fedmuscle_lib.experiment import PHASES, History, Phase
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import SETUPS
 
 BASELINE = "local"
 CONFIDENCE = 0.95
@@ -157,7 +158,8 @@ def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.
     ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
     ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
     joined = _beside_the_paper(ours, histories, "table7_delta", [], {"delta_paper": "paper_delta"})
-    if histories[0].settings.users is not None:
+    settings = histories[0].settings
+    if len(settings.members) < len(SETUPS[settings.setup]):
         joined["paper_delta"] = float("nan")
     return joined[DELTA_COLUMNS]
 
@@ -215,7 +217,7 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     """What a run of each algorithm cost, mean over its runs.
 
     Returns:
-        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), teraflops (of all users, the whole run), seconds,
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users, the whole run), seconds,
         peak_memory_mib (of the process that ran it, with whatever it had run before).
     """
     rows = []
@@ -226,7 +228,7 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
                 "algorithm": history.settings.algorithm,
                 "uplink_bytes": costs.uplink_bytes.mean(),
                 "downlink_bytes": costs.downlink_bytes.mean(),
-                "teraflops": costs.flops.sum() / 1e12,
+                "tflop": costs.flops.sum() / 1e12,
                 "seconds": facts["seconds"],
                 "peak_memory_mib": facts["peak_memory_bytes"] / 2**20,
             }
@@ -328,7 +330,7 @@ def label(algorithm: str) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """"[+1.02, +2.50]"."""
+    """Such as [+1.02, +2.50]."""
     return f"[{low:+.2f}, {high:+.2f}]"
 
 

@@ -31,6 +31,7 @@ from jupyter_client import AsyncKernelManager
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 PATIENCE = 15  # seconds that an interrupted child has to shut its kernel down
+_IN_A_CELL = 3  # exit code of a child whose notebook failed; any other is the child's own failure
 _TYPES = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
 
@@ -74,17 +75,19 @@ def reproduce(
     target = Path(output).resolve() / profile
     common = {"profile": profile, "seeds": list(seeds), "output": os.path.relpath(target.parent, folder)}
     parameters = plan(select(notebooks, folder), common, overrides or {})
-    _try_to_write(target)
     children = _Children(cores=max(1, _cores() // jobs))
     pool = ThreadPoolExecutor(jobs)
     outcomes = []
     try:
+        _try_to_write(target)
         futures = [pool.submit(_execute, path, target / path.stem, given, children) for path, given in parameters.items()]
         for future in as_completed(futures):
             outcomes.append(outcome := future.result())
             if outcome.failure:
                 _log.error("%s: failed: %s", outcome.notebook, outcome.failure)
             index(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(target)) from error
     finally:  # after an interrupt or a full disk there are children left, which must not outlive this call
         pool.shutdown(wait=False, cancel_futures=True)
         children.end()
@@ -121,26 +124,30 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     from fedmuscle_lib.settings import Settings
 
     declared = {path: declared_parameters(path) for path in paths}
-    known = {name for types in declared.values() for name in types}
-    settings = {name: value for name, value in own.items() if name not in known and name in Settings.model_fields}
+    parameters = {name for types in declared.values() for name in types}
+    settings = {name: value for name, value in own.items() if name not in parameters and name in Settings.model_fields}
     problems = [f"{name} has an option of its own" for name in own if name in common]
     problems += [
-        f"no parameter or setting {name!r}{_nearest(name, known | set(Settings.model_fields))}"
+        f"no parameter or setting {name!r}{_nearest(name, parameters | set(Settings.model_fields))}"
         for name in own
-        if name not in known and name not in settings
+        if name not in parameters and name not in settings
     ]
-    if settings and "overrides" not in known:
+    if settings and "overrides" not in parameters:
         problems.append(f"no chosen notebook takes settings ({', '.join(settings)})")
-    settings = _checked_settings(common["profile"], own.get("overrides", {}) | settings, problems)
-    given = {}
-    for path, types in declared.items():
-        wanted = common | own | ({"overrides": settings} if settings else {})
-        given[path] = {name: value for name, value in wanted.items() if name in types}
-        problems += [
-            f"{path.stem}: {name} is a {types[name]}, not {value!r}" for name, value in given[path].items() if not _is(value, types[name])
-        ]
+    overrides = own.get("overrides", {})
+    if isinstance(overrides, dict):
+        overrides = _absolute(overrides | settings)
+        problems += _settings_problems(common["profile"], overrides)
+    wanted = common | own | ({"overrides": overrides} if overrides else {})
+    given = {path: {name: value for name, value in wanted.items() if name in types} for path, types in declared.items()}
+    problems += [
+        f"{path.stem}: {name} is a {declared[path][name]}, not {value!r}"
+        for path, values in given.items()
+        for name, value in values.items()
+        if not _is(value, declared[path][name])
+    ]
     if problems:
-        raise ValueError("; ".join(dict.fromkeys(problems)))
+        raise ValueError("; ".join(problems))
     return given
 
 
@@ -150,19 +157,23 @@ def declared_parameters(path: Path) -> dict[str, str]:
     return {name: parameter["inferred_type_name"].split("[")[0] for name, parameter in found.items()}
 
 
-def _checked_settings(profile: str, settings: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """``settings`` with paths made absolute, since a notebook runs in its own folder; what is wrong is added to ``problems``."""
-    from fedmuscle_lib.settings import Settings, parse
+def _settings_problems(profile: str, overrides: dict[str, Any]) -> list[str]:
+    from fedmuscle_lib.settings import parse
 
-    problems += [f"{name} is the notebook's choice, not an override" for name in settings if name in _NOTEBOOK_DECIDES]
+    problems = [f"{name} is the notebook's choice, not an override" for name in overrides if name in _NOTEBOOK_DECIDES]
     try:
-        parse({"profile": profile} | settings)
+        parse({"profile": profile} | overrides)
     except ValueError as error:
         problems.append(str(error))
-    return {
-        name: str(Path(value).resolve()) if getattr(Settings.model_fields.get(name), "annotation", None) is Path else value
-        for name, value in settings.items()
-    }
+    return problems
+
+
+def _absolute(overrides: dict[str, Any]) -> dict[str, Any]:
+    """With whole paths, since a notebook runs in its own folder."""
+    from fedmuscle_lib.settings import Settings
+
+    paths = {name for name, field in Settings.model_fields.items() if field.annotation is Path}
+    return {name: str(Path(value).resolve()) if name in paths else value for name, value in overrides.items()}
 
 
 def _is(value: Any, type_name: str) -> bool:
@@ -179,7 +190,7 @@ def _nearest(name: str, known: Any) -> str:
 def _try_to_write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder, prefix=".") as probe:
-        probe.write(bytes(1 << 16))
+        probe.write(bytes(1 << 20))  # less than any notebook's results
 
 
 def _cores() -> int:
@@ -203,11 +214,12 @@ class _Children:
         quiet = {"PYTHONWARNINGS": "ignore::FutureWarning,ignore:IProgress not found", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         self._environment = os.environ | threads | quiet | {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name}
         self._environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
-        self._lock, self._running, self._ending = threading.Lock(), set(), False
+        self._lock, self._running = threading.Lock(), set()
+        self.ending = False
 
     def start(self, spec: dict[str, Any], cwd: Path) -> subprocess.Popen[str]:
         with self._lock:
-            if self._ending:
+            if self.ending:
                 raise KeyboardInterrupt
             child = subprocess.Popen(
                 [sys.executable, "-P", __file__, json.dumps(spec)],
@@ -225,7 +237,7 @@ class _Children:
     def end(self) -> None:
         """Interrupt them, so that they shut their kernels down, and kill what has not ended in time."""
         with self._lock:
-            self._ending = True
+            self.ending = True
             alive = [child for child in self._running if child.poll() is None]
         for child in alive:
             child.send_signal(signal.SIGINT)
@@ -250,7 +262,8 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: _Ch
     for line in child.stdout:
         if line := line.rstrip():
             tail.append(line)
-            _log.info("%s: %s", path.stem, line)
+            if not children.ending:
+                _log.info("%s: %s", path.stem, line)
     # a kernel that was killed leaves no exception in the notebook: the return code is what counts
     failure = None if child.wait() == 0 else _diagnosis(path, part, child.returncode, tail)
     for done in (executed, executed.with_suffix(".html")):
@@ -266,32 +279,37 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: _Ch
 def _diagnosis(path: Path, part: Path, code: int, tail: Sequence[str]) -> str:
     """Where and why a notebook failed: the cell by its place in the notebook's source, and its error or the child's last words."""
     last = tail[-1] if tail else "no output"
-    if not part.exists():
+    started = []
+    if code == _IN_A_CELL and part.exists():
+        cells = nbformat.read(part, as_version=4).cells
+        started = [cell for cell in cells if cell.cell_type == "code" and cell.metadata.get("papermill", {}).get("start_time")]
+    if not started:
         return f"exit code {code}: {last}"
+    cell = started[-1]  # papermill goes no further, and calls the cell that a kernel died in completed
     places = {cell.id: place for place, cell in enumerate(nbformat.read(path, as_version=4).cells, start=1)}
-    for cell in nbformat.read(part, as_version=4).cells:
-        if cell.cell_type != "code" or cell.metadata.get("papermill", {}).get("status") == "completed":
-            continue
-        errors = [f"{output.ename}: {output.evalue}" for output in cell.outputs if output.output_type == "error"]
-        place = f"cell {places[cell.id]}" if cell.id in places else "the injected parameters"
-        head = next((line for line in cell.source.splitlines() if line.strip() and not line.startswith("#")), "")
-        return f"{place} ({head.strip()}): {errors[0] if errors else last}"
-    return f"exit code {code}: {last}"
+    place = f"cell {places[cell.id]}" if cell.id in places else "the injected parameters"
+    head = next((line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith("#")), "")
+    errors = [f"{output.ename}: {output.evalue}" for output in cell.outputs if output.output_type == "error"]
+    return f"{place} ({head}): {errors[0] if errors else last}"
 
 
 def _write(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}")
-    scratch.write_text(text, encoding="utf8")
-    os.replace(scratch, path)
+    try:
+        scratch.write_text(text, encoding="utf8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 # --- the child process -------------------------------------------------------------------------------------------------------
 
 
 class _UnixSockets(AsyncKernelManager):
-    """Kernels that nobody on the network can reach, and that don't race for ports."""
+    """A kernel that nobody on the network can reach, and that races nobody for ports."""
 
-    transport = "ipc"
+    def __init__(self, **options: Any) -> None:
+        super().__init__(transport="ipc", ip=os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], str(os.getpid())), **options)
 
 
 def _child(spec: dict[str, Any]) -> int:
@@ -310,13 +328,20 @@ def _child(spec: dict[str, Any]) -> int:
             cwd=".",
             **({"kernel_manager_class": _UnixSockets} if short else {}),
         )
-        _export(Path(spec["part"]))
     except papermill.PapermillExecutionError:  # the notebook holds it
-        return 1
-    except Exception as error:  # whatever it is, the parent reports it and goes on with other notebooks
-        print(f"{type(error).__name__}: {str(error).strip()}", flush=True)
-        return 1
+        return _IN_A_CELL
+    except Exception as error:  # a dead kernel, a full disk: the parent reports whatever it is
+        return _last_words(error, _IN_A_CELL)
+    try:
+        _export(Path(spec["part"]))
+    except OSError as error:
+        return _last_words(error, 1)
     return 0
+
+
+def _last_words(error: Exception, code: int) -> int:
+    print(f"{type(error).__name__}: {str(error).strip()}", flush=True)
+    return code
 
 
 def _was_printed(record: logging.LogRecord) -> bool:
@@ -347,7 +372,8 @@ _CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 13px; display: block; overflow-x: auto }
 th, td { padding: .2rem .7rem; text-align: left; border-bottom: 1px solid #ddd; white-space: nowrap; vertical-align: top }
-section { border-top: 2px solid #222; margin-top: 2.5rem } img { max-width: 100% } .failed { color: #b00020 }
+section { border-top: 2px solid #222; margin-top: 2.5rem } section h1 { font-size: 1.4rem } .anchor-link { display: none }
+img { max-width: 100% } .failed { color: #b00020 }
 pre { white-space: pre-wrap; background: #f4f4f4; padding: .7rem }
 """
 

@@ -213,7 +213,7 @@ def test_departures_name_what_differs_from_the_paper():
 
 def test_costs_are_per_user_and_round():
     row = report.costs([history("local", [40] * 6), history("local", [41] * 6, seed=1)]).iloc[0]
-    assert (row.runs, row.uplink_bytes, row.downlink_bytes, row.teraflops, row.peak_memory_mib) == (2, 100, 300, 12, 1024)
+    assert (row.runs, row.uplink_bytes, row.downlink_bytes, row.tflop, row.peak_memory_mib) == (2, 100, 300, 12, 1024)
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------

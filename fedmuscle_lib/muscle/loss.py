@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
 from .temperature import Temperature, Temperatures, member_name, temperatures
@@ -31,7 +30,7 @@ def muscle_loss(
     """Mean over the batch of equation (3); with ``m = 1`` it is InfoNCE, equation (1).
 
     Only the anchor gets a gradient: the others are other users' representations, constants here whatever their ``requires_grad``.
-    Differentiable once.
+    Differentiable once; a second derivative is refused.
 
     Args:
         anchor: (b, d), rows of unit norm: the user's own representations of b public samples.
@@ -130,7 +129,7 @@ def log_alpha(others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_pri
 def log_factors(others: Tensor, heats: Temperatures) -> tuple[Tensor, Tensor]:
     """What the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and ``log_pair`` (b, m(m-1)/2, b).
 
-    ``log_pair[j, p, k]`` is -gamma z^l_j . z^l'_k for the p-th pair (l, l') of ``pairs(m)``, so that log alpha is a sum over p.
+    ``log_pair[j, p, j']`` is -gamma z^l_j . z^k_j' for the p-th pair (l, k) of ``pairs(m)``, so that log alpha is a sum over p.
     """
     m, b, d = others.shape
     keys = others * _scale(heats.inverse, others, (m, 1, 1))
@@ -155,7 +154,7 @@ def contrast(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memor
         reach: a bound of |log alpha|.
         memory_budget: bytes of working memory.
     """
-    return _Contrast.apply(anchor, keys, log_pair, reach, memory_budget)
+    return _Contrast.apply(anchor, keys, log_pair, reach, int(memory_budget))
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
@@ -177,14 +176,27 @@ class _Contrast(torch.autograd.Function):
         if wanted:
             # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
             p.diagonal(dim1=0, dim2=2).sub_(1)
-            ctx.save_for_backward((p.view(b, m * b).to(flat.dtype) @ flat).div_(b))
+            ctx.save_for_backward((p.view(b, m * b).to(flat.dtype) @ flat).div_(b), anchor)
         return ((log_z.sum() - positive) / b).to(anchor.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad, None, None, None, None
+        return differentiable_once(*ctx.saved_tensors) * grad, None, None, None, None
+
+
+def differentiable_once(gradient: Tensor, anchor: Tensor) -> Tensor:
+    """``gradient``, such that differentiating it in turn is an error and not a silent zero."""
+    return _Once.apply(gradient, anchor) if torch.is_grad_enabled() else gradient
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gradient: Tensor, anchor: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError("the loss is differentiable once: its gradient is a closed form that autograd does not see into")
 
 
 def _check_shape(shape: torch.Size, anchor: Tensor, index: int, names: Sequence[str] | None) -> None:
@@ -197,7 +209,7 @@ def _check_shape(shape: torch.Size, anchor: Tensor, index: int, names: Sequence[
 def _unit_norm(rows: Tensor) -> bool:
     # One reduction finds every fault: nan and inf carry over to the norm, and comparisons with nan are false.
     low, high = torch.linalg.vector_norm(rows, dim=-1).aminmax()
-    return 1 - NORM_TOLERANCE <= float(low) and float(high) <= 1 + NORM_TOLERANCE
+    return float(low) >= 1 - NORM_TOLERANCE and float(high) <= 1 + NORM_TOLERANCE
 
 
 def _blame(members: Sequence[Tensor], names: Sequence[str] | None) -> None:

@@ -43,7 +43,7 @@ def pairs(m: int) -> tuple[tuple[int, int], ...]:
 
 def unpack(packed: Tensor, m: int) -> Pairs:
     """(b, m(m-1)/2, b) -> its (b, b) matrices by pair."""
-    return dict(zip(pairs(m), packed.unbind(1)))
+    return dict(zip(pairs(m), packed.unbind(1), strict=True))
 
 
 def fits(dtype: torch.dtype, reach: float, b: int, m: int) -> bool:
@@ -193,7 +193,7 @@ def _tuple_products(factors: list[Tensor], block: Block, times: Times, out: Tens
 def _add_margins(margins: list[Tensor | None], group: Sequence[int], f: Tensor, block: Block) -> None:
     """Adds to each of the group's margins (b, b) the sum of ``f`` (b, n_1, .., n_k) over the other members' indices."""
     axes = range(1, f.ndim)
-    for member, axis, indices in zip(group, axes, block):
+    for member, axis, indices in zip(group, axes, block, strict=True):
         others = [other for other in axes if other != axis]
         part = f.sum(others) if others else f  # (b, n_axis)
         if margins[member] is None and indices is ALL:

@@ -13,10 +13,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
-from .loss import contrast, log_alpha, log_factors, muscle_loss, representations, without_autocast
+from .loss import contrast, differentiable_once, log_alpha, log_factors, muscle_loss, representations, without_autocast
 from .partition import pairs
 from .temperature import Temperature, temperatures
 
@@ -86,14 +85,12 @@ class GradientReply(_Reply):
 class _Given(torch.autograd.Function):
     @staticmethod
     def forward(ctx, anchor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient.to(anchor.dtype))
+        ctx.save_for_backward(gradient.to(anchor.dtype), anchor)
         return value.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad.to(gradient.dtype), None, None
+        return differentiable_once(*ctx.saved_tensors) * grad.to(ctx.saved_tensors[0].dtype), None, None
 
 
 def make_reply(

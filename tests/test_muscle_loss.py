@@ -1,0 +1,472 @@
+"""Statements of the paper about the Muscle loss, held against the library's implementation.
+
+The README's code takes cosine similarities and the library dot products. They agree on unit vectors, and so do their gradients with
+respect to whatever was normalised; hence gradients are compared there, before ``normalize``.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fedmuscle_lib.bench import bench_loss, peak_bytes
+from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss, validate
+from fedmuscle_lib.muscle.dense import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
+from fedmuscle_lib.objectives import info_nce, pairwise
+
+
+def vectors(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Random vectors, not normalised."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def members(m: int, b: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """An anchor (b, d) and its others (m, b, d), unit rows."""
+    z = normalize(vectors(m + 1, b, d, seed=seed), dim=-1).to(dtype)
+    return z[0], z[1:]
+
+
+def random_temperatures(m: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Symmetric (m+1, m+1) matrices tau and tau' < tau."""
+    generator = torch.Generator().manual_seed(seed)
+    tau, share = 0.2 + torch.rand(2, m + 1, m + 1, generator=generator, dtype=torch.float64)
+    tau, share = tau + tau.T, share + share.T
+    return tau, tau * share / 2.5
+
+
+def value_and_gradient(loss, raw: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+    """Of ``loss(normalize(raw), ...)``, with respect to ``raw``."""
+    raw = raw.detach().clone().requires_grad_()
+    value = loss(normalize(raw, dim=-1), *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, raw)[0]
+
+
+def brute_force(anchor: Tensor, others: Tensor, tau: float, tau_prime: float) -> Tensor:
+    """Equation (3) by logsumexp over the full table, in float64: exact however extreme the temperatures."""
+    z = torch.cat([anchor[None], others]).double()
+    m, b = len(others), len(anchor)
+    table = torch.zeros((b,) * (m + 1), dtype=torch.float64)
+    for l, k in combinations(range(m + 1), 2):
+        factor = 1 / tau if l == 0 else 1 / tau - 1 / tau_prime
+        shape = [b if axis in (l, k) else 1 for axis in range(m + 1)]
+        table = table + factor * (z[l] @ z[k].T).view(shape)
+    table = table.reshape(b, -1)
+    positive = [i * sum(b**k for k in range(m)) for i in range(b)]
+    return (table.logsumexp(1) - table[range(b), positive]).mean()
+
+
+# --- what the loss is -------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_other_member_makes_it_infonce():
+    anchor, others = members(1, 16, 32)
+    ours, theirs = (value_and_gradient(loss, anchor, other, 0.3) for loss, other in ((muscle_loss, others), (info_nce, others[0])))
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_without_gamma_it_is_the_sum_of_pairwise_losses(m: int):
+    """Equation (16)."""
+    anchor, others = members(m, 6, 16)
+    ours, theirs = value_and_gradient(muscle_loss, anchor, others, 0.2, 0.2), value_and_gradient(pairwise, anchor, others, 0.2)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("b", [2, 3, 6])
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_equals_the_readme_with_a_temperature_for_every_pair(m: int, b: int):
+    raw, others = vectors(b, 8, seed=m), members(m, b, 8, seed=b)[1]
+    heats = random_temperatures(m, seed=m)
+    ours, theirs = value_and_gradient(muscle_loss, raw, others, *heats), value_and_gradient(muscle_loss_dense, raw, others, *heats)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_equals_the_loop_over_terms(m: int):
+    raw, others = vectors(3, 5), members(m, 3, 5)[1]
+    ours, theirs = value_and_gradient(muscle_loss, raw, others), value_and_gradient(muscle_loss_loop, raw, others)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_float32_agrees_with_float64(m: int):
+    """To 1e-5, in loss and gradient, at the paper's temperatures."""
+    raw, others = vectors(12, 32), members(m, 12, 32)[1]
+    wide = value_and_gradient(muscle_loss, raw, others)
+    narrow = value_and_gradient(muscle_loss, raw.float(), others.float())
+    torch.testing.assert_close([x.double() for x in narrow], list(wide), rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_is_the_derivative():
+    anchor, others = members(3, 4, 6)
+    assert torch.autograd.gradcheck(lambda z: muscle_loss(z, others), anchor.requires_grad_())
+
+
+def test_a_list_of_others_is_a_stack():
+    anchor, others = members(3, 4, 6)
+    assert muscle_loss(anchor, list(others)) == muscle_loss(anchor, others)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_equal_representations_give_m_log_b(m: int):
+    z = normalize(torch.ones(7, 5), dim=-1)
+    assert muscle_loss(z, [z] * m).item() == pytest.approx(m * math.log(7), rel=1e-6)
+
+
+# --- who gets a gradient ----------------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_anchor_gets_a_gradient():
+    anchor, others = members(3, 4, 6)
+    anchor.requires_grad_(), others.requires_grad_()
+    muscle_loss(anchor, others).backward()
+    assert anchor.grad is not None and others.grad is None
+
+
+def test_no_gradient_is_made_when_none_is_asked_for():
+    anchor, others = members(3, 4, 6)
+    value = muscle_loss(anchor, others.requires_grad_())
+    assert not value.requires_grad
+    live = muscle_loss(anchor.requires_grad_(), others)
+    with torch.no_grad():
+        assert not muscle_loss(anchor, others).requires_grad
+    torch.testing.assert_close(value, live.detach(), rtol=1e-12, atol=0)
+
+
+def test_gradient_scales_with_what_comes_from_above():
+    anchor, others = members(3, 4, 6)
+    anchor.requires_grad_()
+    (once,) = torch.autograd.grad(muscle_loss(anchor, others), anchor)
+    (twice,) = torch.autograd.grad(2 * muscle_loss(anchor, others), anchor)
+    torch.testing.assert_close(twice, 2 * once)
+
+
+def test_a_second_derivative_is_refused():
+    anchor, others = members(2, 4, 6)
+    anchor.requires_grad_()
+    (gradient,) = torch.autograd.grad(muscle_loss(anchor, others), anchor, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        gradient.sum().backward()
+
+
+# --- symmetries -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_order_of_the_other_members_does_not_matter():
+    raw, others = vectors(5, 8), members(4, 5, 8)[1]
+    tau, tau_prime = random_temperatures(4)
+    order = torch.tensor([2, 0, 3, 1])
+    places = torch.cat([torch.tensor([0]), order + 1])
+    permuted = others[order], tau[places][:, places], tau_prime[places][:, places]
+    torch.testing.assert_close(
+        value_and_gradient(muscle_loss, raw, others, tau, tau_prime), value_and_gradient(muscle_loss, raw, *permuted)
+    )
+
+
+def test_order_of_the_samples_does_not_matter():
+    raw, others = vectors(6, 8), members(3, 6, 8)[1]
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    value, gradient = value_and_gradient(muscle_loss, raw, others)
+    torch.testing.assert_close(value_and_gradient(muscle_loss, raw[order], others[:, order]), (value, gradient[order]))
+
+
+def test_a_rotation_common_to_all_spaces_does_not_matter():
+    raw, others = vectors(6, 8), members(3, 6, 8)[1]
+    rotation, _ = torch.linalg.qr(vectors(8, 8, seed=1))
+    value, gradient = value_and_gradient(muscle_loss, raw, others)
+    torch.testing.assert_close(value_and_gradient(muscle_loss, raw @ rotation, others @ rotation), (value, gradient @ rotation))
+
+
+# --- the weighting coefficients ---------------------------------------------------------------------------------------------------------
+
+
+def test_alpha_is_the_readmes():
+    anchor, others = members(3, 4, 6)
+    heats = random_temperatures(3)
+    torch.testing.assert_close(log_alpha(others, *heats), dense_log_alpha([anchor, *others], *heats)[0])
+
+
+def test_alpha_grows_with_dissimilarity():
+    """Remark 1: for M = 2, alpha falls strictly in the cosine of the two vectors."""
+    _, others = members(2, 16, 8)
+    cosines = (others[0] @ others[1].T).flatten()
+    alpha = log_alpha(others).exp().flatten()[cosines.argsort()]
+    assert (alpha.diff() < 0).all()
+
+
+def toy_images() -> Tensor:
+    """Appendix D: a dog, a cat and a bench; dog and cat are the most similar, dog and bench the least. Every model sees them alike."""
+    angles = torch.deg2rad(torch.tensor([0.0, 40.0, 100.0]))
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def test_toy_example_moves_weight_to_dissimilar_negatives():
+    """Figure 6: alpha is largest for (dog, bench), least where both vectors come from one image."""
+    dog, cat, bench = range(3)
+    z = toy_images()
+    alpha = log_alpha([z, z], tau=1.0, tau_prime=lower_order_temperature(1.0)).exp()
+    assert alpha[dog, bench] > alpha[cat, bench] > alpha[dog, cat] > alpha[dog, dog]
+    unary = torch.exp(z[dog] @ z.T)
+    plain = unary[:, None] * unary  # the terms of Figure 6 (a)
+    assert plain[cat, dog] > plain[dog, bench]
+    weighted = alpha * plain
+    assert (weighted / plain)[dog, bench] > (weighted / plain)[cat, dog]
+
+
+# --- Theorem 1 --------------------------------------------------------------------------------------------------------------------------
+
+
+def gaussian_information(k: int, rho: float, m: int) -> float:
+    """I(x_0; x_1 .. x_m) of k-dimensional standard Gaussians whose coordinates are correlated by rho between any two of them."""
+    explained = m * rho**2 / (1 + (m - 1) * rho)  # squared multiple correlation of x_0 on the others
+    return -k / 2 * math.log(1 - explained)
+
+
+def mean_bound(k: int, rho: float, m: int, b: int) -> float:
+    """M log B - loss, averaged over batches of normalised Gaussians."""
+    generator = torch.Generator().manual_seed(0)
+    bounds = []
+    for _ in range(640 // b):
+        common, own = torch.randn(b, k, generator=generator), torch.randn(m + 1, b, k, generator=generator)
+        z = normalize(math.sqrt(rho) * common + math.sqrt(1 - rho) * own, dim=-1)
+        bounds.append(m * math.log(b) - muscle_loss(z[0], z[1:]).item())
+    return sum(bounds) / len(bounds)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_theorem_1_bounds_the_mutual_information_and_tightens(m: int):
+    """z_n is a function of x_n, so I(z_0; z_1 .. z_M) <= I(x_0; x_1 .. x_M), which is known in closed form: what bounds the former from
+    below stays under the latter. For M = 1 this holds for any critic; for M > 1 the theorem's proof approximates, and we check the mean.
+    Figure 5's argument is that the bound tightens with B."""
+    k, rho = 16, 0.5
+    bounds = [mean_bound(k, rho, m, b) for b in (4, 16, 64)]
+    assert 0 < bounds[0] < bounds[1] < bounds[2] < gaussian_information(k, rho, m)
+
+
+def test_theorem_1_gives_no_information_for_independent_members():
+    bounds = [mean_bound(16, 0.0, m, 16) for m in (1, 2, 3)]
+    assert max(bounds) <= 0
+
+
+# --- temperatures -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
+def test_lower_order_temperature_solves_equation_22(tau: float):
+    lower = lower_order_temperature(tau)
+    assert 1 / lower == pytest.approx(1 / tau + 1 / tau**2)
+    assert 0 < lower < tau
+
+
+def test_a_pair_with_a_large_temperature_contributes_almost_nothing():
+    """Table 9: 100 between users of distant tasks. Here between one other and everybody; the rest's gradient remains, to 5 %."""
+    raw, others = vectors(8, 16), members(3, 8, 16)[1]
+    tau, tau_prime = torch.full((4, 4), 0.2), torch.full((4, 4), 0.15)
+    for heats in (tau, tau_prime):
+        heats[3, :] = heats[:, 3] = 100
+    value, gradient = value_and_gradient(muscle_loss, raw, others, tau, tau_prime)
+    without, gradient_without = value_and_gradient(muscle_loss, raw, others[:2])
+    assert value.item() == pytest.approx(without.item() + math.log(8), abs=0.02)
+    assert (gradient - gradient_without).norm() < 0.05 * gradient_without.norm()
+
+
+@pytest.mark.parametrize("tau", [1e9, math.inf])
+def test_infinite_temperature_is_local_training(tau: float):
+    raw, others = vectors(8, 16), members(3, 8, 16)[1]
+    _, gradient = value_and_gradient(muscle_loss, raw, others, tau, 0.15)
+    assert gradient.abs().max() <= 1 / tau
+
+
+def test_a_number_is_a_constant_matrix():
+    anchor, others = members(3, 4, 6)
+    matrices = [[[tau] * 4 for _ in range(4)] for tau in (0.2, 0.15)]
+    assert muscle_loss(anchor, others, *matrices) == muscle_loss(anchor, others, 0.2, 0.15)
+
+
+# --- slabs ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1, 3_000, 20_000])
+@pytest.mark.parametrize("m, b", [(2, 7), (3, 7), (4, 5), (5, 4), (6, 3)])
+def test_slabs_do_not_change_the_result(m: int, b: int, budget: int):
+    """The least budget leaves one tuple a slab; others leave an uneven last slab."""
+    raw, others = vectors(b, 8), members(m, b, 8)[1]
+    heats = random_temperatures(m)
+    whole = value_and_gradient(muscle_loss, raw, others, *heats)
+    torch.testing.assert_close(value_and_gradient(muscle_loss, raw, others, *heats, memory_budget=budget), whole, rtol=1e-11, atol=1e-13)
+    value = muscle_loss(normalize(raw, dim=-1), others, *heats, memory_budget=budget)  # without a gradient
+    torch.testing.assert_close(value, whole[0], rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("budget", [3_000, 20_000])
+def test_slabs_do_not_change_the_result_in_log_space(budget: int):
+    raw, others = vectors(5, 8), members(3, 5, 8)[1]
+    whole = value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3)
+    torch.testing.assert_close(value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3, memory_budget=budget), whole)
+
+
+@pytest.mark.parametrize("m, b", [(3, 48), (4, 24)])
+def test_memory_follows_the_budget(m: int, b: int):
+    """What is needed beside the slabs is a few matrices of the inputs' size; the dense form's table has B^(M+1) entries."""
+    anchor, others = members(m, b, 16, dtype=torch.float32)
+    anchor.requires_grad_()
+    budget = 400_000
+    peak = peak_bytes(lambda: muscle_loss(anchor, others, memory_budget=budget).backward())
+    assert peak < budget + 4 * others.nbytes + 8 * (m * m * b * b) * 4
+    assert peak < b ** (m + 1) * 4 / 8
+
+
+def test_peak_bytes_counts_what_is_held_at_once():
+    def call() -> None:
+        first = torch.empty(2**18)  # 1 MiB
+        del first
+        torch.empty(2**19), torch.empty(2**18)
+
+    assert peak_bytes(call) == 3 * 2**20
+
+
+def test_bench_sets_both_forms_side_by_side(capsys):
+    threads = torch.get_num_threads()
+    table = bench_loss((2, 3), (4,), dim=8, rounds=1, threads=1, dense_limit_gb=3e-6)
+    assert torch.get_num_threads() == threads
+    assert table["library_ms"].notna().all()
+    assert table["speedup"].notna().tolist() == [True, False] and "cannot run" in table["note"][1]
+    assert "speedup" in capsys.readouterr().out
+
+
+# --- stability --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("tau_prime", [0.05, 0.03, 0.01, 0.003, 1e-4, 1e-6])
+def test_small_tau_prime_stays_exact(tau_prime: float, dtype: torch.dtype):
+    """2 * sum of gamma runs from 90 to 6e6, past float32's and float64's range of plain products."""
+    anchor, others = members(3, 5, 8, dtype=dtype)
+    exact = value_and_gradient(brute_force, anchor.double(), others.double(), 0.2, tau_prime)
+    value, gradient = value_and_gradient(muscle_loss, anchor, others, 0.2, tau_prime)
+    rtol = 1e-5 if dtype is torch.float32 else 1e-9
+    torch.testing.assert_close(value.double(), exact[0], rtol=rtol, atol=rtol)
+    torch.testing.assert_close(gradient.double(), exact[1], rtol=1e-3 if dtype is torch.float32 else 1e-6, atol=rtol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("m, b, tau_prime", [(8, 3, 0.15), (8, 3, 0.05), (10, 2, 0.02)])
+def test_many_members_stay_exact(m: int, b: int, tau_prime: float, dtype: torch.dtype):
+    anchor, others = members(m, b, 8, dtype=dtype)
+    exact = brute_force(anchor, others, 0.2, tau_prime)
+    assert muscle_loss(anchor, others, 0.2, tau_prime).item() == pytest.approx(exact.item(), rel=1e-5 if dtype is torch.float32 else 1e-9)
+
+
+@pytest.mark.parametrize("tau_prime", [0.15, 0.03, 1e-4])
+def test_collapsed_representations_stay_exact(tau_prime: float):
+    z = normalize(torch.ones(4, 6), dim=-1)
+    value, gradient = value_and_gradient(muscle_loss, z, [z, z, z], 0.2, tau_prime)
+    assert value.item() == pytest.approx(3 * math.log(4), rel=1e-5)
+    assert gradient.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("tau", [1e-2, 1e-4])
+def test_small_tau_stays_exact(tau: float):
+    anchor, others = members(2, 5, 8, dtype=torch.float32)
+    exact = value_and_gradient(brute_force, anchor.double(), others.double(), tau, tau)
+    value, gradient = value_and_gradient(muscle_loss, anchor, others, tau, tau)
+    assert value.item() == pytest.approx(exact[0].item(), rel=1e-4)
+    torch.testing.assert_close(gradient.double(), exact[1], rtol=1e-2, atol=1e-3 / tau)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype):
+    """Rows that were normalised in half precision are admitted; the loss is float32's of the same rounded rows, to 1e-6."""
+    raw = vectors(4, 12, 64).to(dtype)
+    anchor, others = normalize(raw[0], dim=-1).requires_grad_(), normalize(raw[1:], dim=-1)
+    value = muscle_loss(anchor, others)
+    value.backward()
+    assert value.dtype == torch.float32 and anchor.grad.dtype == dtype
+    assert value.item() == pytest.approx(muscle_loss(anchor.float(), others.float()).item(), rel=1e-6)
+
+
+def test_mixed_precision_does_not_reach_inside():
+    anchor, others = members(3, 8, 16, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = muscle_loss(anchor, others)
+    assert value == muscle_loss(anchor, others)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------------------------
+
+
+def spoilt(index: int, row: int, value: float) -> tuple[Tensor, Tensor]:
+    """Valid members with one entry of member ``index`` (0 the anchor) replaced."""
+    anchor, others = members(2, 4, 6)
+    z = torch.cat([anchor[None], others])
+    z[index, row, 0] = value
+    return z[0], z[1:]
+
+
+@pytest.mark.parametrize("value, said", [(math.nan, "nan"), (math.inf, "inf"), (7.0, "norm 7")])
+@pytest.mark.parametrize("index, member", [(0, "anchor"), (2, r"others\[1\]")])
+def test_bad_values_are_refused_by_member_and_row(index: int, member: str, value: float, said: str):
+    with pytest.raises(ValueError, match=f"{member}, row 3 .*{said}"):
+        muscle_loss(*spoilt(index, 3, value))
+
+
+def test_names_are_used():
+    with pytest.raises(ValueError, match=r"others\[1\] \(user 9\), row 0 holds nan"):
+        muscle_loss(*spoilt(2, 0, math.nan), names=["user 1", "user 4", "user 9"])
+
+
+def test_zero_rows_are_refused():
+    anchor, others = members(2, 4, 6)
+    with pytest.raises(ValueError, match="anchor, row 2 has norm 0"):
+        validate(anchor * (torch.arange(4) != 2)[:, None], others)
+
+
+@pytest.mark.parametrize(
+    "shape, others, said",
+    [
+        ((4, 6), [(4, 6), (3, 6)], r"others\[1\] has shape \(3, 6\), the anchor \(4, 6\)"),
+        ((4, 6), [(4, 5)], r"others\[0\] has shape \(4, 5\), the anchor \(4, 6\)"),
+        ((4, 6), [(4,)], r"others\[0\] has shape \(4,\)"),
+        ((1, 6), [(1, 6)], r"anchor has shape \(1, 6\).*b >= 2"),
+        ((4, 6), [], "m >= 1"),
+    ],
+)
+def test_bad_shapes_are_refused(shape: tuple[int, ...], others: list[tuple[int, ...]], said: str):
+    z = [normalize(torch.ones(s), dim=-1) for s in (shape, *others)]
+    with pytest.raises(ValueError, match=said):
+        validate(z[0], z[1:])
+
+
+@pytest.mark.parametrize(
+    "tau, tau_prime, said",
+    [
+        (0.0, 0.15, "tau = 0.0 for anchor.*must be positive"),
+        (-1.0, 0.15, "tau = -1.0"),
+        (math.nan, 0.15, "tau = nan"),
+        (0.2, 0.0, r"tau_prime = 0.0 for others\[0\], others\[1\]"),
+        (0.2, 0.3, r"tau_prime = 0.3 exceeds tau = 0.2 for others\[0\], others\[1\]: gamma = -1.667"),
+        ([[1, 1], [1, 1]], 0.15, r"\(3, 3\)"),
+        ([[1, 1, 2], [1, 1, 1], [1, 1, 1]], 0.15, r"tau is not symmetric: \[0, 2\]"),
+    ],
+)
+def test_bad_temperatures_are_refused_by_pair(tau, tau_prime, said: str):
+    with pytest.raises(ValueError, match=said):
+        muscle_loss(*members(2, 4, 6), tau, tau_prime)
+
+
+def test_a_bad_pair_is_named_among_good_ones():
+    tau, tau_prime = torch.full((4, 4), 0.5), torch.full((4, 4), 0.25)
+    tau_prime[2, 3] = tau_prime[3, 2] = 0.75
+    with pytest.raises(ValueError, match=r"others\[1\] \(c\), others\[2\] \(d\)"):
+        muscle_loss(*members(3, 4, 6), tau, tau_prime, names="abcd")
+
+
+def test_tau_prime_is_not_asked_of_a_single_other():
+    """With M = 1 there is no pair of others, hence no gamma."""
+    anchor, others = members(1, 4, 6)
+    assert muscle_loss(anchor, others, 0.2, 5.0) == muscle_loss(anchor, others, 0.2)

@@ -1,0 +1,144 @@
+"""The three replies say the same, and say how large they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fedmuscle_lib.muscle import REPLIES, gradient_reply, make_reply, muscle_loss, paper_cost_gb, reply_nbytes
+from fedmuscle_lib.objectives import gramian, pairwise
+
+KINDS = ("dense", "factored", "gradient")
+
+
+def members(m: int, b: int, d: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    z = normalize(torch.randn(m + 1, b, d, generator=torch.Generator().manual_seed(m), dtype=torch.float64), dim=-1)
+    return z[0].to(dtype), z[1:].to(dtype)
+
+
+def value_and_gradient(loss, anchor: Tensor) -> tuple[Tensor, Tensor]:
+    anchor = anchor.detach().clone().requires_grad_()
+    value = loss(anchor)
+    return value.detach(), torch.autograd.grad(value, anchor)[0]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-11)])
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_replies_give_the_loss_and_its_gradient(kind: str, m: int, dtype: torch.dtype, tolerance: float):
+    anchor, others = members(m, 6, 16, dtype)
+    expected = value_and_gradient(lambda z: muscle_loss(z, others), anchor)
+    torch.testing.assert_close(value_and_gradient(make_reply(kind, anchor, others).loss, anchor), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replies_carry_a_temperature_for_every_pair(kind: str):
+    anchor, others = members(3, 5, 8)
+    tau = torch.tensor([[1.0, 0.2, 0.3, 0.4], [0.2, 1.0, 0.5, 0.6], [0.3, 0.5, 1.0, 0.7], [0.4, 0.6, 0.7, 1.0]])
+    expected = value_and_gradient(lambda z: muscle_loss(z, others, tau, tau / 2), anchor)
+    torch.testing.assert_close(value_and_gradient(make_reply(kind, anchor, others, tau, tau / 2).loss, anchor), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_through_an_encoder_is_the_same(kind: str):
+    """What the client does: the Z^n it sends, detached, is the Z^n it differentiates."""
+    inputs, others = members(2, 8, 16)[0], members(3, 8, 4)[1]
+    steps = []
+    for loss in (lambda z: muscle_loss(z, others), lambda z: make_reply(kind, z.detach(), others).loss(z)):
+        torch.manual_seed(0)
+        encoder = torch.nn.Linear(16, 4, dtype=torch.float64)
+        (3 * loss(normalize(encoder(inputs), dim=-1))).backward()
+        steps.append(encoder.weight.grad)
+    torch.testing.assert_close(steps[1], steps[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tau_prime", [1e-2, 1e-5])
+def test_replies_stay_exact_for_small_tau_prime(kind: str, tau_prime: float):
+    """To float32's rounding of log alpha, whose magnitude is sum of gamma."""
+    anchor, others = members(3, 5, 8)
+    expected = muscle_loss(anchor, others, 0.2, tau_prime)
+    reply = make_reply(kind, anchor.float(), others.float(), 0.2, tau_prime)
+    value, gradient = value_and_gradient(reply.loss, anchor.float())
+    assert value.item() == pytest.approx(expected.item(), abs=3 / tau_prime * 1e-6)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_half_precision_client_is_served(kind: str):
+    anchor, others = members(2, 6, 16, torch.bfloat16)
+    value, gradient = value_and_gradient(make_reply(kind, anchor, others).loss, anchor)
+    assert value.item() == pytest.approx(muscle_loss(anchor, others).item(), rel=1e-5)
+    assert gradient.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("objective", [partial(pairwise, tau=0.2), partial(gramian, tau=0.07)])
+def test_a_gradient_reply_serves_any_objective(objective):
+    anchor, others = members(3, 6, 8)
+    expected = value_and_gradient(lambda z: objective(z, others), anchor)
+    with torch.no_grad():
+        reply = gradient_reply(objective, anchor, others)
+    torch.testing.assert_close(value_and_gradient(reply.loss, anchor), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_gradient_reply_belongs_to_one_matrix():
+    anchor, others = members(2, 6, 8)
+    with pytest.raises(ValueError, match=r"\(5, 8\)"):
+        make_reply("gradient", anchor, others).loss(anchor[:5])
+
+
+def test_a_gradient_reply_holds_no_other_users_representations():
+    """Its size does not depend on how many others there are."""
+    replies = [make_reply("gradient", *members(m, 6, 8)) for m in (1, 4)]
+    assert replies[0].nbytes == replies[1].nbytes
+    assert {field.name for field in fields(replies[0])} == {"value", "gradient"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_those_of_the_payload(kind: str, m: int, dtype: torch.dtype):
+    reply = make_reply(kind, *members(m, 5, 8, dtype))
+    payload = sum(getattr(reply, field.name).numel() for field in fields(reply)) * dtype.itemsize
+    assert reply.nbytes == payload == reply_nbytes(kind, b=5, d=8, m=m, itemsize=dtype.itemsize)
+
+
+def test_bytes_of_half_precision_inputs_are_float32s():
+    assert make_reply("factored", *members(2, 5, 8, torch.bfloat16)).nbytes == reply_nbytes("factored", b=5, d=8, m=2)
+
+
+@pytest.mark.parametrize(
+    "kind, m, numbers",
+    [("dense", 3, 8.42e6), ("dense", 5, 8.62e9), ("factored", 3, 27.6e3), ("factored", 5, 51.2e3), ("gradient", 3, 8.2e3)],
+)
+def test_numbers_a_batch_at_the_papers_size(kind: str, m: int, numbers: float):
+    """B = 32, d = 256; the dense reply at M = 5 is 8.62 G numbers and is not made here."""
+    assert reply_nbytes(kind, b=32, d=256, m=m) / 4 == pytest.approx(numbers, rel=2e-3)
+
+
+def test_unknown_replies_are_refused_with_the_known_ones():
+    anchor, others = members(2, 5, 8)
+    for call in (lambda: make_reply("sparse", anchor, others), lambda: reply_nbytes("sparse", 5, 8, 2)):
+        with pytest.raises(ValueError, match="'sparse': one of dense, factored, gradient"):
+            call()
+    assert tuple(REPLIES) == KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_members_are_refused_by_name(kind: str):
+    anchor, others = members(2, 5, 8)
+    others = others.clone()
+    others[1, 2, 3] = math.nan
+    with pytest.raises(ValueError, match=r"others\[1\] \(user 7\), row 2 holds nan"):
+        make_reply(kind, anchor, others, names=["user 2", "user 5", "user 7"])
+
+
+@pytest.mark.parametrize("m, printed", [(1, "0.004"), (2, "0.050"), (3, "0.956"), (4, "19.080"), (5, "381.565")])
+def test_table_5_comes_out(m: int, printed: str):
+    assert f"{math.floor(paper_cost_gb(m) * 1000) / 1000:.3f}" == printed

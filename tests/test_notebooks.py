@@ -1,0 +1,202 @@
+"""Notebooks: thin, stripped and whole; the teaching ones print what they say, the tables write what the runs measured."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import Settings, experiment
+from fedmuscle_lib.reproduce import declared_parameters, reproduce
+
+ROOT = Path(__file__).parents[1]
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TEACHING = [path for path in PATHS if path.stem[0].isdigit()]
+TABLES = [path for path in PATHS if path not in TEACHING]
+CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
+
+every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def tags(cell):
+    return set(cell.metadata.get("tags", []))
+
+
+# --- as files ----------------------------------------------------------------------------------------------------------------
+
+
+@every_notebook
+def test_nothing_of_an_execution_is_left(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+    for cell in code_cells(path):
+        if tags(cell) & CHECKED:
+            assert tags(cell) >= CHECKED
+            assert cell.outputs and cell.execution_count, f"{cell.id}: nbval passes a cell that was not run, whatever it prints"
+        else:
+            assert not cell.outputs and cell.execution_count is None, cell.id
+        assert set(cell.metadata) <= {"tags"}
+
+
+@every_notebook
+def test_cells_have_names(path):
+    names = [cell.id for cell in nbformat.read(path, as_version=4).cells]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", name), f"{name}: a name, not a random id"
+
+
+@every_notebook
+def test_the_first_code_cell_is_the_only_parameters_cell(path):
+    first, *others = code_cells(path)
+    assert "parameters" in tags(first) and not any("parameters" in tags(cell) for cell in others)
+    lines = first.source.splitlines()
+    for statement in ast.parse(first.source).body:
+        assert isinstance(statement, ast.AnnAssign), "name: type = literal"
+        ast.literal_eval(statement.value)
+        assert "  # " in lines[statement.lineno - 1], f"{statement.target.id} says what it is"
+    assert set(declared_parameters(path).values()) <= {"str", "int", "float", "bool", "list", "dict"}
+
+
+@every_notebook
+def test_no_path_of_a_machine(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        text = cell.source + str(cell.get("outputs", ""))
+        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", text), cell.id
+
+
+@every_table
+def test_tables_are_thin(path):
+    source = "\n".join(cell.source for cell in code_cells(path))
+    assert len(source.splitlines()) < 80
+    assert {"profile", "seeds", "output", "overrides"} <= set(declared_parameters(path))
+    defined = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assert not defined, "what computes belongs to the library"
+    assert "backward" not in source and "torch" not in source
+
+
+@every_notebook
+def test_it_begins_with_a_title_and_a_claim(path):
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    assert len(first.source.splitlines()) > 2
+
+
+# --- executed ----------------------------------------------------------------------------------------------------------------
+
+
+def nbval(notebook, folder):
+    """Run nbval on a notebook; returns how many cells it ran and how many of them failed."""
+    nbformat.write(notebook, folder / "lesson.ipynb")
+    (folder / "pytest.ini").write_text("[pytest]\n")  # the project's own settings are for its tests
+    options = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout", "120", "--nbval-sanitize-with", str(ROOT / "tests/sanitize.cfg")]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "--junitxml", "report.xml", "lesson.ipynb"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    (suite,) = xml.parse(folder / "report.xml").iter("testsuite")
+    assert suite.get("errors") == suite.get("skipped") == "0"
+    return int(suite.get("tests")), int(suite.get("failures"))
+
+
+@pytest.mark.parametrize("path", TEACHING, ids=lambda path: path.stem)
+def test_teaching_notebooks_print_what_they_print(path, tmp_path):
+    """And the check is none that would pass whatever they printed: a copy with every kept number changed fails at every kept cell."""
+    notebook = nbformat.read(path, as_version=4)
+    changed = copy.deepcopy(notebook)
+    checked = [cell for cell in changed.cells if cell.cell_type == "code" and tags(cell) & CHECKED]
+    assert checked
+    for cell in checked:
+        (output,) = cell.outputs
+        assert output.output_type == "stream", "a checked cell prints rounded text"
+        output.text = re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit.group()) + 1) % 10), output.text)
+        assert output.text != notebook.cells[changed.cells.index(cell)].outputs[0].text
+    n_cells = len(code_cells(path))
+    assert nbval(notebook, tmp_path) == (n_cells, 0)
+    assert nbval(changed, tmp_path) == (n_cells, len(checked))
+
+
+TINY = {"users": [4, 5, 6], "others": 2, "rounds": 2, "local_epochs": 2, "public_size": 32, "evaluate_every": 1}
+
+
+@pytest.fixture(scope="module")
+def grid(mini_world, tmp_path_factory):
+    """table7 for one public set, and the controls, executed at once into one store, with three users and two rounds."""
+    folder = tmp_path_factory.mktemp("grid")
+    overrides = TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
+        patch.setattr(experiment, "RUNS", folder / "runs")
+        outcomes = reproduce(["table7", "controls"], output=folder / "figures", overrides=overrides | {"publics": ["voc"]})
+        assert [outcome.failure for outcome in outcomes] == [None, None]
+        yield folder / "figures/mini", folder / "runs", lambda name: experiment.stored(Settings(**overrides, algorithm=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "arms"),
+    [
+        ("table7", ["local", "fedmuscle", "gramian", "pairwise"]),
+        ("controls", ["local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored"]),
+    ],
+)
+def test_tables_hold_what_the_runs_measured(grid, name, arms):
+    figures, _, stored = grid
+    for phase, suffix in (("after_alignment", ""), ("after_local", "_after_local")):
+        table = pd.read_csv(figures / name / f"table{suffix}.csv")
+        delta = pd.read_csv(figures / name / f"delta{suffix}.csv")
+        assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
+        assert ",".join(delta.columns[:5]) == "public,algorithm,delta,delta_std,paper_delta"
+        assert list(delta.algorithm) == list(dict.fromkeys(table.algorithm)) == arms
+        assert delta.paper_delta.isna().all()  # the paper's is over six users
+        local = stored("local").final(phase).value
+        for arm in arms:
+            measured = stored(arm).final(phase).value
+            assert table[table.algorithm == arm]["mean"].tolist() == pytest.approx(measured.tolist(), abs=1e-4)
+            assert delta.set_index("algorithm").delta[arm] == pytest.approx(100 * (measured / local - 1).mean(), abs=1e-3)
+    assert table.n_seeds.eq(1).all() and table["std"].isna().all()
+    assert table.query("algorithm == 'fedmuscle' and user == 4").paper_mean.item() == 36.67
+
+
+def test_notebooks_share_runs(grid):
+    figures, runs, _ = grid
+    assert len(list(runs.glob("*/provenance.json"))) == len(list(runs.iterdir())) == 9  # of 4 + 7, two are the same
+
+
+def test_figures_and_index(grid):
+    figures, _, _ = grid
+    for name in ("table7/figure2", "controls/controls"):
+        assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (figures / f"{name}.svg").read_text()
+    page = (figures / "index.html").read_text()
+    texts = ("learning from peers, or only not forgetting", "Anchored FedMuscle (ours)", "public_size")
+    for wanted in ("table7/figure2.svg", "controls/executed.html", *texts):
+        assert wanted in page
+    minus_self = pd.read_csv(figures / "controls/fedmuscle_minus_self.csv")
+    assert minus_self.user.tolist() == [4, 5, 6]
+
+
+def test_reading_is_computed(grid):
+    figures, _, stored = grid
+    cells = {cell.id: cell for cell in nbformat.read(figures / "controls/executed.ipynb", as_version=4).cells}
+    text = cells["reading-computed"].outputs[-1].data["text/markdown"]
+    above = (stored("fedmuscle").final().value > stored("self").final().value).sum()
+    assert f"On its one seed FedMuscle is above Self (no communication) for {above} of 3 users" in text
