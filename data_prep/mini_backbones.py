@@ -174,10 +174,11 @@ license: mit
 # {name} of the embedded world
 
 A {parameters:,}-parameter ViT ({steps} steps of 96 generated 32x32 pictures) pretrained on {classes} upstream glyph classes that
-no downstream task of the embedded world contains, on grounds of detail 0.3 to {detail} (downstream pictures have 1). Features are the mean of the patch tokens after the last layer norm;
-pixels are scaled to [-1, 1]. Stored in half precision, to be loaded in float32.
+no downstream task of the embedded world contains, on grounds of detail 0.3 to {detail} (downstream pictures have 1). Features are
+the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]. Stored in half precision, to be loaded in
+float32.
 
-- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures, {classes} classes
+- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {classes} classes
 - cost: {cpu_seconds} CPU seconds, one thread, torch {torch}
 - remade by: `python -m data_prep mini-backbones {name}`
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
+from transformers.utils import logging
 
 
 class UserModel(nn.Module):
@@ -41,7 +43,9 @@ class UserModel(nn.Module):
         super().__init__()
         width = backbone.config.hidden_size
         adapters = LoraConfig(r=rank, lora_alpha=lora_alpha, target_modules=list(lora_targets), lora_dropout=0.0)
-        self.backbone = get_peft_model(backbone, adapters)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # between peft and transformers
+            self.backbone = get_peft_model(backbone, adapters)
         self.projection = nn.Linear(width, proj_dim)
         self.head = nn.Sequential(
             nn.Linear(width if head_on == "features" else proj_dim, head_hidden), nn.ReLU(), nn.Linear(head_hidden, n_outputs)
@@ -75,6 +79,7 @@ class UserModel(nn.Module):
 def _frozen(path: str) -> nn.Module:
     if not Path(path, "config.json").exists():
         raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors) is there")
+    logging.disable_progress_bar()
     # mini checkpoints are stored in half precision and trained in full
     model = AutoModel.from_pretrained(path, dtype=torch.float32, local_files_only=True, use_safetensors=True, add_pooling_layer=False)
     return model.requires_grad_(False)

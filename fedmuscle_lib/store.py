@@ -87,7 +87,7 @@ class Entry:
 
     def load(self, *names: str) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
         """What :meth:`save` wrote."""
-        tables = {name: pd.read_csv(self.folder / f"{name}.csv", float_precision="round_trip") for name in names}
+        tables = {name: pd.read_csv(self.folder / f"{name}.csv") for name in names}
         return tables, json.loads((self.folder / "provenance.json").read_text())
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
