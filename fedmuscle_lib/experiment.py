@@ -193,7 +193,6 @@ class _Training:
         self.metrics: list[dict[str, Any]] = []
         self.costs: list[dict[str, Any]] = []
         self.seconds, self.finished_rounds = 0.0, 0
-        self._local = stored(settings.model_copy(update={"algorithm": "local"}))
         if checkpoint := entry.load_checkpoint():
             self._restore(checkpoint)
 
@@ -259,11 +258,12 @@ class _Training:
         self.progress(", ".join(part for part in parts if part))
 
     def _delta_so_far(self, round: int) -> str:
-        """Delta after this round's alignment, against the local run of the same seed after as many rounds."""
+        """Delta after this round's alignment, against the local run of the same seed after as many rounds, if that has been run."""
+        local = stored(self.settings.model_copy(update={"algorithm": "local"}))
         ours = {row["user"]: row["value"] for row in self.metrics if row["round"] == round and row["phase"] == "after_alignment"}
-        if self._local is None:
+        if local is None:
             return f"mean metric {sum(ours.values()) / len(ours):.1f} %"
-        rows = self._local.metrics.query("round == @round and phase == 'after_alignment'").set_index("user").value
+        rows = local.metrics.query("round == @round and phase == 'after_alignment'").set_index("user").value
         if set(rows.index) != set(ours) or (rows == 0).any():
             return ""
         return f"Delta {100 * sum(ours[u] / rows[u] - 1 for u in ours) / len(ours):+.1f} %"

@@ -9,10 +9,12 @@ Every function takes the ``phase`` of a round that it reads: "after_alignment", 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from scipy.stats import t as student
@@ -270,9 +272,10 @@ def results_folder(name: str, profile: str, output: str = "") -> Path:
 
 
 def write(histories: Sequence[History], folder: Path) -> None:
-    """Both phases' tables, the costs and the departures from the paper, as CSV files.
+    """Both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv`` and ``delta.csv`` are the end of Algorithm 1; ``*_after_local.csv`` stand before the last alignment.
+    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run.
     """
     for phase in PHASES:
         suffix = "" if phase == "after_alignment" else f"_{phase}"
@@ -280,6 +283,24 @@ def write(histories: Sequence[History], folder: Path) -> None:
         save(delta(histories, phase), folder / f"delta{suffix}.csv")
     save(costs(histories), folder / "costs.csv")
     save(departures(histories[0].settings), folder / "departures.csv")
+    (folder / "provenance.json").write_text(json.dumps(provenance(histories, folder.name), indent=1) + "\n")
+
+
+def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
+    """The command that repeats the runs and, for each of them, what it was, how long it took and on what."""
+    seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
+    changing = ("seconds", "finished", "peak_memory_bytes")
+    facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings")} for h in histories]
+    runs = [
+        {"algorithm": h.settings.algorithm, "public": h.settings.public, "seed": h.settings.seed}
+        | {name: h.provenance[name] for name in changing}
+        for h in histories
+    ]
+    return {
+        "command": f"make reproduce NOTEBOOKS={notebook} PROFILE={histories[0].settings.profile} SEEDS={seeds}",
+        "made_with": [fact for i, fact in enumerate(facts) if fact not in facts[:i]],
+        "runs": runs,
+    }
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:

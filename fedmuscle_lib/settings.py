@@ -138,6 +138,8 @@ class Settings(BaseModel):
         if self.batch_size > self.public_size:
             raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
         self._check_temperatures()
+        if "tau_prime" not in algorithm.ignores and self.others > 1 and self._gamma_is_negative():
+            raise ValueError(f"tau_prime: {self.tau_prime} is larger than tau = {self.tau}; Remark 1 wants it smaller, so that gamma > 0")
         return self
 
     def _check_temperatures(self) -> None:
@@ -149,6 +151,10 @@ class Settings(BaseModel):
                 raise ValueError(f"{name}: a matrix of temperatures is users x users, here {n} x {n}")
             if smallest := [t for row in rows for t in row if not t > 0]:
                 raise ValueError(f"{name}: a temperature is positive, got {smallest[0]}")
+
+    def _gamma_is_negative(self) -> bool:
+        """For numbers; of matrices the loss checks the pairs that meet."""
+        return isinstance(self.tau, float) and isinstance(self.tau_prime, float) and self.tau_prime > self.tau
 
     @property
     def members(self) -> tuple[User, ...]:

@@ -21,6 +21,7 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"lr": -1e-3}, "^lr: .*greater than 0"),
         ({"public": "imagenet"}, "^public: .*'voc', 'coco' or 'cifar100'"),
         ({"tau": 0}, "tau: a temperature is positive, got 0"),
+        ({"tau": 0.1}, "tau_prime: 0.15 is larger than tau = 0.1"),
         ({"tau_prime": -0.1}, "tau_prime: a temperature is positive, got -0.1"),
         ({"tau": float("nan")}, "tau: a temperature is positive, got nan"),
         ({"tau": ((0.2, 0.2), (0.2, 0.2))}, "tau: .*users x users, here 6 x 6"),
