@@ -14,7 +14,7 @@ INSTALLED := .venv/.installed
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
-	@echo 'Variables of reproduce: PROFILE=$(PROFILE) SEEDS=$(SEEDS) JOBS=$(JOBS) OUTPUT=$(OUTPUT) NOTEBOOKS="table1 fig4" (all by default)'
+	@echo 'Variables of reproduce: PROFILE=$(PROFILE) SEEDS=$(SEEDS) JOBS=$(JOBS) OUTPUT=$(OUTPUT) NOTEBOOKS="table7 controls" (all by default)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.

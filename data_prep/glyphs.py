@@ -100,7 +100,7 @@ def _unit(masks: np.ndarray) -> np.ndarray:
 
 
 def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
-    """char -> {(family, style): mask} of every glyph that all sixteen fonts have, that is no digit and no other's double."""
+    """char -> {(family, style): mask} of every glyph that half the fonts have, that looks like no digit and no other."""
     fonts = {(f, s): _font(f, s) for f in range(4) for s in range(4)}
     digits = _unit(np.stack([_draw(font, digit) for font in fonts.values() for digit in "0123456789"]))
     kept: dict[str, dict[tuple[int, int], np.ndarray]] = {}

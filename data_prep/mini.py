@@ -26,7 +26,6 @@ VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800}
 TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000}
 USERS = {"MLC": 3, "IC100": 2, "IC10": 1}
 PUBLIC = 1024
-_OWN = {"IC", "MLC_setup", "models", "manifest.json"}
 FOLDERS = {"MLC": "MLC_setup", "IC100": "IC/CIFAR100", "IC10": "IC/CIFAR10"}
 
 
@@ -34,14 +33,14 @@ def prepare(data_dir: Path) -> dict:
     """Write the world below ``data_dir`` (about 8000 small files, ten seconds) unless it is there whole; returns its manifest.
 
     Raises:
-        FileExistsError: ``data_dir`` holds something that this function did not write.
+        FileExistsError: ``data_dir`` holds files, but not this function's.
         OSError: the folder can't be written.
     """
     manifest = _read_manifest(data_dir)
-    if manifest and all((data_dir / name).exists() for name in manifest["files"]):
+    if manifest and manifest["version"] == _version() and _manifest(data_dir)["sha256"] == manifest["sha256"]:
         return manifest
-    if foreign := {path.name for path in data_dir.glob("*")} - _OWN:
-        raise FileExistsError(f"{data_dir} is to be replaced, but holds {sorted(foreign)[0]!r}, which is not of the embedded world")
+    if manifest is None and any(data_dir.glob("*")):
+        raise FileExistsError(f"{data_dir} holds files that are not of the embedded world; name another folder, or empty it")
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
     with tempfile.TemporaryDirectory(dir=data_dir.parent, prefix=".mini-") as scratch:
@@ -55,23 +54,24 @@ def prepare(data_dir: Path) -> dict:
         shutil.copytree(WEIGHTS, root / "models")
         manifest = _manifest(root)
         (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        shutil.rmtree(data_dir, ignore_errors=True)
+        if data_dir.exists():
+            data_dir.rename(Path(scratch) / "old")
         root.rename(data_dir)
     return manifest
 
 
 def _read_manifest(data_dir: Path) -> dict | None:
-    """The manifest of this version of the world, with these backbones, or None."""
+    """The manifest of an embedded world, whatever its version, or None."""
     try:
         manifest = json.loads((data_dir / "manifest.json").read_text())
-        return manifest if manifest["version"] == _version() else None
+        return manifest if manifest["name"] == "mini" else None
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return None
 
 
 def _version() -> str:
     """Changes with the world's recipe and with the shipped backbones."""
-    weights = b"".join(path.read_bytes() for path in sorted(WEIGHTS.rglob("*.safetensors")))
+    weights = b"".join(path.read_bytes() for path in sorted(WEIGHTS.rglob("*")) if path.is_file())
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
@@ -118,7 +118,7 @@ def _public(root: Path, words: Vocabulary) -> None:
 
 
 def _manifest(root: Path) -> dict:
-    files = sorted(path for path in root.rglob("*") if path.is_file())
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())

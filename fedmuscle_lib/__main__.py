@@ -31,7 +31,6 @@ from fedmuscle_lib.setups import SETUPS, User
 README_NAMES = {"algorithm": "aggregation_method", "public": "public_dataset_name", "rounds": "num_epochs"}
 README_VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc"}}
 README_COUNTS = ("MLC", "IC100", "IC10")  # --num_<task>_clients
-README_FOLDERS = {"root_train_image_folder": "train", "root_val_image_folder": "test"}
 
 app = typer.Typer(
     help="FedMuscle: run an experiment, regenerate the notebooks, measure.",
@@ -86,9 +85,6 @@ def settings_from(options: dict[str, str | int | None]) -> Settings:
     given = {name: value for name, value in options.items() if value is not None}
     if (method := given.pop("adapter_method", "lora")) != "lora":
         raise ValueError(f"adapter_method: only lora is known, not {method!r}")
-    for name, split in README_FOLDERS.items():
-        if name in given:
-            raise ValueError(f"{name}: pictures are read from <data_dir>/MLC_setup/images/{split}; put them, or a link, there")
     counts = {task: given.pop(f"num_{task}_clients") for task in README_COUNTS if f"num_{task}_clients" in given}
     values = {name: value_of(name, str(text)) for name, text in given.items()}
     if counts:
@@ -147,7 +143,7 @@ def _run_parameters() -> list[inspect.Parameter]:
     counts = {f"num_{task}_clients": f"The first K users with {task} and no others of them." for task in README_COUNTS}
     parameters += [_option(name, [name], help, "K", int) for name, help in counts.items()]
     parameters.append(_option("adapter_method", ["adapter_method"], "lora.", "TEXT"))
-    return parameters + [_option(name, [name], "", "DIR", hidden=True) for name in README_FOLDERS]
+    return parameters
 
 
 def _in_profiles(name: str) -> bool:

@@ -16,8 +16,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.profiler import ProfilerActivity, profile
 
-from fedmuscle_lib.muscle import muscle_loss
+from fedmuscle_lib.client import Client
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.dense import muscle_loss_dense
+from fedmuscle_lib.settings import Settings
 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
@@ -62,6 +65,56 @@ def bench_loss(
         print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of up to {rounds} rounds")
         print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
     return table
+
+
+def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
+    """One alignment step of each user, by the README's procedure and by the library's, side by side.
+
+    The README encodes the batch twice, first without gradient for what is sent, and differentiates through the dense loss; the
+    library keeps the one forward pass and takes the gradient reply. Both are float32 and end with the same AdamW step.
+
+    Args:
+        settings: whose users, models, batch size and M; the profile ``mini`` by default.
+        rounds: alternations; times are medians over them.
+        verbose: print the table.
+
+    Returns:
+        One row a user: user, model, forward_ms (of one encoding), readme_ms, library_ms, speedup.
+    """
+    settings = settings or Settings()
+    with _threads(settings.threads):
+        rows = [_step_row(client, settings, rounds) for client in build(settings).clients]
+    table = pd.DataFrame(rows)
+    if verbose:
+        print(f"One alignment step, B = {settings.batch_size}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
+        print(table.to_string(index=False, float_format=_three_digits))
+        print(f"all users together: {table.readme_ms.sum() / table.library_ms.sum():.2f} times as fast")
+    return table
+
+
+def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
+    rows = torch.arange(settings.batch_size)
+    images = client.public[rows]
+    others = normalize(torch.randn(settings.others, len(rows), settings.proj_dim, device=settings.device), dim=-1)  # (m, b, d)
+    optimizer = torch.optim.AdamW(client.model.representation_parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+
+    def forward() -> None:
+        with torch.no_grad():
+            client.model.represent(images)
+
+    def readme() -> None:
+        forward()
+        loss = muscle_loss_dense(client.model.represent(images), others)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def library() -> None:
+        client.align(make_reply("gradient", client.represent(rows), others))
+
+    calls = {"forward": forward, "readme": readme, "library": library}
+    times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
+    return {"user": client.user.number, "model": client.user.model} | times | {"speedup": times["readme_ms"] / times["library_ms"]}
 
 
 def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:

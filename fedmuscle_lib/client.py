@@ -1,11 +1,12 @@
-"""One user. It owns its data and model, and answers four calls: fit, represent, align, evaluate.
+"""One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1 asks of it.
 
-Nothing leaves a client but the representation matrices that :meth:`Client.represent` returns, which are what the server's
-ledger counts; its local data and its weights never do.
+Nothing leaves a client but representations of public data, which are what the server's ledger counts; its local data and its
+weights never do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -99,6 +100,8 @@ class Client:
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
             losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self._local_step(rows)).item() for rows in parts]
             self._epochs += 1
+            if not all(map(math.isfinite, losses)):
+                raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
         return sum(losses) / max(1, len(losses))
 
     def _local_step(self, rows: Tensor) -> Tensor:
@@ -137,7 +140,8 @@ class Client:
     def represent_all(self) -> Tensor:
         """Representations of the whole public set, (n, d), without a step to follow."""
         self.model.eval()
-        return torch.cat([self.model.represent(part) for part in self.public.split(EVALUATION_BATCH)])
+        parts = self.public.split(EVALUATION_BATCH)
+        return torch.cat([self.meter.run(("reference", len(part)), lambda part=part: self.model.represent(part)) for part in parts])
 
     @torch.no_grad()
     def evaluate(self) -> float:

@@ -30,7 +30,7 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Samples:
-    """``images`` (n, 3, h, w) uint8 and ``targets`` (n,) or (n, classes) of the task's dtype."""
+    """``images`` (n, 3, h, w) uint8 and ``targets`` (n,) int64 labels, or (n, classes) float32 multi-hot."""
 
     images: Tensor
     targets: Tensor
@@ -96,21 +96,24 @@ def _bytes(path: Path) -> bytes:
 # --- users -------------------------------------------------------------------------------------------------------------------
 
 
-def read_user(data_dir: Path, task: Task, client: int, split: str, size: int) -> tuple[Samples, int]:
-    """Local data of ``client_<client>`` for a task, and the number of its classes.
+def read_user(
+    data_dir: Path, task: Task, client: int, split: str, size: int, images: Path | None = None
+) -> tuple[Samples, tuple[int, ...]]:
+    """Local data of ``client_<client>`` for a task, and its class ids in the order of the targets' columns.
 
     Args:
         data_dir: root of the README's layout.
         split: "train", "val" or "test".
         size: side in pixels that images are resized to.
+        images: where a COCO file's images are, if not below ``data_dir``.
 
     Raises:
         DataError: naming the file and what is wrong with it.
     """
     folder = data_dir / task.folder
     if isinstance(task, ImageClassification):
-        return _read_pickled(folder / split / f"client_{client}.pkl", task, size), task.n_classes
-    return _read_coco(folder / split / f"client_{client}.json", folder / "images" / split, size)
+        return _read_pickled(folder / split / f"client_{client}.pkl", task, size), tuple(range(task.n_classes))
+    return _read_coco(folder / split / f"client_{client}.json", images or folder / "images" / split, size)
 
 
 def _read_pickled(path: Path, task: ImageClassification, size: int) -> Samples:
@@ -131,7 +134,7 @@ def _read_pickled(path: Path, task: ImageClassification, size: int) -> Samples:
     return Samples(_resize(tensor, size), torch.from_numpy(labels.astype(np.int64)))
 
 
-def _read_coco(path: Path, images: Path, size: int) -> tuple[Samples, int]:
+def _read_coco(path: Path, images: Path, size: int) -> tuple[Samples, tuple[int, ...]]:
     """Multi-hot targets from a COCO instances file: a picture has the categories of its annotations."""
     _bytes(path)  # for the error that names the file
     try:
@@ -150,7 +153,7 @@ def _read_coco(path: Path, images: Path, size: int) -> tuple[Samples, int]:
         raise DataError(f"{path}: not a COCO instances file ({type(error).__name__}: {error})") from None
     if not ids or not categories:
         raise DataError(f"{path}: {len(ids)} images and {len(categories)} categories")
-    return Samples(load_images(paths, size), targets), len(categories)
+    return Samples(load_images(paths, size), targets), tuple(categories)
 
 
 # --- images ------------------------------------------------------------------------------------------------------------------

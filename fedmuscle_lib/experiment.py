@@ -11,10 +11,10 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,12 +31,15 @@ from fedmuscle_lib.models import UserModel, load_backbone
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import PUBLIC_SETS, Settings
+from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS
 
 Phase = Literal["after_local", "after_alignment"]
 PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
 RUNS = Path(os.environ.get("FEDMUSCLE_RUNS", Path(__file__).parents[1] / "runs"))
-_NOT_PART_OF_A_RUN = {"data_dir", "models_path", "device"}  # where things are, not what they are
+# where things are, not what they are
+_NOT_PART_OF_A_RUN = {"data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"}
+_SPLITS = {"test": "test", "validation": "val"}
 
 _log = logging.getLogger("fedmuscle")
 
@@ -70,10 +73,12 @@ def run(settings: Settings, progress: Callable[[str], None] | None = None) -> Hi
 
     Args:
         settings: what to run.
-        progress: called with a line of text at every evaluation; by default the lines go to the logger "fedmuscle".
+        progress: called with a line of text every round, with Delta so far where there was an evaluation; by default the lines go to
+            the logger "fedmuscle".
 
     Raises:
-        DataError, FileNotFoundError: the data or a checkpoint is missing or damaged; the message names the file.
+        DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
+        ValueError: a local loss is no longer finite; the message names the user.
     """
     return _run(settings, progress or _log.info, wait=True)
 
@@ -107,8 +112,20 @@ def _run(settings: Settings, progress: Callable[[str], None], wait: bool) -> His
     if not entry.done:
         with entry.lock(wait):
             if not entry.done:  # another process may have finished it while this one waited
-                _Training(settings, entry, progress).complete()
+                with _threads(settings.threads):
+                    _Training(settings, entry, progress).complete()
     return _load(settings, entry)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Torch's threads for a run; the caller's setting comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _load(settings: Settings, entry: store.Entry) -> History:
@@ -121,20 +138,22 @@ def _entry(settings: Settings) -> store.Entry:
     return store.Store(RUNS).entry(settings=settings.model_dump(mode="json", exclude=leave_out), inputs=_inputs_digest(settings))
 
 
-def _inputs_digest(settings: Settings) -> str:
-    """What the run reads: by the data set's manifest where there is one, else file by file."""
-    checkpoints = {settings.models_path / settings.backbones[user.model] for user in settings.members}
-    paths = [path for folder in checkpoints for path in folder.rglob("*") if path.is_file()]
-    manifest = settings.data_dir / "manifest.json"
-    if manifest.exists():
-        paths.append(manifest)
-    else:
-        folders = {TASKS[user.task].folder for user in settings.members} | {PUBLIC_SETS[settings.public]}
-        paths += [path for folder in folders for path in (settings.data_dir / folder).rglob("*") if path.is_file()]
-    return _files_digest(tuple(sorted(set(paths))), settings.data_dir)
+def _inputs_digest(settings: Settings) -> list[str]:
+    """Hashes of what the run reads: checkpoints, the users' files and images, and the public set if it is looked at."""
+    read = {(settings.models_path / settings.backbones[user.model], "**/*") for user in settings.members}
+    for user in settings.members:
+        folder = settings.data_dir / TASKS[user.task].folder
+        read |= {(folder, f"{split}/client_{user.client}.*") for split in ("train", _SPLITS[settings.evaluate_on])}
+        for images in (settings.root_train_image_folder, settings.root_val_image_folder, folder / "images"):
+            if images:
+                read.add((images, "**/*"))
+    if _sees_public(settings):
+        read.add((settings.data_dir / PUBLIC_SETS[settings.public], "*"))
+    return [store.files_digest(folder, pattern) for folder, pattern in sorted(read)]
 
 
-_files_digest = lru_cache(maxsize=16)(store.files_digest)
+def _sees_public(settings: Settings) -> bool:
+    return "public" not in algorithms.get(settings.algorithm).ignores
 
 
 def build(settings: Settings) -> Federation:
@@ -145,11 +164,10 @@ def build(settings: Settings) -> Federation:
         task = TASKS[user.task]
         backbone = load_backbone(settings.models_path / settings.backbones[user.model])
         size = backbone.config.image_size
-        train, n_classes = data.read_user(settings.data_dir, task, user.client, "train", size)
-        split = "test" if settings.evaluate_on == "test" else "val"
-        evaluation, _ = data.read_user(settings.data_dir, task, user.client, split, size)
+        train, evaluation, n_classes = _local_data(settings, user, size)
         if public is None or public.shape[-1] != size:
-            public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], settings.public_size, size)
+            n = settings.public_size if _sees_public(settings) else 0
+            public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, size) if n else torch.empty(0, 3, size, size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", settings.seed, user.number))
             model = UserModel(
@@ -162,7 +180,6 @@ def build(settings: Settings) -> Federation:
                 head_hidden=settings.head_hidden,
                 head_on=settings.head_on,
             )
-        train = data.draw_local(train, user.train_samples, settings.seed, user.number)
         clients.append(
             Client(
                 user,
@@ -181,11 +198,24 @@ def build(settings: Settings) -> Federation:
     return Federation(clients, Server(numbers, settings.others, settings.proj_dim, (settings.seed,)))
 
 
+def _local_data(settings: Settings, user: User, size: int) -> tuple[data.Samples, data.Samples, int]:
+    """The user's D^n, drawn by the seed, its evaluation samples, and the number of its classes."""
+    where = (settings.data_dir, TASKS[user.task], user.client)
+    pool, classes = data.read_user(*where, "train", size, settings.root_train_image_folder)
+    split = _SPLITS[settings.evaluate_on]
+    evaluation, other = data.read_user(*where, split, size, settings.root_val_image_folder)
+    if classes != other:
+        raise data.DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
+    try:
+        return data.draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, len(classes)
+    except data.DataError as error:
+        raise data.DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
+
+
 class _Training:
     """A run in progress."""
 
     def __init__(self, settings: Settings, entry: store.Entry, progress: Callable[[str], None]) -> None:
-        torch.set_num_threads(settings.threads)
         self.settings, self.entry, self.progress = settings, entry, progress
         self.federation = build(settings)
         self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
@@ -199,9 +229,9 @@ class _Training:
     def complete(self) -> None:
         """The rounds that are left, then the result."""
         for round in range(self.finished_rounds, self.settings.rounds):
-            started = time.perf_counter()
+            self._round_began = time.perf_counter()
             self._round(round)
-            self.seconds += time.perf_counter() - started
+            self.seconds = self._seconds_so_far()
             self.finished_rounds = round + 1
             self.entry.save_checkpoint(self._checkpoint())
         self.entry.save({"metrics": pd.DataFrame(self.metrics), "costs": pd.DataFrame(self.costs)}, self._provenance())
@@ -215,7 +245,7 @@ class _Training:
         alignment_loss = self.algorithm.communicate(self.federation, round)
         if due:
             self._evaluate(round, "after_alignment")
-            self._report(round, local_loss, alignment_loss)
+        self._report(round, local_loss, alignment_loss, due)
         server = self.federation.server
         for client, before in zip(self.federation.clients, flops, strict=True):
             user = client.user.number
@@ -248,13 +278,18 @@ class _Training:
                 }
             )
 
-    def _report(self, round: int, local_loss: float, alignment_loss: float | None) -> None:
+    def _seconds_so_far(self) -> float:
+        return self.seconds + time.perf_counter() - self._round_began
+
+    def _report(self, round: int, local_loss: float, alignment_loss: float | None, evaluated: bool) -> None:
         s = self.settings
-        parts = [f"{s.algorithm} {s.public} seed {s.seed}: round {round + 1}/{s.rounds}", f"local loss {local_loss:.3f}"]
+        parts = [f"{s.algorithm} {s.public} seed {s.seed}: round {round + 1}/{s.rounds}, {len(self.federation.clients)} users"]
+        parts.append(f"local loss {local_loss:.3f}")
         if alignment_loss is not None:
             parts.append(f"alignment loss {alignment_loss:.3f}")
-        parts.append(self._delta_so_far(round + 1))
-        parts.append(f"{self.seconds:.0f} s")
+        if evaluated:
+            parts.append(self._delta_so_far(round + 1))
+        parts.append(f"{self._seconds_so_far():.0f} s")
         self.progress(", ".join(part for part in parts if part))
 
     def _delta_so_far(self, round: int) -> str:

@@ -78,10 +78,16 @@ class UserModel(nn.Module):
 @lru_cache(maxsize=8)
 def _frozen(path: str) -> nn.Module:
     if not Path(path, "config.json").exists():
-        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors) is there")
+        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's")
     logging.disable_progress_bar()
     # mini checkpoints are stored in half precision and trained in full
-    model = AutoModel.from_pretrained(path, dtype=torch.float32, local_files_only=True, use_safetensors=True, add_pooling_layer=False)
+    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "add_pooling_layer": False}
+    try:
+        model, report = AutoModel.from_pretrained(path, output_loading_info=True, **options)
+    except Exception as error:  # safetensors and transformers have kinds of their own
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+    if report["missing_keys"]:  # they would be drawn at random
+        raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
     return model.requires_grad_(False)
 
 
@@ -89,7 +95,7 @@ def load_backbone(path: Path) -> nn.Module:
     """A backbone whose frozen weights are shared in memory by all that load the same path; the modules around them are its own.
 
     Raises:
-        FileNotFoundError: there is no checkpoint.
+        OSError: there is no checkpoint, or it can't be read; the message names it.
     """
     frozen = _frozen(str(path))
     own = AutoModel.from_config(frozen.config, add_pooling_layer=False)

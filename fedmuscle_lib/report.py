@@ -30,14 +30,18 @@ BASELINE = "local"
 CONFIDENCE = 0.95
 USER = ["public", "user", "model", "task", "metric"]
 TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
-DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta", "n_seeds", "ci_low", "ci_high"]
+DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta"]
+INTERVAL_COLUMNS = ["n_seeds", "ci_low", "ci_high"]
 
 # Table 7 names public sets as the datasets' authors do, and the objective where we name the algorithm; its users are Setup1's.
 _PAPER_SETUP = "setup1"
 _PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
 _PAPER_ALGORITHM = {"muscle": "fedmuscle"}
+# What the paper leaves open; the settings' descriptions say why ours is what it is.
+_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "gramian_tau", "backbones"}
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 _NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
+_NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
 
 
 # --- the paper ---------------------------------------------------------------------------------------------------------------
@@ -52,13 +56,13 @@ def paper_table(name: str) -> pd.DataFrame:
 
 
 def departures(settings: Settings) -> pd.DataFrame:
-    """What differs from the paper, by name: setting, ours, paper (the default of the setting; "" where the paper states no value)."""
+    """What differs from the paper's values, or is not stated there and not our default: setting, ours, paper."""
     rows = []
     for name, field in type(settings).model_fields.items():
         ours, default = getattr(settings, name), field.get_default(call_default_factory=True)
         if name not in _NO_DEPARTURE and ours != default:
             ours = ", ".join(f"{k}: {v}" for k, v in ours.items()) if isinstance(ours, dict) else ours
-            rows.append({"setting": name, "ours": str(ours), "paper": str(default or "")})
+            rows.append({"setting": name, "ours": str(ours), "paper": "not stated" if name in _NOT_STATED else str(default)})
     return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
 
 
@@ -156,14 +160,14 @@ def delta_by_seed(histories: Sequence[History], phase: Phase = "after_alignment"
 
 
 def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
-    """``DELTA_COLUMNS``: Delta over seeds in per cent, beside the paper's printed one where all of its users took part."""
+    """``DELTA_COLUMNS`` and ``INTERVAL_COLUMNS``: Delta over seeds in per cent, beside the paper's where all of its users took part."""
     ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
     ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
     joined = _beside_the_paper(ours, histories, "table7_delta", [], {"delta_paper": "paper_delta"})
     settings = histories[0].settings
     if len(settings.members) < len(SETUPS[settings.setup]):
         joined["paper_delta"] = float("nan")
-    return joined[DELTA_COLUMNS]
+    return joined[DELTA_COLUMNS + INTERVAL_COLUMNS]
 
 
 def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
@@ -245,9 +249,9 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
     """Bytes per user and round, up and down together, of the three replies, in float32, beside Table 5.
 
     Returns:
-        M, dense, factored, gradient (GB = 2^30 bytes, at the settings' B, d and public set), paper_formula (Table 5's column as
-        (2 B d + B^M (2 d + 1/8)) bytes a batch, with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed digits),
-        paper_table5.
+        M, dense_mb, factored_mb, gradient_mb (10^6 bytes, at the settings' B, d and public set), paper_formula_gb (2^30 bytes; Table
+        5's column as (2 B d + B^M (2 d + 1/8)) bytes a batch, with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed
+        digits), paper_table5_gb.
     """
     printed = paper_table("table5").set_index("M").cost_per_round_gb
     sizes = [len(rows) for rows in batches(settings.public_size, settings.batch_size, "ledger")] * settings.cl_epochs
@@ -256,9 +260,24 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
         row: dict[str, float] = {"M": m}
         for kind in ("dense", "factored", "gradient"):
             down = sum(reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes)
-            row[kind] = (down + sum(4 * b * settings.proj_dim for b in sizes)) / 2**30
-        rows.append(row | {"paper_formula": paper_cost_gb(m), "paper_table5": printed.get(m, float("nan"))})
+            row[f"{kind}_mb"] = (down + sum(4 * b * settings.proj_dim for b in sizes)) / 1e6
+        rows.append(row | {"paper_formula_gb": paper_cost_gb(m), "paper_table5_gb": printed.get(m, float("nan"))})
     return pd.DataFrame(rows)
+
+
+def replies(histories: Sequence[History]) -> pd.DataFrame:
+    """Runs that differ in ``reply`` alone: reply, largest_difference (points, of any metric of any round from the first run's), and
+    uplink_bytes and downlink_bytes per user and round."""
+    first = histories[0].metrics.value
+    return pd.DataFrame(
+        {
+            "reply": history.settings.reply,
+            "largest_difference": (history.metrics.value - first).abs().max(),
+            "uplink_bytes": history.costs.uplink_bytes.mean(),
+            "downlink_bytes": history.costs.downlink_bytes.mean(),
+        }
+        for history in histories
+    )
 
 
 # --- files -------------------------------------------------------------------------------------------------------------------
@@ -280,7 +299,9 @@ def write(histories: Sequence[History], folder: Path) -> None:
     for phase in PHASES:
         suffix = "" if phase == "after_alignment" else f"_{phase}"
         save(table(histories, phase), folder / f"table{suffix}.csv")
-        save(delta(histories, phase), folder / f"delta{suffix}.csv")
+        deltas = delta(histories, phase)
+        save(deltas[DELTA_COLUMNS], folder / f"delta{suffix}.csv")
+        save(deltas[["public", "algorithm", *INTERVAL_COLUMNS]], folder / f"delta_interval{suffix}.csv")
     save(costs(histories), folder / "costs.csv")
     save(departures(histories[0].settings), folder / "departures.csv")
     (folder / "provenance.json").write_text(json.dumps(provenance(histories, folder.name), indent=1) + "\n")
@@ -289,6 +310,11 @@ def write(histories: Sequence[History], folder: Path) -> None:
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """The command that repeats the runs and, for each of them, what it was, how long it took and on what."""
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
+    s = histories[0].settings
+    usual = Settings(profile=s.profile)
+    own = {name: value for name, value in s.model_dump(mode="json").items() if name not in _NO_DEPARTURE}
+    changed = {name: value for name, value in own.items() if value != usual.model_dump(mode="json")[name]}
+    overrides = "".join(f" -p {name}={json.dumps(value)}" for name, value in changed.items())
     changing = ("seconds", "finished", "peak_memory_bytes")
     facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings")} for h in histories]
     runs = [
@@ -297,7 +323,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
         for h in histories
     ]
     return {
-        "command": f"make reproduce NOTEBOOKS={notebook} PROFILE={histories[0].settings.profile} SEEDS={seeds}",
+        "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {s.profile} --seeds {seeds}{overrides}",
         "made_with": [fact for i, fact in enumerate(facts) if fact not in facts[:i]],
         "runs": runs,
     }
@@ -375,6 +401,19 @@ def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after
         if {(row.public, a), (row.public, b)} <= set(paper.index):
             line += f" The paper's is {paper[row.public, a] - paper[row.public, b]:+.2f}."
         lines.append(line)
+    return "\n".join(lines)
+
+
+def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = "after_alignment") -> str:
+    """Markdown sentences, one a public set: whether Delta reached what was aimed at before any reported seed was run."""
+    deltas = delta(histories, phase).set_index(["public", "algorithm"])
+    lines = []
+    for public, target in targets.items():
+        if (public, algorithm) in deltas.index:
+            row = deltas.loc[(public, algorithm)]
+            spread = "one seed, no interval" if pd.isna(row.ci_low) else f"95 % interval {interval(row.ci_low, row.ci_high)}"
+            verdict = "reached" if row.delta > target else "**not reached**"
+            lines.append(f"- `{public}`: aimed at Δ > {target:g} %, measured {row.delta:+.2f} % ({spread}): {verdict}")
     return "\n".join(lines)
 
 

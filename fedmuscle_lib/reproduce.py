@@ -442,7 +442,8 @@ def _tables(entry: Path) -> str:
     for suffix, caption in (("", "At the end of Algorithm 1"), ("_after_local", "Before the last alignment")):
         table, delta = entry / f"table{suffix}.csv", entry / f"delta{suffix}.csv"
         if table.exists() and delta.exists():
-            shown = report.side_by_side(pd.read_csv(table), pd.read_csv(delta)).to_html(border=0)
+            deltas = pd.read_csv(delta).merge(pd.read_csv(entry / f"delta_interval{suffix}.csv"), on=["public", "algorithm"])
+            shown = report.side_by_side(pd.read_csv(table), deltas).to_html(border=0)
             parts.append(f"<h3>{caption}: ours | the paper's</h3>{shown}")
     return "".join(parts)
 

@@ -13,9 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedmuscle_lib.client import Reply
 from fedmuscle_lib.randomness import generator
 
-NORM_TOLERANCE = 1e-3  # admits rows that were normalised in half precision
+NORM_TOLERANCE = 1e-2  # admits rows that were normalised in bfloat16
 
 
 class RefusedRepresentation(ValueError):
@@ -35,12 +36,10 @@ class Batch:
         return f"round {self.round}, CL epoch {self.epoch}, batch {self.position}"
 
 
-class CountedReply(Protocol):
+class CountedReply(Reply, Protocol):
     """What travels down: a reply that knows its size (see ``fedmuscle_lib.muscle.wire``)."""
 
     nbytes: int
-
-    def loss(self, anchor: Tensor) -> Tensor: ...
 
 
 class Server:
@@ -61,11 +60,11 @@ class Server:
         self._received: dict[int, Tensor] = {}
         self._references: dict[int, Tensor] = {}
 
-    def draw_others(self, user: int, round: int, epoch: int, count: int | None = None) -> tuple[int, ...]:
+    def draw_others(self, user: int, round: int, epoch: int) -> tuple[int, ...]:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch"."""
         rest = [other for other in self.users if other != user]
         order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
-        return tuple(rest[i] for i in order[: self.others if count is None else count])
+        return tuple(rest[i] for i in order[: self.others])
 
     def open(self, batch: Batch) -> None:
         """Begin a public batch; what was received for the last one is forgotten."""
@@ -75,8 +74,11 @@ class Server:
         """Take user ``user``'s Z^n, (b, d), for ``batch``.
 
         Raises:
-            RefusedRepresentation: for another batch than the open one, of a wrong shape, not finite, or not of unit norm.
+            RefusedRepresentation: from nobody it knows, for another batch than the open one, of a wrong shape, not finite, or not of
+                unit norm.
         """
+        if user not in self.users:
+            raise RefusedRepresentation(f"user {user} is not of this federation of {self.users}")
         if batch != self._batch:
             raise RefusedRepresentation(f"user {user} sent representations for {batch}; the open batch is {self._batch}")
         self._check(user, z, (batch.size, self.dim), str(batch))
@@ -113,6 +115,7 @@ class Server:
 
     def send(self, user: int, reply: CountedReply) -> CountedReply:
         """Count a reply to ``user`` and hand it over."""
-        assert self._batch is not None
+        if self._batch is None:
+            raise RuntimeError(f"a reply to user {user} before any batch was opened")
         self.downlink[self._batch.round, user] += reply.nbytes
         return reply

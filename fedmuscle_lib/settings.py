@@ -45,7 +45,7 @@ PUBLIC_SETS = {
 class Settings(BaseModel):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
-    Fields that are not given take the profile's value, then the default here, which is the paper's.
+    Fields that are not given take the profile's value, then the default here, which is the paper's where it states one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -113,6 +113,8 @@ class Settings(BaseModel):
     models_path: Path = Field(ROOT / "models", description="The README's models_path: checkpoints by name below it.")
     backbones: dict[str, str] = Field(default_factory=dict, description="The paper's model name -> checkpoint below models_path.")
     threads: int = Field(2, ge=1, description="Torch threads of a run. Small models are fastest, and repeatable, on one.")
+    root_train_image_folder: Path | None = Field(None, description="The README's flag: MLC training images, if not below data_dir.")
+    root_val_image_folder: Path | None = Field(None, description="The README's flag: MLC evaluation images, if not below data_dir.")
     device: str = Field("cpu", description="A torch device, such as `cpu` or `cuda:0`.")
 
     @model_validator(mode="before")
@@ -121,7 +123,12 @@ class Settings(BaseModel):
         profile = given.get("profile", cls.model_fields["profile"].default)
         if not isinstance(profile, str) or profile not in PROFILES:
             raise ValueError(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
-        return PROFILES[profile] | given
+        if truths := [name for name, value in given.items() if isinstance(value, bool)]:
+            raise ValueError(f"{truths[0]}: got {given[truths[0]]}, and no setting is a truth value")
+        numbers = PROFILES[profile] | given
+        if isinstance(given.get("backbones"), dict):
+            numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
+        return numbers
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -133,13 +140,15 @@ class Settings(BaseModel):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
-        if algorithm.communicates and self.others > len(self.members) - 1:
+        if lacking := {user.model for user in self.members} - self.backbones.keys():
+            raise ValueError(f"backbones: no checkpoint is named for {min(lacking)}")
+        if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
-        if self.batch_size > self.public_size:
+        if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:
             raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
         self._check_temperatures()
-        if "tau_prime" not in algorithm.ignores and self.others > 1 and self._gamma_is_negative():
-            raise ValueError(f"tau_prime: {self.tau_prime} is larger than tau = {self.tau}; Remark 1 wants it smaller, so that gamma > 0")
+        if "tau_prime" not in algorithm.ignores and self.others > 1:
+            self._check_gamma()
         return self
 
     def _check_temperatures(self) -> None:
@@ -151,10 +160,17 @@ class Settings(BaseModel):
                 raise ValueError(f"{name}: a matrix of temperatures is users x users, here {n} x {n}")
             if smallest := [t for row in rows for t in row if not t > 0]:
                 raise ValueError(f"{name}: a temperature is positive, got {smallest[0]}")
+            if isinstance(value, tuple) and any(rows[i][j] != rows[j][i] for i in range(n) for j in range(i)):
+                raise ValueError(f"{name}: a matrix of temperatures is symmetric (Appendix A)")
 
-    def _gamma_is_negative(self) -> bool:
-        """For numbers; of matrices the loss checks the pairs that meet."""
-        return isinstance(self.tau, float) and isinstance(self.tau_prime, float) and self.tau_prime > self.tau
+    def _check_gamma(self) -> None:
+        """Remark 1: tau^(M+1) > tau^(M) for every pair of others, so that gamma is positive; 0 is admitted, for pairwise alignment."""
+        n = len(self.members)
+        tau, tau_prime = (t if isinstance(t, tuple) else ((t,) * n,) * n for t in (self.tau, self.tau_prime))
+        for i in range(n):
+            for j in range(i):
+                if tau_prime[i][j] > tau[i][j]:
+                    raise ValueError(f"tau_prime: {tau_prime[i][j]} is larger than tau = {tau[i][j]}; Remark 1 wants it smaller")
 
     @property
     def members(self) -> tuple[User, ...]:

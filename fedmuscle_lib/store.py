@@ -7,10 +7,11 @@ becomes a result by its last file, ``provenance.json``, which is moved into plac
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,14 +40,20 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def files_digest(paths: Iterable[Path], root: Path) -> str:
-    """A hash of names and sizes, and of the content of files up to a megabyte."""
+def files_digest(folder: Path, pattern: str = "**/*") -> str:
+    """A hash of the names below ``folder`` and of the files' content; a file is read again only when its size or time has changed."""
+    paths = sorted(path for path in folder.glob(pattern) if path.is_file())
+    stats = [path.stat() for path in paths]
+    return _content_digest(folder, tuple((path, s.st_size, s.st_mtime_ns) for path, s in zip(paths, stats, strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _content_digest(folder: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(paths):
-        size = path.stat().st_size
-        digest.update(f"{os.path.relpath(path, root)} {size}\n".encode())
-        if size <= 1 << 20:
-            digest.update(path.read_bytes())
+    for path, size, _ in files:
+        digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
@@ -74,6 +81,8 @@ class Entry:
         except Timeout:
             raise Busy(str(self.folder)) from None
         try:
+            for left in self.folder.glob(".*-*"):  # by a process that was killed while writing
+                left.unlink()
             yield
         finally:
             held.release()
@@ -91,26 +100,24 @@ class Entry:
         return tables, json.loads((self.folder / "provenance.json").read_text())
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
-        with self._replacing("checkpoint.pt") as path:
-            torch.save(state, path)
+        buffer = io.BytesIO()
+        torch.save(state, buffer)  # torch's own writer reports a full disk as a RuntimeError
+        self._write("checkpoint.pt", buffer.getvalue())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last whole checkpoint, or None. Nothing but tensors and plain containers is read."""
         path = self.folder / "checkpoint.pt"
-        return torch.load(path, weights_only=True) if path.exists() else None
+        return torch.load(path, weights_only=True, map_location="cpu") if path.exists() else None
 
     def _write(self, name: str, content: bytes) -> None:
-        with self._replacing(name) as path:
-            path.write_bytes(content)
-
-    @contextmanager
-    def _replacing(self, name: str) -> Iterator[Path]:
-        """A path whose file takes the place of ``name`` at once when it is complete."""
+        """Put ``content`` in the place of ``name`` at once, when it is complete."""
         handle, scratch = tempfile.mkstemp(dir=self.folder, prefix=f".{name}-")
         os.close(handle)
         try:
-            yield Path(scratch)
+            Path(scratch).write_bytes(content)
             os.replace(scratch, self.folder / name)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.folder / name)) from None
         finally:
             Path(scratch).unlink(missing_ok=True)
 
@@ -122,6 +129,6 @@ class Store:
     root: Path
 
     def entry(self, **parts: Any) -> Entry:
-        """The place of the run that ``parts`` (JSON values) and the library's source determine."""
-        text = json.dumps(parts | {"source": source_digest()}, sort_keys=True)
+        """The place of the run that ``parts`` (JSON values), the library's source and torch determine."""
+        text = json.dumps(parts | {"source": source_digest(), "torch": torch.__version__}, sort_keys=True)
         return Entry(self.root / hashlib.sha256(text.encode()).hexdigest()[:24])

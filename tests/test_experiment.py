@@ -1,12 +1,15 @@
 """Runs as a whole: repeatable, resumable, cached, shared, and the same whichever way the reply travels."""
 
+import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Settings, experiment, run, run_all
 from fedmuscle_lib.data import DataError
@@ -155,6 +158,52 @@ def test_missing_checkpoint_is_named(settings, tmp_path):
 def test_public_set_smaller_than_asked_for(settings):
     with pytest.raises(DataError, match="public_Pascal.*5000.*1024"):
         run(settings(public_size=5000))
+
+
+def test_changed_data_is_another_run(settings, mini_world, tmp_path, runs):
+    """The same settings on other files, though a manifest lies beside them."""
+    copy = tmp_path / "world"
+    shutil.copytree(mini_world, copy)
+    run(settings(algorithm="local"))
+    run(settings(algorithm="local", data_dir=copy, models_path=copy / "models"))
+    assert len(list(runs.iterdir())) == 1  # the same content elsewhere
+    victim = copy / "IC/CIFAR10/train/client_0.pkl"
+    victim.write_bytes(victim.read_bytes()[:1000])
+    with pytest.raises(DataError, match="client_0.pkl: not a readable pickle"):
+        run(settings(algorithm="local", data_dir=copy, models_path=copy / "models"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda tensors: None, "not a readable checkpoint"),
+        (lambda tensors: tensors.pop("layernorm.weight"), "lacks layernorm.weight"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(settings, mini_world, tmp_path, damage, message):
+    shutil.copytree(mini_world / "models", tmp_path / "models")
+    victim = tmp_path / "models/vit-small/model.safetensors"
+    tensors = load_file(victim)
+    damage(tensors)
+    save_file(tensors, victim, metadata={"format": "pt"})
+    if len(tensors) == len(load_file(mini_world / "models/vit-small/model.safetensors")):
+        victim.write_bytes(victim.read_bytes()[:2000])
+    with pytest.raises(OSError, match=f"vit-small: .*{message}"):
+        run(settings(models_path=tmp_path / "models"))
+
+
+def test_a_diverging_user_is_named_and_not_stored(settings):
+    with pytest.raises(ValueError, match="user 2: the local loss is not finite"):
+        run(settings(algorithm="local", lr=1e9))
+
+
+def test_a_full_disk_is_told_as_such(settings, monkeypatch):
+    def full(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device: .*checkpoint.pt"):
+        run(settings(algorithm="local"))
 
 
 def test_results_survive_a_store_that_cannot_be_written(settings, runs):

@@ -90,19 +90,33 @@ def _digest(root: Path) -> str:
 
 
 def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
-    """A half-written folder, without a manifest, is replaced by the same world; a whole one is left alone."""
     data_dir = tmp_path / "data/mini"
-    leftover = data_dir / "IC/CIFAR10/train/half.pkl"
-    leftover.parent.mkdir(parents=True)
-    leftover.write_bytes(b"half")
     manifest = mini.prepare(data_dir)
-    assert not leftover.exists()
     assert manifest["sha256"] == _digest(data_dir)
     assert manifest == json.loads((mini_world / "manifest.json").read_text()), "data/mini is another generator's: raise mini.VERSION"
     written = (data_dir / "manifest.json").stat()
     assert mini.prepare(data_dir) == manifest
     assert (data_dir / "manifest.json").stat().st_ino == written.st_ino
     assert list(data_dir.parent.iterdir()) == [data_dir]
+
+
+def test_files_of_others_are_never_replaced(tmp_path: Path) -> None:
+    own = tmp_path / "IC/CIFAR10/train/client_0.pkl"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"somebody's data")
+    with pytest.raises(FileExistsError, match="not of the embedded world"):
+        mini.prepare(tmp_path)
+    assert own.read_bytes() == b"somebody's data"
+
+
+def test_a_damaged_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small_world(monkeypatch)
+    mini.prepare(tmp_path / "mini")
+    victim = tmp_path / "mini/IC/CIFAR10/train/client_0.pkl"
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:100])
+    mini.prepare(tmp_path / "mini")
+    assert victim.read_bytes() == whole
 
 
 def test_a_world_that_lost_a_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +248,11 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert _exit_code("mini", "--data-dir", str(tmp_path / "mini")) == 2
     assert capsys.readouterr().err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow  # a minute and a half
+def test_the_shipped_weights_are_what_the_recipe_makes(tmp_path: Path) -> None:
+    """To the bit, on the torch version of pyproject.toml; another processor may round differently."""
+    pretrain("vit-tiny", tmp_path)
+    made, shipped = (safe_open(folder / "vit-tiny/model.safetensors", "pt") for folder in (tmp_path, WEIGHTS))
+    assert all(torch.equal(made.get_tensor(name), shipped.get_tensor(name)) for name in shipped.keys())  # noqa: SIM118

@@ -26,7 +26,7 @@ def history(algorithm, values, *, seed=0, public="voc", before=None, **settings)
     costs = [
         {"round": round, "user": u.number, "uplink_bytes": 100, "downlink_bytes": 300, "flops": 10**12} for round in (1, 2) for u in USERS
     ]
-    provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30}
+    provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
     return History(Settings(algorithm=algorithm, public=public, seed=seed, **settings), pd.DataFrame(rows), pd.DataFrame(costs), provenance)
 
 
@@ -76,16 +76,16 @@ def test_algorithms_that_the_paper_does_not_have_get_no_cell():
 def test_the_formula_of_table_5_gives_its_printed_digits():
     ledger = report.ledger(Settings())
     assert list(ledger.M) == [1, 2, 3, 4, 5]
-    truncated = (ledger.paper_formula * 1000).apply(math.floor) / 1000
-    assert list(truncated) == list(ledger.paper_table5)
+    truncated = (ledger.paper_formula_gb * 1000).apply(math.floor) / 1000
+    assert list(truncated) == list(ledger.paper_table5_gb)
 
 
 def test_the_ledger_counts_every_batch():
     settings = Settings(public_size=70, batch_size=32, proj_dim=256, cl_epochs=2)  # batches of 32, 32 and 6, twice
     row = report.ledger(settings, [3]).iloc[0]
-    assert row.gradient * 2**30 == pytest.approx(2 * (2 * 70 * 256 * 4), rel=0.01)  # up and down; the loss value is a few bytes
-    assert row.dense * 2**30 > 2 * 2 * 32**3 * 256 * 4
-    assert row.gradient < row.factored < row.dense
+    assert row.gradient_mb * 1e6 == pytest.approx(2 * (2 * 70 * 256 * 4), rel=0.01)  # up and down; the loss value is a few bytes
+    assert row.dense_mb * 1e6 > 2 * 2 * 32**3 * 256 * 4
+    assert row.gradient_mb < row.factored_mb < row.dense_mb
 
 
 # --- seeds -------------------------------------------------------------------------------------------------------------------
@@ -238,3 +238,23 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs,
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_provenance_tells_how_to_repeat_the_runs():
+    runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
+    facts = report.provenance(runs, "table7")
+    assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
+    assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
+
+
+def test_replies_are_compared_with_the_first():
+    first = history("fedmuscle", [40.0] * 6)
+    second = history("fedmuscle", [40.0] * 5 + [40.5], reply="factored")
+    table = report.replies([first, second]).set_index("reply")
+    assert table.largest_difference.gradient == 0 and table.largest_difference.factored == pytest.approx(0.5)
+
+
+def test_a_target_is_met_or_not():
+    runs = [history("local", [40.0] * 6), history("fedmuscle", [44.0] * 6)]
+    assert "measured +10.00 % (one seed, no interval): reached" in report.against_target(runs, "fedmuscle", {"voc": 8})
+    assert "**not reached**" in report.against_target(runs, "fedmuscle", {"voc": 12})

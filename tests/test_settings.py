@@ -23,7 +23,10 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"tau": 0}, "tau: a temperature is positive, got 0"),
         ({"tau": 0.1}, "tau_prime: 0.15 is larger than tau = 0.1"),
         ({"tau_prime": -0.1}, "tau_prime: a temperature is positive, got -0.1"),
-        ({"tau": float("nan")}, "tau: a temperature is positive, got nan"),
+        ({"tau": ((0.2, 0.3), (0.4, 0.2)), "users": (1, 2), "others": 1}, "tau: .*symmetric"),
+        ({"rounds": True}, "rounds: got True, and no setting is a truth value"),
+        ({"backbones": {"ViT-Huge": "huge"}, "profile": "mini", "users": ()}, "users: at least one of"),
+        ({"tau": float("nan")}, "tau: .*finite number .got nan."),
         ({"tau": ((0.2, 0.2), (0.2, 0.2))}, "tau: .*users x users, here 6 x 6"),
         ({"tau_prime": ((0.2, 0.0), (0.2, 0.2)), "users": (1, 2), "others": 1}, "tau_prime: a temperature is positive, got 0"),
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
@@ -88,5 +91,15 @@ def test_members_keep_the_setups_order() -> None:
 
 
 def test_temperatures_may_be_a_matrix_over_users() -> None:
-    tau = ((0.2, 0.3), (0.4, 0.2))
+    tau = ((0.2, 0.3), (0.3, 0.2))
     assert Settings(users=(1, 2), others=1, tau=tau).tau == tau
+
+
+def test_a_given_backbone_joins_the_profiles() -> None:
+    backbones = Settings(backbones={"ViT-Tiny": "mine"}).backbones
+    assert backbones["ViT-Tiny"] == "mine" and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
+
+
+def test_what_an_algorithm_ignores_is_not_checked() -> None:
+    assert Settings(algorithm="self", users=(6,)).others == 3
+    assert Settings(algorithm="local", batch_size=300).public_size < 300

@@ -1,6 +1,7 @@
 """Controls of FedMuscle, and our anchored variant: which part of Delta is learning from peers?
 
-Each differs from FedMuscle in what a user is aligned with, and in nothing else: same objective, batches, steps and draws.
+Each differs from FedMuscle in what a user is aligned with. Batches, steps and draws are the same, and so is the Muscle loss; where
+a user has a single member, as in ``self``, it is InfoNCE.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Self(FedMuscle):
     """
 
     name, label, source = "self", "Self (no communication)", "control"
+    ignores = ("others", "tau_prime", "gramian_tau")
 
     def begin(self, federation: Federation) -> None:
         self._own = {client.user.number: client.represent_all() for client in federation.clients}

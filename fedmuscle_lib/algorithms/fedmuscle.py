@@ -58,7 +58,8 @@ class FedMuscle(Algorithm):
         """The server's answer by the Muscle loss, in the form that the settings ask for."""
         numbers = [user, *(number for number, _ in members)]
         tau, tau_prime = self._temperature("tau", numbers), self._temperature("tau_prime", numbers)
-        return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime)
+        names = [f"user {number}" for number in numbers]
+        return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime, names)
 
     def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
         """The setting's number, or the part of its users x users matrix that ``numbers`` select, anchor first."""

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 
@@ -18,13 +17,11 @@ class Task(ABC):
         name: the paper's abbreviation (Section 6.1).
         folder: where its users' files lie below ``data_dir``.
         metric: name of the metric in the paper's tables.
-        target_dtype: of the targets that :meth:`loss` takes.
     """
 
     name: str
     folder: str
     metric: ClassVar[str]
-    target_dtype: ClassVar[torch.dtype]
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,7 +17,6 @@ class ImageClassification(Task):
 
     n_classes: int
     metric: ClassVar[str] = "Accuracy"
-    target_dtype: ClassVar[torch.dtype] = torch.long
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets)

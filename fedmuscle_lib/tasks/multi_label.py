@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,7 +19,6 @@ class MultiLabelClassification(Task):
     """
 
     metric: ClassVar[str] = "micro-F1"
-    target_dtype: ClassVar[torch.dtype] = torch.float32
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)

@@ -1,0 +1,21 @@
+"""The benchmarks measure what they say, on a cell or a user that takes no time; what they find is for a quiet machine."""
+
+import pytest
+
+from fedmuscle_lib import Settings
+from fedmuscle_lib.bench import bench_loss, bench_step
+
+
+def test_bench_loss_compares_both_forms_or_says_why_not():
+    table = bench_loss(members=(2, 5), batches=(16, 32), rounds=1, threads=1, dense_limit_gb=0.01, verbose=False).set_index(["m", "b"])
+    small = table.loc[(2, 16)]
+    assert small.speedup == pytest.approx(small.dense_ms / small.library_ms)
+    assert small.memory_ratio == pytest.approx(small.dense_mb / small.library_mb) and small.memory_ratio > 1
+    assert "cannot run" in table.loc[(5, 16)].note and table.loc[(5, 16)].library_ms > 0
+
+
+def test_bench_step_times_every_user(mini_world):
+    settings = Settings(users=(2, 6), others=1, data_dir=mini_world, models_path=mini_world / "models")
+    table = bench_step(settings, rounds=1, verbose=False)
+    assert list(table.user) == [2, 6]
+    assert (table.readme_ms > table.forward_ms).all()
