@@ -440,10 +440,10 @@ def _tables(entry: Path) -> str:
 
     parts = []
     for suffix, caption in (("", "At the end of Algorithm 1"), ("_after_local", "Before the last alignment")):
-        table, delta = entry / f"table{suffix}.csv", entry / f"delta{suffix}.csv"
-        if table.exists() and delta.exists():
-            deltas = pd.read_csv(delta).merge(pd.read_csv(entry / f"delta_interval{suffix}.csv"), on=["public", "algorithm"])
-            shown = report.side_by_side(pd.read_csv(table), deltas).to_html(border=0)
+        paths = [entry / f"{name}{suffix}.csv" for name in ("table", "delta", "delta_interval")]
+        if all(path.exists() for path in paths):
+            table, delta, interval = map(pd.read_csv, paths)
+            shown = report.side_by_side(table, delta.merge(interval, on=["public", "algorithm"])).to_html(border=0)
             parts.append(f"<h3>{caption}: ours | the paper's</h3>{shown}")
     return "".join(parts)
 
