@@ -412,7 +412,9 @@ def against_target(histories: Sequence[History], algorithm: str, targets: dict[s
         if (public, algorithm) in deltas.index:
             row = deltas.loc[(public, algorithm)]
             spread = "one seed, no interval" if pd.isna(row.ci_low) else f"95 % interval {interval(row.ci_low, row.ci_high)}"
-            verdict = "reached" if row.delta > target else "**not reached**"
+            verdict = "**not reached**" if row.delta <= target else "reached"
+            if row.delta > target >= row.ci_low:
+                verdict += " on average, but not by the whole interval"
             lines.append(f"- `{public}`: aimed at Δ > {target:g} %, measured {row.delta:+.2f} % ({spread}): {verdict}")
     return "\n".join(lines)
 

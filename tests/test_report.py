@@ -258,3 +258,5 @@ def test_a_target_is_met_or_not():
     runs = [history("local", [40.0] * 6), history("fedmuscle", [44.0] * 6)]
     assert "measured +10.00 % (one seed, no interval): reached" in report.against_target(runs, "fedmuscle", {"voc": 8})
     assert "**not reached**" in report.against_target(runs, "fedmuscle", {"voc": 12})
+    runs += [history("local", [40.0] * 6, seed=1), history("fedmuscle", [40.4] * 6, seed=1)]
+    assert "not by the whole interval" in report.against_target(runs, "fedmuscle", {"voc": 0})
