@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +16,7 @@ from torch.nn.functional import normalize
 from torch.profiler import ProfilerActivity, profile
 
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.experiment import build, torch_threads
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.dense import muscle_loss_dense
 from fedmuscle_lib.settings import Settings
@@ -58,7 +57,7 @@ def bench_loss(
     Returns:
         One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
     """
-    with _threads(threads):
+    with torch_threads(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
     table = pd.DataFrame(rows)
     if verbose:
@@ -82,7 +81,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
         One row a user: user, model, forward_ms (of one encoding), readme_ms, library_ms, speedup.
     """
     settings = settings or Settings()
-    with _threads(settings.threads):
+    with torch_threads(settings.threads):
         rows = [_step_row(client, settings, rounds) for client in build(settings).clients]
     table = pd.DataFrame(rows)
     if verbose:
@@ -192,16 +191,6 @@ def _seconds(call: Callable[[], None], repeats: int, device: str) -> float:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
     return (time.perf_counter() - start) / repeats
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _three_digits(value: float) -> str:

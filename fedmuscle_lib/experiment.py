@@ -112,14 +112,14 @@ def _run(settings: Settings, progress: Callable[[str], None], wait: bool) -> His
     if not entry.done:
         with entry.lock(wait):
             if not entry.done:  # another process may have finished it while this one waited
-                with _threads(settings.threads):
+                with torch_threads(settings.threads):
                     _Training(settings, entry, progress).complete()
     return _load(settings, entry)
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Torch's threads for a run; the caller's setting comes back afterwards."""
+def torch_threads(count: int) -> Iterator[None]:
+    """``count`` torch threads inside; the caller's setting comes back afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
