@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from fedmuscle_lib.experiment import build, torch_threads
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.dense import muscle_loss_dense
 from fedmuscle_lib.settings import Settings
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
