@@ -211,7 +211,7 @@ class _Children:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")
-        quiet = {"PYTHONWARNINGS": "ignore::FutureWarning,ignore:IProgress not found", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        quiet = {"PYTHONWARNINGS": "ignore:IProgress not found"}  # there are no bars to draw
         self._environment = os.environ | threads | quiet | {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name}
         self._environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         self._lock, self._running = threading.Lock(), set()

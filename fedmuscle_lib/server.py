@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.client import Reply
+from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
-
-NORM_TOLERANCE = 1e-2  # admits rows that were normalised in bfloat16
 
 
 class RefusedRepresentation(ValueError):
