@@ -7,7 +7,6 @@ and lose much of what they know on the pictures of the downstream tasks.
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from tqdm import trange
-from transformers import ViTConfig, ViTModel
+from transformers import ViTModel
 
+from data_prep import vit
 from data_prep.glyphs import Vocabulary, vocabulary
 from data_prep.pictures import SIZE, draw, scenes, single
 
@@ -52,17 +52,7 @@ RECIPES = {
 
 def build(recipe: Recipe) -> ViTModel:
     """The Hugging Face model, freshly initialised from torch's global generator."""
-    config = ViTConfig(
-        hidden_size=recipe.hidden,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        intermediate_size=recipe.mlp,
-        image_size=SIZE,
-        patch_size=PATCH,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    return ViTModel(config, add_pooling_layer=False)
+    return vit.build(recipe.hidden, recipe.layers, recipe.heads, recipe.mlp, size=SIZE, patch=PATCH)
 
 
 class Pretraining(nn.Module):
@@ -146,7 +136,7 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    _save(model.backbone, out / name, report)
+    vit.save(model.backbone, out / name, report, _CARD.format(**report))
     return report
 
 
@@ -159,12 +149,6 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
     model.eval()
     guesses = torch.cat([model(part)[0].argmax(1) for part in pictures.images.split(500)])
     return (guesses.numpy() == classes).mean().item()
-
-
-def _save(backbone: ViTModel, folder: Path, report: dict) -> None:
-    backbone.half().save_pretrained(folder)
-    (folder / "pretraining.json").write_text(json.dumps(report, indent=2) + "\n")
-    (folder / "README.md").write_text(_CARD.format(**report))
 
 
 _CARD = """---
