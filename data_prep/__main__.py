@@ -59,10 +59,10 @@ def backbones(
     images: Annotated[Path, typer.Option(help="Folder of images, one sub-folder a class.")] = ROOT / "data/tiny_imagenet/train",
     out: Annotated[Path, typer.Option(help="Where to save them.")] = ROOT / "data/small/models",
     size: Annotated[int, typer.Option(min=8, help="Side of the images in pixels.")] = 32,
-    patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 4,
+    patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 8,
     per_class: Annotated[int | None, typer.Option(min=1, help="So many images of each class.", show_default="all")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default="the recipe's")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 128,
+    batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Of the CPU; the weights depend on their number.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
@@ -91,6 +91,21 @@ def backbones(
             f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
             f"{report['top1']:.1%} top-1, {report['top5']:.1%} top-5 -> {out / name}"
         )
+
+
+@app.command()
+def checkpoints(
+    names: Annotated[list[str] | None, typer.Argument(help="Hugging Face names; all by default.", show_default=False)] = None,
+    models_path: Annotated[Path, typer.Option(help="Where to save them.", show_default="models of the repository")] = ROOT / "models",
+    random: Annotated[bool, typer.Option("--random", help="Random weights instead of a download, to measure costs with.")] = False,
+) -> None:
+    """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB."""
+    from data_prep.checkpoints import ARCHITECTURES, fetch
+
+    if unknown := [name for name in names or () if name not in ARCHITECTURES]:
+        raise typer.BadParameter(f"unknown checkpoint {unknown[0]!r}; known: {', '.join(ARCHITECTURES)}", param_hint="NAMES")
+    for name in names or ARCHITECTURES:
+        typer.echo(f"{name}: {fetch(name, models_path, random) / 1e6:.1f} million parameters -> {models_path / name}")
 
 
 def main(arguments: list[str] | None = None) -> None:

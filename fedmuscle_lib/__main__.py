@@ -205,25 +205,35 @@ def _named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _bench_run() -> None:
+def _bench_run(settings: Settings) -> None:
     """Two rounds of local training and of FedMuscle, computed anew."""
     with TemporaryDirectory() as folder:
         experiment.RUNS = Path(folder)  # what is in the store was measured some other time
-        histories = run_all(Settings(algorithm=name, rounds=2) for name in ("local", "fedmuscle"))
+        histories = run_all(settings.model_copy(update={"algorithm": name, "rounds": 2}) for name in ("local", "fedmuscle"))
     print(report.costs(histories).round(2).to_string(index=False))
 
 
-BENCHES: dict[str, Callable[[], object]] = {"run": _bench_run} | {
-    name.removeprefix("bench_"): measure for name, measure in vars(bench).items() if name.startswith("bench_")
-}
+def _bench_loss(settings: Settings) -> None:
+    bench.bench_loss(dim=settings.proj_dim, threads=settings.threads, device=settings.device, seed=settings.seed)
+
+
+BENCHES: dict[str, Callable[[Settings], object]] = {"run": _bench_run, "loss": _bench_loss, "step": bench.bench_step}
 
 
 @app.command("bench")
-def _bench(name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")]) -> None:
-    """Print what the loss costs beside the README's form, or what a short run costs."""
+def _bench(
+    name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
+    parameter: Annotated[
+        list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="Any setting, such as profile=paper; repeatable.")
+    ] = None,
+) -> None:
+    """Print what the loss costs beside the README's form, what an alignment step or a short run costs."""
     if name not in BENCHES:
         raise ValueError(f"no benchmark {name!r}; known: {', '.join(sorted(BENCHES))}")
-    BENCHES[name]()
+    threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
+    settings = parse(threads | dict(map(_named_value, parameter or [])))
+    _try_device(settings.device)
+    BENCHES[name](settings)
 
 
 @app.command("algorithms")

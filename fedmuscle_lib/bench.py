@@ -73,19 +73,22 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
     """One alignment step of each user, by the README's procedure and by the library's, side by side.
 
     The README encodes the batch twice, first without gradient for what is sent, and differentiates through the dense loss; the
-    library keeps the one forward pass and takes the gradient reply. Both are float32 and end with the same AdamW step.
+    library keeps the one forward pass and takes the gradient reply; it computes in the settings' precision, the README in float32.
+    Both end with the same AdamW step.
 
     Args:
         settings: whose users, models, batch size and M; the profile ``mini`` by default.
-        rounds: alternations; times are medians over them.
+        rounds: alternations, fewer for users whose steps take long; times are medians over them.
         verbose: print the table.
 
     Returns:
-        One row a user: user, model, forward_ms (of one encoding), readme_ms, library_ms, speedup.
+        One row a user: user, model, parameters_m (millions in the backbone), forward_ms (of one encoding), loss_ms (of a reply),
+        local_ms (one step of local training), readme_ms, library_ms, speedup, library_mb (peak of a step beyond model and data).
     """
     settings = settings or Settings()
     with torch_threads(settings.threads):
-        rows = [_step_row(client, settings, rounds) for client in build(settings).clients]
+        federation = build(settings.model_copy(update={"public_size": settings.batch_size}))  # one batch is all that is looked at
+        rows = [_step_row(client, settings, rounds) for client in federation.clients]
     table = pd.DataFrame(rows)
     if verbose:
         print(f"One alignment step, B = {settings.batch_size}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
@@ -96,6 +99,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
 
 def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     rows = torch.arange(settings.batch_size)
+    local = torch.arange(min(len(client.train), settings.batch_size))
     images = client.public[rows]
     others = normalize(torch.randn(settings.others, len(rows), settings.proj_dim, device=settings.device), dim=-1)  # (m, b, d)
     optimizer = torch.optim.AdamW(client.model.representation_parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
@@ -105,18 +109,33 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
             client.model.represent(images)
 
     def readme() -> None:
+        client.model.precision = "float32"
         forward()
         loss = muscle_loss_dense(client.model.represent(images), others)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        client.model.precision = settings.precision
 
     def library() -> None:
         client.align(make_reply("gradient", client.represent(rows), others))
 
-    calls = {"forward": forward, "readme": readme, "library": library}
+    calls = {
+        "forward": forward,
+        "loss": lambda: make_reply("gradient", others[0], others),
+        "local": lambda: client.fit_batch(local),
+        "readme": readme,
+        "library": library,
+    }
     times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
-    return {"user": client.user.number, "model": client.user.model} | times | {"speedup": times["readme_ms"] / times["library_ms"]}
+    return {
+        "user": client.user.number,
+        "model": client.user.model,
+        "parameters_m": sum(p.numel() for p in client.model.backbone.parameters()) / 1e6,
+        **times,
+        "speedup": times["readme_ms"] / times["library_ms"],
+        "library_mb": peak_bytes(library, settings.device) / 1e6,
+    }
 
 
 def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:

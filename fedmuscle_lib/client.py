@@ -98,13 +98,14 @@ class Client:
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self._local_step(rows)).item() for rows in parts]
+            losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self.fit_batch(rows)).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
         return sum(losses) / max(1, len(losses))
 
-    def _local_step(self, rows: Tensor) -> Tensor:
+    def fit_batch(self, rows: Tensor) -> Tensor:
+        """One step on the samples ``rows`` of D^n; returns the loss."""
         part = self.train.take(rows)
         loss = self.task.loss(self.model(part.images), part.targets)
         self._local.zero_grad(set_to_none=True)

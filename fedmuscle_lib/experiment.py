@@ -27,7 +27,7 @@ from torch import Tensor
 from fedmuscle_lib import algorithms, data, store
 from fedmuscle_lib.algorithms import Algorithm, Federation
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.models import UserModel, load_backbone
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import PUBLIC_SETS, Settings
@@ -140,7 +140,7 @@ def _entry(settings: Settings) -> store.Entry:
 
 def _inputs_digest(settings: Settings) -> list[str]:
     """Hashes of what the run reads: checkpoints, the users' files and images, and the public set if it is looked at."""
-    read = {(settings.models_path / settings.backbones[user.model], "**/*") for user in settings.members}
+    read = {(checkpoint_folder(settings.models_path, settings.backbones[user.model]), "**/*") for user in settings.members}
     for user in settings.members:
         folder = settings.data_dir / TASKS[user.task].folder
         read |= {(folder, f"{split}/client_{user.client}.*") for split in ("train", _SPLITS[settings.evaluate_on])}
@@ -162,7 +162,7 @@ def build(settings: Settings) -> Federation:
     clients = []
     for user in settings.members:
         task = TASKS[user.task]
-        backbone = load_backbone(settings.models_path / settings.backbones[user.model])
+        backbone = load_backbone(checkpoint_folder(settings.models_path, settings.backbones[user.model]), settings.device)
         size = backbone.config.image_size
         train, evaluation, n_classes = _local_data(settings, user, size)
         if public is None or public.shape[-1] != size:
@@ -179,6 +179,7 @@ def build(settings: Settings) -> Federation:
                 lora_targets=settings.lora_targets,
                 head_hidden=settings.head_hidden,
                 head_on=settings.head_on,
+                precision=settings.precision,
             )
         clients.append(
             Client(

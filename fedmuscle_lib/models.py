@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,7 @@ class UserModel(nn.Module):
         n_outputs: width of the head's output.
         head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
         proj_dim: d of the paper.
+        precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
 
     Features are the mean of the patch tokens after the last layer norm. Pixels come as uint8 and are scaled to [-1, 1], which is
     what the ViT checkpoints of the paper expect too.
@@ -39,6 +41,7 @@ class UserModel(nn.Module):
         lora_targets: tuple[str, ...],
         head_hidden: int,
         head_on: Literal["features", "representation"],
+        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
         width = backbone.config.hidden_size
@@ -50,12 +53,14 @@ class UserModel(nn.Module):
         self.head = nn.Sequential(
             nn.Linear(width if head_on == "features" else proj_dim, head_hidden), nn.ReLU(), nn.Linear(head_hidden, n_outputs)
         )
-        self.head_on = head_on
+        self.head_on, self.precision = head_on, precision
 
     def features(self, images: Tensor) -> Tensor:
         """(b, 3, h, w) uint8 -> (b, width)."""
         pixels = images.to(self.projection.weight.dtype) / 127.5 - 1
-        return self.backbone(pixel_values=pixels).last_hidden_state[:, 1:].mean(1)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+            tokens = self.backbone(pixel_values=pixels).last_hidden_state  # Shape: (b, 1 + patches, width)
+        return tokens[:, 1:].mean(1, dtype=pixels.dtype)
 
     def represent(self, images: Tensor) -> Tensor:
         """The rows of Z^n: (b, 3, h, w) uint8 -> (b, d), unit norm."""
@@ -75,12 +80,28 @@ class UserModel(nn.Module):
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
 
 
+def checkpoint_folder(models_path: Path, name: str) -> Path:
+    """Where the checkpoint ``name`` lies: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
+
+    The README of the original code downloads ``google/vit-base-patch16-224-in21k`` with ``cache_dir=models_path/google``.
+    """
+    folder = models_path / name
+    cached = folder.parent / f"models--{name.replace('/', '--')}"
+    main = cached / "refs/main"
+    if (folder / "config.json").exists() or not main.exists():
+        return folder
+    return cached / "snapshots" / main.read_text().strip()
+
+
 @lru_cache(maxsize=8)
-def _frozen(path: str) -> nn.Module:
+def _frozen(path: str, device: str) -> nn.Module:
     if not Path(path, "config.json").exists():
-        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's")
+        raise FileNotFoundError(
+            f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and the README says "
+            "where the other profiles' come from"
+        )
     logging.disable_progress_bar()
-    # mini checkpoints are stored in half precision and trained in full
+    # the project's own checkpoints are stored in half precision and trained in full
     options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "add_pooling_layer": False}
     try:
         model, report = AutoModel.from_pretrained(path, output_loading_info=True, **options)
@@ -88,17 +109,15 @@ def _frozen(path: str) -> nn.Module:
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
-    return model.requires_grad_(False)
+    return model.requires_grad_(False).to(device)
 
 
-def load_backbone(path: Path) -> nn.Module:
-    """A backbone whose frozen weights are shared in memory by all that load the same path; the modules around them are its own.
+def load_backbone(path: Path, device: str = "cpu") -> nn.Module:
+    """A backbone whose frozen weights are shared in the device's memory by all that load the same path; the modules are its own.
 
     Raises:
         OSError: there is no checkpoint, or it can't be read; the message names it.
     """
-    frozen = _frozen(str(path))
-    own = AutoModel.from_config(frozen.config, add_pooling_layer=False)
-    # assign=True makes the copy's parameters the very tensors of the frozen one
-    own.load_state_dict(frozen.state_dict(), assign=True)
-    return own.requires_grad_(False)
+    frozen = _frozen(str(path), device)
+    # what is in the memo is not copied but shared
+    return copy.deepcopy(frozen, {id(parameter): parameter for parameter in frozen.parameters()})

@@ -33,6 +33,37 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Large": "vit-large",
         },
     },
+    # the paper's data sets at low resolution, its sizes cut to what two cores bear
+    "small": {
+        "rounds": 20,
+        "local_epochs": 3,
+        "public_size": 640,
+        "head_hidden": 1024,
+        "evaluate_every": 5,
+        "threads": 1,
+        "data_dir": ROOT / "data",
+        "models_path": ROOT / "data/small/models",
+        "backbones": {
+            "ViT-Tiny": "vit-tiny",
+            "ViT-Small": "vit-small",
+            "ViT-Base": "vit-base",
+            "ViT-Large": "vit-large",
+        },
+    },
+    # the paper's numbers are the defaults of Settings
+    "paper": {
+        "evaluate_every": 10,
+        "precision": "bfloat16",
+        "device": "cuda",
+        "data_dir": ROOT / "data",
+        "models_path": ROOT / "models",
+        "backbones": {
+            "ViT-Tiny": "WinKawaks/vit-tiny-patch16-224",
+            "ViT-Small": "WinKawaks/vit-small-patch16-224",
+            "ViT-Base": "google/vit-base-patch16-224-in21k",
+            "ViT-Large": "google/vit-large-patch16-224-in21k",
+        },
+    },
 }
 PUBLIC_SETS = {
     # the README's data_dir layout names the first and the last; the paper's third public set follows the first's pattern
@@ -112,6 +143,9 @@ class Settings(BaseModel):
     data_dir: Path = Field(ROOT / "data", description="The README's data_dir.")
     models_path: Path = Field(ROOT / "models", description="The README's models_path: checkpoints by name below it.")
     backbones: dict[str, str] = Field(default_factory=dict, description="The paper's model name -> checkpoint below models_path.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of the backbones' matrix products, by autocast; losses stay in float32. Not stated in the paper."
+    )
     threads: int = Field(2, ge=1, description="Torch threads of a run. Small models are fastest, and repeatable, on one.")
     root_train_image_folder: Path | None = Field(None, description="The README's flag: MLC training images, if not below data_dir.")
     root_val_image_folder: Path | None = Field(None, description="The README's flag: MLC evaluation images, if not below data_dir.")

@@ -255,7 +255,7 @@ def test_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     ("arguments", "said"),
     [
         (["vit-huge"], "unknown backbone 'vit-huge'; known: vit-tiny"),
-        (["--size", "30"], "30 px don't divide into patches of 4"),
+        (["--size", "30"], "30 px don't divide into patches of 8"),
         (["--device", "tpu"], "there is no 'tpu' here"),
         (["--images", "nowhere"], "error: nowhere: no such folder; `python -m data_prep tiny-imagenet` makes"),
     ],

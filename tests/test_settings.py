@@ -34,7 +34,7 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
         ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
-        ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini"),
+        ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, small, paper"),
         ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
         ({"device": 3}, "^device: .*string"),
     ],

@@ -1,0 +1,52 @@
+"""Puts the paper's Hugging Face checkpoints where the README's ``models_path`` wants them, without their task heads, as safetensors.
+
+Without a network, ``random`` writes models of the same architectures with random weights: enough to run the same code and to
+measure what it costs, and worth nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModel, ViTConfig
+from transformers.utils import logging
+
+# Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
+# README's two ViT-Base it uses; patches of 16 are what its other three have.
+ARCHITECTURES = {
+    name: ViTConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width)
+    for name, width, layers in (
+        ("WinKawaks/vit-tiny-patch16-224", 192, 12),
+        ("WinKawaks/vit-small-patch16-224", 384, 12),
+        ("google/vit-base-patch16-224-in21k", 768, 12),
+        ("google/vit-large-patch16-224-in21k", 1024, 24),
+    )
+}
+
+
+def fetch(name: str, models_path: Path, random: bool = False) -> int:
+    """Write ``models_path/name``, unless it is there; returns the number of parameters.
+
+    Raises:
+        OSError: it can't be downloaded or written.
+    """
+    folder = models_path / name
+    if (folder / "config.json").exists():
+        model = AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False)
+    elif random:
+        torch.manual_seed(0)
+        model = AutoModel.from_config(ARCHITECTURES[name], add_pooling_layer=False).half()
+        _save(model, folder)
+        (folder / "README.md").write_text(f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n")
+    else:
+        model = AutoModel.from_pretrained(name, add_pooling_layer=False)
+        _save(model, folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _save(model: torch.nn.Module, folder: Path) -> None:
+    logging.disable_progress_bar()
+    scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole
+    model.save_pretrained(scratch)
+    scratch.rename(folder)

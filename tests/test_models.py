@@ -1,0 +1,83 @@
+"""Users' models: where checkpoints are found, what precision touches, and the paper's own architectures."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from data_prep.checkpoints import ARCHITECTURES, fetch
+from fedmuscle_lib import Settings
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
+from fedmuscle_lib.settings import PROFILES
+
+TINY = "WinKawaks/vit-tiny-patch16-224"
+
+
+@pytest.fixture(scope="module")
+def models_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    fetch(TINY, folder, random=True)
+    return folder
+
+
+def _model(backbone: torch.nn.Module, precision: str) -> UserModel:
+    torch.manual_seed(0)
+    options = {"rank": 4, "lora_alpha": 4, "lora_targets": ("q_proj",), "head_hidden": 8, "head_on": "features"}
+    return UserModel(backbone, 3, proj_dim=16, precision=precision, **options)
+
+
+def test_the_papers_checkpoints_have_the_papers_sizes() -> None:
+    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al., 2021)."""
+    assert set(ARCHITECTURES) == set(PROFILES["paper"]["backbones"].values())
+    with torch.device("meta"):
+        sizes = {
+            name: sum(p.numel() for p in AutoModel.from_config(config, add_pooling_layer=False).parameters())
+            for name, config in ARCHITECTURES.items()
+        }
+    assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 86, 303]
+
+
+def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Path, tmp_path: Path) -> None:
+    assert checkpoint_folder(models_path, TINY) == models_path / TINY
+    cached = tmp_path / "WinKawaks/models--WinKawaks--vit-tiny-patch16-224"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text("abc123")
+    shutil.copytree(models_path / TINY, cached / "snapshots/abc123")
+    assert checkpoint_folder(tmp_path, TINY) == cached / "snapshots/abc123"
+    load_backbone(checkpoint_folder(tmp_path, TINY))
+    with pytest.raises(FileNotFoundError, match="vit-nowhere"):
+        load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
+
+
+def test_a_copy_owns_its_modules_and_shares_their_weights(models_path: Path) -> None:
+    one, two = load_backbone(models_path / TINY), load_backbone(models_path / TINY)
+    assert not set(map(id, one.modules())) & set(map(id, two.modules()))
+    assert all(a is b for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_bfloat16_touches_the_backbone_alone(models_path: Path) -> None:
+    images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8)
+    exact, rounded = (_model(load_backbone(models_path / TINY), precision) for precision in ("float32", "bfloat16"))
+    with torch.no_grad():
+        a, b = exact.represent(images), rounded.represent(images)
+    assert a.dtype == b.dtype == torch.float32
+    assert not torch.equal(a, b)
+    assert torch.allclose(a, b, atol=0.02)  # bfloat16 keeps eight bits
+    rounded(images).square().sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in rounded.parameters() if p.requires_grad and p.grad is not None)
+
+
+def test_the_paper_profile_runs_one_user(models_path: Path, mini_world: Path) -> None:
+    """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU."""
+    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": models_path}
+    settings = Settings(users=(6,), algorithm="self", public_size=32, **given)
+    assert settings.rounds == 150 and settings.proj_dim == 256
+    client = build(settings).clients[0]
+    assert client.public.shape == (32, 3, 224, 224)
+    assert client.fit_batch(torch.arange(2)).isfinite()
+    assert client.represent(torch.arange(2)).shape == (2, 256)
