@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -79,6 +79,12 @@ class Run:
             )
         self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
         return path
+
+    def images_in(self, place: Place) -> set[str]:
+        """Names, without suffix, of the images that an earlier run of this command left in a place, so that no other gets them."""
+        if (_read(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
+            return set()
+        return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
 
     def rng(self, *address: object) -> np.random.Generator:
         """Random numbers of the command's seed, its own for every data set and address."""
@@ -153,14 +159,14 @@ def prepare(
 def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:
     folder = data_dir / place.folder
     folder.mkdir(parents=True, exist_ok=True)
-    names = place.entries or sorted(path.name for path in (root / place.folder).iterdir())
     _write(folder, manifest | {"whole": False})
     for stale in set(place.entries or (path.name for path in folder.iterdir() if path.name != MANIFEST)) - {MANIFEST}:
         if (folder / stale).exists():
             (old / place.folder).mkdir(parents=True, exist_ok=True)
             (folder / stale).rename(old / place.folder / stale)
-    for name in names:
-        (root / place.folder / name).rename(folder / name)
+    for new in sorted((root / place.folder).glob("*")):
+        if new.name in (place.entries or (new.name,)):
+            new.rename(folder / new.name)
     _write(folder, manifest | {"files": _files(data_dir, place)})
 
 
@@ -179,9 +185,14 @@ def _read(folder: Path) -> dict | None:
 
 
 def _files(data_dir: Path, place: Place) -> int:
+    return sum(1 for _ in _paths(data_dir, place))
+
+
+def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
+    """A place's files without its manifest."""
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
-    return sum(path.is_file() and path.name != MANIFEST for root in roots for path in root.rglob("*"))
+    yield from (path for root in roots for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
 
 
 def _terms(entry: Entry, data_dir: Path, say: Callable[[str], None]) -> None:
@@ -202,7 +213,8 @@ def _report(run: Run) -> None:
         run.say(f"{name}: NOTE: this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
     for line in run.sizes:
         if line["got"] < line["asked"]:
-            run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got (each of {line['holders']})")
+            each = f" for each of {line['holders']} users" if line["holders"] > 1 else ""
+            run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
 
 
 def plan(entry: Entry, source: Source, data_dir: Path, places: tuple[Place, ...], say: Callable[[str], None]) -> None:

@@ -1,7 +1,8 @@
 """COCO 2017: the MLC and SS users and a public set, of which only the images that they need are fetched.
 
-A part's train, validation and public images come from train2017 and are disjoint over all parts of a run; test images come from
-val2017 and are disjoint between users of a task. Users get images with annotations, whose records stay COCO's own.
+Training, validation and public images come from train2017 and are disjoint, also from those of a part that an earlier run made and
+this one leaves alone; test images come from val2017 and are disjoint between users of a task. Users get images with annotations,
+whose records stay COCO's own.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 def write(run: Run) -> None:
     """Raises SourceError when the annotations are damaged, the images too few, or some can't be had."""
     instances = _instances(run)
-    train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
+    others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
+    instances["train2017"]["images"] = [i for i in instances["train2017"]["images"] if PurePosixPath(i["file_name"]).stem not in others]
+    train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
     users, public = _divide(run, train, test, instances["train2017"]["images"])
 
     folders: dict[Image, set[Path]] = {}  # where each image goes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -52,7 +51,7 @@ def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, str]]:
             split = PurePosixPath(name).name.removesuffix(".csv")
             if split not in {"train", "test"}:
                 continue
-            reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+            reader = csv.reader(line.decode("utf-8") for line in file)
             try:
                 for row, fields in enumerate(reader):
                     label = int(fields[0]) - 1

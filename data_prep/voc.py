@@ -55,7 +55,8 @@ def write(run: Run) -> None:
         usable = {stem for stem in names & masks.keys() if _classes(indices(masks[stem], f"{path}: mask {stem}")).size}
         users = _users(run, *([stem for stem in sorted(set(lists[split])) if stem in usable] for split in ("train", "val")))
     rng, demand = run.rng("public"), public_part(run.options)
-    free = sorted(names - {stem for stems in users.values() for stem in stems})
+    taken = {stem for stems in users.values() for stem in stems} if users else run.images_in(_MLC)
+    free = sorted(names - taken)
     (n,) = fit([demand], len(free))
     run.sizes.append(outcome(demand, n))
     public = set(rng.permutation(free)[:n].tolist())
