@@ -111,7 +111,7 @@ def _is_gzip(file: BinaryIO) -> bool:
 
 def _check_name(name: str, path: Path) -> None:
     pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in pure.parts[:1] or "\0" in name:
+    if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in (pure.parts or ("",))[0] or "\0" in name:
         _refuse(path, name, "a name that leaves the archive")
 
 
