@@ -109,7 +109,7 @@ def divide(labels: np.ndarray, sizes: Sequence[int], weights: np.ndarray, rng: n
     if sum(sizes) > len(labels):
         raise SourceError(f"{sum(sizes)} samples were asked for, there are {len(labels)}")
     stock = [list(rng.permutation(np.flatnonzero(labels == c))) for c in range(weights.shape[1])]
-    sizes = np.asarray(sizes)
+    sizes = np.asarray(sizes, dtype=np.int64)
     lacking = weights * sizes[:, None] + rng.random(weights.shape) * 1e-6  # by class; the noise decides ties
     empty = np.array([not rows for rows in stock])
     out: list[list[int]] = [[] for _ in sizes]
@@ -183,9 +183,9 @@ def outcome(part: Part, got: int, task: str = "") -> dict:
 
 
 def sized(task: str, options: dict) -> Sizes:
-    """A task's sizes with those of the options in place; a smaller training set has a pool in the same proportion."""
+    """A task's sizes with those of the options in place; pool and validation set are in proportion to the training set."""
     sizes = SIZES[task]
     local = options.get("train_size") or sizes.local
     given = {key: options[key] for key in ("pool", "val", "test") if options.get(key) is not None}
-    pool = given.pop("pool", sizes.pool * local // sizes.local)
-    return replace(sizes, users=options.get("clients") or sizes.users, local=local, pool=pool, **given)
+    in_proportion = {key: getattr(sizes, key) * local // sizes.local for key in ("pool", "val")}
+    return replace(sizes, users=options.get("clients") or sizes.users, local=local, **in_proportion | given)
