@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from data_prep.catalogue import Archive, Entry, SourceError
 from data_prep.fetch import Source, digest
@@ -146,7 +149,7 @@ def prepare(
             raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
-    with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
+    with _alone(entry, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
         run = Run(entry, options, source, data_dir, Path(scratch) / "new", say, allow_subset)
         write(run)
         _report(run)
@@ -154,6 +157,18 @@ def prepare(
         for place in places:
             _move(run.root, data_dir, place, manifest, Path(scratch) / "old")
     return manifest
+
+
+@contextmanager
+def _alone(entry: Entry, data_dir: Path) -> Iterator[None]:
+    """One run of a data set at a time; what a killed one wrote aside is removed."""
+    try:
+        with FileLock(data_dir / f".{entry.name}.lock", timeout=0):
+            for scratch in data_dir.glob(f".{entry.name}-*"):
+                shutil.rmtree(scratch)
+            yield
+    except Timeout:
+        raise SourceError(f"{data_dir}: another `data_prep {entry.name}` is at work here") from None
 
 
 def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:

@@ -55,6 +55,7 @@ class Part:
         holders: how many get as many.
         least: with fewer, the holder is of no use.
         explicit: the count was asked for by the user of the command, not by a default.
+        first_share: share of the archive that it may have before the other parts have what they ask for; less than 1 for one holder.
     """
 
     what: str
@@ -62,13 +63,14 @@ class Part:
     holders: int = 1
     least: int = 0
     explicit: bool = False
+    first_share: float = 1.0
 
 
 def fit(parts: Sequence[Part], available: int) -> list[int]:
     """How many samples each holder of each part gets.
 
-    What can't do without comes first, then what was asked for explicitly, then the defaults; the tier that the archive can't
-    serve whole is scaled down evenly, and what comes after it gets nothing more.
+    What can't do without comes first, then what was asked for explicitly, then the defaults up to their first shares, then the
+    rest of them. The tier that the archive can't serve whole is scaled down evenly, and what comes after it gets nothing more.
 
     Raises:
         SourceError: the archive has fewer than the parts can't do without.
@@ -78,8 +80,12 @@ def fit(parts: Sequence[Part], available: int) -> list[int]:
         wants = ", ".join(f"{part.holders} x {part.least} for {part.what}" for part in parts if part.least)
         raise SourceError(f"the archive has {available} samples for {wants}: {needed} are needed; --train-size N asks for less")
     got = [min(part.least, part.asked) for part in parts]
-    for tier in ([part.explicit for part in parts], [True] * len(parts)):
-        missing = [(part.asked - g) * on for part, g, on in zip(parts, got, tier, strict=True)]
+    for tier in (
+        [part.asked * part.explicit for part in parts],
+        [part.asked if part.first_share == 1 else min(part.asked, int(available * part.first_share)) for part in parts],
+        [part.asked for part in parts],
+    ):
+        missing = [max(0, target - g) for target, g in zip(tier, got, strict=True)]
         room = available - sum(g * part.holders for part, g in zip(parts, got, strict=True))
         total = sum(m * part.holders for m, part in zip(missing, parts, strict=True))
         got = [g + (m if total <= room else m * room // total) for g, m in zip(got, missing, strict=True)]
@@ -174,7 +180,7 @@ def user_parts(sizes: Sizes, options: dict) -> list[Part]:
 def public_part(options: dict) -> Part:
     """The public set that the options ask for."""
     asked = options.get("public")
-    return Part("public", PUBLIC if asked is None else asked, explicit=asked is not None)
+    return Part("public", PUBLIC if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 
 def outcome(part: Part, got: int, task: str = "") -> dict:

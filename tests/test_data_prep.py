@@ -15,6 +15,7 @@ from pathlib import Path
 import miniature_archives as miniature
 import numpy as np
 import pytest
+from filelock import FileLock
 from loopback import Loopback, serving
 from PIL import Image
 from pycocotools.coco import COCO
@@ -383,6 +384,17 @@ def test_voc(archives: Path, data_dir: Path) -> None:
     # the public set alone, later, spares the users' images all the same
     assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--seed", "5") == 0
     assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
+
+
+def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.tiny_imagenet(archives)
+    command = ["tiny-imagenet", "--archives", archives, "--data-dir", data_dir]
+    (data_dir / ".tiny-imagenet-killed").mkdir(parents=True)
+    with FileLock(data_dir / ".tiny-imagenet.lock"):
+        assert _run(*command) == 2
+    assert "another `data_prep tiny-imagenet` is at work here" in capsys.readouterr().err
+    assert _run(*command) == 0
+    assert not (data_dir / ".tiny-imagenet-killed").exists()
 
 
 def test_nobody_elses_files_are_replaced(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:

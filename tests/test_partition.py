@@ -96,6 +96,13 @@ def test_a_small_archive_scales_down_what_it_can(available: int) -> None:
         assert abs((train - 20) / 180 - public / 500) < 0.02
 
 
+def test_a_public_set_does_not_crowd_out_the_users() -> None:
+    parts = [Part("train", 60, 2, 30), Part("val", 15, 2), Part("public", 5000, first_share=0.5)]
+    train, val, public = fit(parts, 190)
+    assert train > 45 and val > 8 and public > 50
+    assert fit(parts, 5000) == [60, 15, 4850]  # and has what nobody else asks for
+
+
 def test_too_small_an_archive_is_said() -> None:
     with pytest.raises(SourceError, match=r"has 59 samples for 3 x 20 for train: 60 are needed; --train-size"):
         fit([Part("train", 200, 3, 20), Part("public", 500)], 59)
