@@ -138,7 +138,8 @@ def prepare(
     """
     asked = request(options, source)
     there = [_read(data_dir / place.folder) for place in places]
-    if all(m and m.get("whole") and m["dataset"] == entry.name and m["request"] == asked for m in there) and all(
+    mine = {"dataset": entry.name, "whole": True, "request": asked}
+    if all(m and mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
         _files(data_dir, place) == m["files"] for place, m in zip(places, there, strict=True)
     ):
         say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
