@@ -18,6 +18,12 @@ def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     path.write_bytes(pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
 
 
+def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int]) -> None:
+    """A text classification client: a dict with "texts" (list of str) and "labels" (list of int)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
+
+
 def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
     """Images (n, h, w, 3) uint8 as lossless files; returns their names in order."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,22 +50,22 @@ def write_coco(
     annotations = []
     for i, row in enumerate(classes):
         for slot in np.flatnonzero(row >= 0):
-            rle = coco_mask.encode(np.asfortranarray(masks[i, slot].astype(np.uint8)))
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": i + 1,
-                    "category_id": ids[row[slot]],
-                    "bbox": [float(x) for x in coco_mask.toBbox(rle)],
-                    "area": float(coco_mask.area(rle)),
-                    "iscrowd": 0,
-                    "segmentation": {"size": list(rle["size"]), "counts": rle["counts"].decode("ascii")},
-                }
-            )
-    document = {
-        "images": images,
-        "annotations": annotations,
-        "categories": [{"id": ids[c], "name": name} for c, name in categories.items()],
-    }
+            annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "category_id": ids[row[slot]]} | outline(masks[i, slot]))
+    write_instances(path, images, annotations, [{"id": ids[c], "name": name} for c, name in categories.items()])
+
+
+def write_instances(path: Path, images: list[dict], annotations: list[dict], categories: list[dict]) -> None:
+    """A COCO instances file of what are COCO's own records already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+
+
+def outline(mask: np.ndarray) -> dict:
+    """The fields of a COCO annotation that a mask (h, w) bool says: run lengths, bounding box and area."""
+    rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    return {
+        "bbox": [float(x) for x in coco_mask.toBbox(rle)],
+        "area": float(coco_mask.area(rle)),
+        "iscrowd": 0,
+        "segmentation": {"size": list(rle["size"]), "counts": rle["counts"].decode("ascii")},
+    }

@@ -23,7 +23,7 @@ from data_prep import vit
 from data_prep.glyphs import Vocabulary, vocabulary
 from data_prep.pictures import SIZE, draw, scenes, single
 
-WEIGHTS = Path(__file__).parent / "weights"  # what the repository ships
+WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
 BATCH = 96
 

@@ -46,9 +46,7 @@ def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomS
     return out
 
 
-def draw(
-    classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2
-) -> Pictures:
+def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Pictures:
     """Draw one picture a row of ``classes``.
 
     Args:

@@ -1,12 +1,11 @@
 """Reads the README's ``data_dir`` layout: clients' local data sets and the public sets, as uint8 tensors.
 
-Nothing here executes what a file says: pickles go through an unpickler that knows numpy arrays and builtin containers only.
+Nothing here executes what a file says: pickles go through ``fedmuscle_lib.pickles``.
 """
 
 from __future__ import annotations
 
 import io
-import pickle
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,11 @@ from pycocotools.coco import COCO
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmuscle_lib.pickles import DataError, load_pickle, read_bytes
 from fedmuscle_lib.randomness import generator
 from fedmuscle_lib.tasks import ImageClassification, Task
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
-
-
-class DataError(ValueError):
-    """A data file is missing, damaged or not what its place in the layout says; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -43,54 +39,6 @@ class Samples:
 
     def take(self, rows: Tensor) -> Samples:
         return Samples(self.images[rows], self.targets[rows])
-
-
-# --- pickles -----------------------------------------------------------------------------------------------------------------
-
-_HARMLESS = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("numpy.core.numeric", "_frombuffer"),
-    ("_codecs", "encode"),
-}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in _HARMLESS:
-            raise DataError(f"it asks for {module}.{name}; only numpy arrays and builtin containers are read")
-        return super().find_class(module, name)
-
-
-def load_pickle(path: Path) -> dict:
-    """A dict of arrays, lists, numbers and strings.
-
-    Raises:
-        DataError: the file is missing or truncated, holds no dict, or would run code.
-    """
-    try:
-        content = _ArrayUnpickler(io.BytesIO(_bytes(path)), encoding="latin1").load()
-    except DataError as error:
-        raise DataError(f"{path}: refused: {error}") from None
-    except Exception as error:  # a damaged pickle can raise almost anything
-        raise DataError(f"{path}: not a readable pickle ({type(error).__name__}: {error})") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: holds a {type(content).__name__}, not a dict")
-    return content
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; `python -m data_prep` makes the data sets") from None
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
 
 
 # --- users -------------------------------------------------------------------------------------------------------------------
@@ -136,7 +84,7 @@ def _read_pickled(path: Path, task: ImageClassification, size: int) -> Samples:
 
 def _read_coco(path: Path, images: Path, size: int) -> tuple[Samples, tuple[int, ...]]:
     """Multi-hot targets from a COCO instances file: a picture has the categories of its annotations."""
-    _bytes(path)  # for the error that names the file
+    read_bytes(path)  # for the error that names the file
     try:
         with redirect_stdout(io.StringIO()):
             coco = COCO(str(path))
@@ -178,7 +126,7 @@ def load_images(paths: list[Path], size: int) -> Tensor:
     out = torch.empty(len(paths), 3, size, size, dtype=torch.uint8)
     for row, path in enumerate(paths):
         try:
-            with Image.open(io.BytesIO(_bytes(path))) as image:
+            with Image.open(io.BytesIO(read_bytes(path))) as image:
                 rgb = image.convert("RGB")
                 if rgb.size != (size, size):
                     rgb = rgb.resize((size, size), Image.Resampling.BICUBIC)

@@ -41,8 +41,8 @@ PROFILES: dict[str, dict[str, Any]] = {
         "head_hidden": 1024,
         "evaluate_every": 5,
         "threads": 1,
-        "data_dir": ROOT / "data",
-        "models_path": ROOT / "data/small/models",
+        "data_dir": ROOT / "data/real",
+        "models_path": ROOT / "data_prep/weights/small",
         "backbones": {
             "ViT-Tiny": "vit-tiny",
             "ViT-Small": "vit-small",
@@ -55,7 +55,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "evaluate_every": 10,
         "precision": "bfloat16",
         "device": "cuda",
-        "data_dir": ROOT / "data",
+        "data_dir": ROOT / "data/real",
         "models_path": ROOT / "models",
         "backbones": {
             "ViT-Tiny": "WinKawaks/vit-tiny-patch16-224",

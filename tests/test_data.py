@@ -17,7 +17,8 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from data_prep.layout import write_coco, write_images, write_pickle
-from fedmuscle_lib.data import DataError, Samples, draw_local, load_images, load_pickle, read_public, read_user
+from fedmuscle_lib.data import Samples, draw_local, load_images, read_public, read_user
+from fedmuscle_lib.pickles import DataError, load_pickle
 from fedmuscle_lib.tasks import TASKS
 
 IC10, MLC = TASKS["IC10"], TASKS["MLC"]

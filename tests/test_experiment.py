@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Settings, experiment, run, run_all
-from fedmuscle_lib.data import DataError
+from fedmuscle_lib.pickles import DataError
 
 SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
 

@@ -21,7 +21,7 @@ from data_prep import mini
 from data_prep.__main__ import main
 from data_prep.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.mini_backbones import RECIPES, WEIGHTS, pretrain
-from fedmuscle_lib.data import load_pickle
+from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.settings import PUBLIC_SETS
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS

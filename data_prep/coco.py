@@ -1,0 +1,230 @@
+"""COCO 2017: the MLC and SS users and a public set, of which only the images that they need are fetched.
+
+Training, validation and public images come from train2017 and are disjoint, also from those of a part that an earlier run made and
+this one leaves alone; test images come from val2017 and are disjoint between users of a task. Users get images with annotations,
+whose records stay COCO's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from pycocotools import mask as coco_mask
+from tqdm import tqdm
+
+from data_prep.archives import opened, plain_name
+from data_prep.build import Place, Run
+from data_prep.catalogue import SourceError
+from data_prep.fetch import download
+from data_prep.layout import write_instances
+from data_prep.partition import Part, divide, fit, outcome, public_part, sized, user_parts
+from data_prep.photos import keep
+
+PARTS = {
+    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
+    "ss": Place("semseg_setup"),
+    "public": Place("MLC_setup/public_COCO"),
+}
+_CONNECTIONS = 8
+Image = tuple[str, str]  # train2017 or val2017, and file name
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return tuple(PARTS[part] for part in _parts(options))
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the annotations are damaged, the images too few, or some can't be had."""
+    instances = _instances(run)
+    run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
+    others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
+    instances["train2017"]["images"] = [i for i in instances["train2017"]["images"] if PurePosixPath(i["file_name"]).stem not in others]
+    train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
+    users, public = _divide(run, train, test, instances["train2017"]["images"])
+
+    folders: dict[Image, set[Path]] = {}  # where each image goes
+    for (part, split, _), records in users.items():
+        for record in records:
+            image = _from(split), record["file_name"]
+            folders.setdefault(image, set()).add(run.root / PARTS[part].folder / "images" / split)
+    for record in public:
+        folders.setdefault(("train2017", record["file_name"]), set()).add(run.root / PARTS["public"].folder)
+    urls = {
+        (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image.get("coco_url", "")
+        for split, content in instances.items()
+        for image in content["images"]
+    }
+    kept: dict[Image, tuple[str, tuple[int, int]]] = {}
+
+    def take(image: Image, content: bytes) -> None:
+        for folder in folders[image]:
+            kept[image] = keep(content, image[1], folder, run.options.get("size"))
+
+    _gather(run, {image: urls[image] for image in folders}, take)
+    for (part, split, client), records in users.items():
+        records = [record for record in records if (_from(split), record["file_name"]) in kept]
+        least = sized(part.upper(), run.options).local if split == "train" else 0
+        if len(records) < least:
+            raise SourceError(f"{part.upper()} client_{client}: {len(records)} of its training images could be had, {least} are needed")
+        path = run.root / PARTS[part].folder / split / f"client_{client}.json"
+        _write_client(path, records, instances[_from(split)], {record["id"]: kept[_from(split), record["file_name"]] for record in records})
+
+
+def _parts(options: dict) -> list[str]:
+    names = (options.get("parts") or ",".join(PARTS)).split(",")
+    if unknown := set(names) - PARTS.keys():
+        raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(PARTS)}")
+    return names
+
+
+def _from(split: str) -> str:
+    return "val2017" if split == "test" else "train2017"
+
+
+def _instances(run: Run) -> dict[str, dict]:
+    path = run.archive(run.entry.archives[0])
+    contents = {}
+    with opened(path) as members:
+        for name, file in members:
+            for split in ("train2017", "val2017"):
+                if PurePosixPath(name).name == f"instances_{split}.json":
+                    try:
+                        contents[split] = json.loads(file.read())
+                    except ValueError as error:
+                        raise SourceError(f"{path}: {name}: not JSON ({error})") from None
+                    if missing := {"images", "annotations", "categories"} - set(contents[split]):
+                        raise SourceError(f"{path}: {name}: lacks {sorted(missing)}")
+    if missing := {"train2017", "val2017"} - contents.keys():
+        raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
+    return contents
+
+
+def _annotated(instances: dict) -> list[dict]:
+    """Records of the images that have annotations, by id."""
+    annotated = {annotation["image_id"] for annotation in instances["annotations"]}
+    return sorted((image for image in instances["images"] if image["id"] in annotated), key=lambda image: image["id"])
+
+
+def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
+    """The image records of each user, by part, split and client, and of the public set."""
+    chosen, rng = _parts(run.options), run.rng()
+    sizes = {part: sized(part.upper(), run.options) for part in ("mlc", "ss") if part in chosen}
+    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
+    asked = [Part(f"{part.upper()} {d.what}", d.asked, d.holders, d.least, d.explicit) for part, d in demands]
+    asked.append(public_part(run.options if "public" in chosen else {"public": 0}))
+    got = fit(asked, len(train))
+    run.sizes += [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
+
+    holders = [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)]
+    rows = divide(np.zeros(len(train), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
+    users = {(part, split, client): [train[i] for i in sorted(r)] for (part, split, client, _), r in zip(holders, rows, strict=True)}
+    for part, size in sizes.items():
+        demand = Part(f"{part.upper()} test", size.test, size.users)
+        (n,) = fit([demand], len(test))
+        run.sizes.append(outcome(demand, n))
+        for client, r in enumerate(divide(np.zeros(len(test), int), [n] * size.users, np.ones((size.users, 1)), rng)):
+            users[part, "test", client] = [test[i] for i in sorted(r)]
+    taken = {record["id"] for (_, split, _), records in users.items() if split != "test" for record in records}
+    free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
+    return users, [free[i] for i in rng.permutation(len(free))[: got[-1]]]
+
+
+def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
+    """Give every wanted image, whose official address is known, to ``take``: from an archive if it is at hand, else one by one.
+
+    Raises:
+        SourceError: at the end, when some could not be had or were refused by ``take``, unless ``skip_missing``.
+    """
+    lost: dict[Image, str] = {}
+    for archive in run.entry.archives[1:]:
+        split = archive.name.removesuffix(".zip")
+        names = {image[1]: url for image, url in wanted.items() if image[0] == split}
+        if not names:
+            continue
+        if not run.source.official and run.source.size(archive) is not None:
+            lost |= _from_zip(run.archive(archive), split, names, take)
+        else:
+            lost |= _one_by_one(run, split, names, take)
+    if lost:
+        examples = "; ".join(f"{split}/{name}: {why}" for (split, name), why in list(lost.items())[:3])
+        run.say(f"{run.entry.name}: {len(lost):,} of {len(wanted):,} images could not be had: {examples}")
+        if not run.options.get("skip_missing"):
+            raise SourceError(
+                f"{len(lost):,} of {len(wanted):,} images could not be had ({examples}); the others are kept: "
+                "run the same command again to fetch what is missing, or pass --skip-missing to do without"
+            )
+
+
+def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
+    """What could not be had, and why."""
+    lost = {(split, name): f"not in {path.name}" for name in sorted(names)}
+    with opened(path) as members:
+        for member, file in members:
+            image = split, PurePosixPath(member).name
+            if image in lost:
+                del lost[image]
+                take(image, file.read())
+    return lost
+
+
+def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
+    """What could not be had, and why; a file that is no image is removed, so that the next run fetches it anew."""
+    source = run.source
+
+    def fetch(name: str) -> Path | SourceError:
+        if source.folder:
+            path = source.folder / split / name
+            return path if path.is_file() else SourceError(f"neither {split}.zip nor {split}/{name} is in {source.folder}")
+        url = f"{source.base_url}/{split}/{name}" if source.base_url else names[name]
+        try:
+            return download(url, source.store / split / name, quiet=True)
+        except SourceError as error:
+            return error
+
+    lost = {}
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        fetched = tqdm(pool.map(fetch, names), total=len(names), desc=split, unit="image", leave=False, disable=None)
+        for name, result in zip(names, fetched, strict=True):
+            try:
+                if isinstance(result, SourceError):
+                    raise result
+                take((split, name), result.read_bytes())
+            except SourceError as error:
+                lost[split, name] = str(error)
+                if isinstance(result, Path) and not source.folder:
+                    result.unlink()
+    return lost
+
+
+def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[int, tuple[str, tuple[int, int]]]) -> None:
+    """A client's file: its images as they were kept, and their annotations in those images' pixels."""
+    images, annotations = [], []
+    ids = {record["id"]: record for record in records}
+    for record in records:
+        name, (width, height) = kept[record["id"]]
+        images.append(record | {"file_name": name, "width": width, "height": height})
+    for annotation in instances["annotations"]:
+        if record := ids.get(annotation["image_id"]):
+            old, new = (record["width"], record["height"]), kept[record["id"]][1]
+            annotations.append(annotation if old == new else _scaled(annotation, old, new))
+    write_instances(path, images, annotations, instances["categories"])
+
+
+def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dict:
+    """An annotation of an image that was ``old`` and is ``new`` (width, height)."""
+    sx, sy = new[0] / old[0], new[1] / old[1]
+    segmentation = annotation.get("segmentation", [])
+    if isinstance(segmentation, list):
+        segmentation = [[value * (sy if i % 2 else sx) for i, value in enumerate(polygon)] for polygon in segmentation]
+    else:  # a crowd's run lengths
+        rle = coco_mask.frPyObjects(segmentation, *segmentation["size"]) if isinstance(segmentation["counts"], list) else segmentation
+        columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))
+        small = coco_mask.encode(np.asfortranarray(coco_mask.decode(rle)[rows][:, columns]))
+        segmentation = {"size": [int(side) for side in small["size"]], "counts": small["counts"].decode("ascii")}
+    x, y, width, height = annotation["bbox"]
+    scaled = {"segmentation": segmentation, "bbox": [x * sx, y * sy, width * sx, height * sy], "area": annotation["area"] * sx * sy}
+    return annotation | scaled

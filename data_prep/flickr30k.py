@@ -1,0 +1,47 @@
+"""Flickr30k: the public set of Setup2, images with their captions."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import PurePosixPath
+
+from data_prep.archives import opened, plain_name
+from data_prep.build import Place, Run
+from data_prep.catalogue import SourceError
+from data_prep.partition import fit, outcome, public_part
+from data_prep.photos import keep
+
+_TOKENS = "results_20130124.token"
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place("TC/flicker_public"),)  # the README's spelling
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the captions or the images are missing or damaged."""
+    image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
+    captions: dict[str, list[str]] = {}
+    with opened(caption_archive) as members:
+        for name, file in members:
+            if PurePosixPath(name).name == _TOKENS:
+                for line in file.read().decode("utf-8").splitlines():
+                    image, _, caption = line.partition("\t")
+                    captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+    with opened(image_archive) as members:
+        names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
+    if not names:
+        raise SourceError(f"{image_archive}: no image that {caption_archive.name}'s {_TOKENS} has captions of")
+    run.found = {"images": len(names)}
+    part = public_part(run.options)
+    (public,) = fit([part], len(names))
+    run.sizes.append(outcome(part, public))
+    chosen = set(run.rng().permutation(names)[:public].tolist())
+    folder, kept = run.root / places(run.entry.name, {})[0].folder, {}
+    with opened(image_archive) as members:
+        for name, file in members:
+            image = PurePosixPath(name).name
+            if image in chosen:
+                kept[keep(file.read(), plain_name(image, image_archive), folder / "images", run.options.get("size"))[0]] = captions[image]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "image_file_name_to_caption.pkl").write_bytes(pickle.dumps(dict(sorted(kept.items())), protocol=4))

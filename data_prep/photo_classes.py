@@ -1,0 +1,104 @@
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, photographs squeezed into squares of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.archives import nested, opened
+from data_prep.build import Place, Run
+from data_prep.catalogue import SourceError
+from data_prep.layout import write_pickle
+from data_prep.partition import division
+from data_prep.photos import square
+
+SIZE = 224  # pixels of a side, the paper's
+_TASKS = {"food101": "ICF", "caltech101": "ICC"}
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place(f"IC/{name.upper()}"),)
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the archive lacks its lists, or an image that they name."""
+    path = run.archive(run.entry.archives[0])
+    members = _food if run.entry.name == "food101" else _caltech
+    size = run.options.get("size") or SIZE
+    train, test, n_classes = (_food_lists if run.entry.name == "food101" else _caltech_lists)(path, run)
+    run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {n_classes} classes")
+    names = {"train": sorted(train), "test": sorted(test)}
+    labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
+    parts = division(_TASKS[run.entry.name], labels["train"], labels["test"], run.options, run.rng())
+    run.sizes += parts.sizes
+    splits = (("train", parts.train, "train"), ("val", parts.val, "train"), ("test", parts.test, "test"))
+    files = {}  # image -> the file that it goes to, and its row there
+    images = {}
+    for split, users, source in splits:
+        for client, rows in enumerate(users):
+            files |= {names[source][row]: (split, client, at) for at, row in enumerate(rows)}
+            images[split, client] = np.empty((len(rows), size, size, 3), np.uint8)
+    with opened(path) as outer:
+        for name, file in members(outer, path):
+            if place := files.pop(name, None):
+                images[place[:2]][place[2]] = square(file.read(), f"{path}: {name}", size)
+    if files:
+        raise SourceError(f"{path}: {len(files)} images of its lists are not in it, such as {min(files)}")
+    for split, users, source in splits:
+        for client, rows in enumerate(users):
+            target = run.root / places(run.entry.name, {})[0].folder / split / f"client_{client}.pkl"
+            write_pickle(target, images.pop((split, client)), labels[source][rows])
+
+
+def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """``<class>/<image>`` without its suffix, as the lists name it, and the file."""
+    for name, file in members:
+        pure = PurePosixPath(name)
+        if pure.suffix == ".jpg":
+            yield f"{pure.parent.name}/{pure.stem}", file
+
+
+def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
+    """Label of every train and test image; a label is a class's line in classes.txt."""
+    with opened(path) as members:
+        lists = {PurePosixPath(name).name: file.read().decode().split() for name, file in members if "/meta/" in name}
+    if missing := {"classes.txt", "train.txt", "test.txt"} - lists.keys():
+        raise SourceError(f"{path}: lacks meta/{min(missing)}")
+    label = {name: i for i, name in enumerate(lists["classes.txt"])}
+    try:
+        train, test = ({name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]} for split in ("train", "test"))
+    except KeyError as error:
+        raise SourceError(f"{path}: its lists name the class {error}, which is not in classes.txt") from None
+    run.found = {"train": len(train), "test": len(test), "classes": len(label)}
+    return train, test, len(label)
+
+
+def _caltech(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """``<category>/<image>`` and the file, of the archive in the archive; its background category is none of the 101."""
+    for outer, archive in members:
+        if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
+            for name, file in nested(archive, path):
+                pure = PurePosixPath(name)
+                if pure.suffix == ".jpg" and pure.parent.name != "BACKGROUND_Google":
+                    yield f"{pure.parent.name}/{pure.name}", file
+
+
+def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
+    """There is no official split. One image in four of a category, at random, may train: 3 x 2000 test images need the others."""
+    with opened(path) as members:
+        names = sorted(name for name, _ in _caltech(members, path))
+    by_class: dict[str, list[str]] = {}
+    for name in names:
+        by_class.setdefault(name.split("/")[0], []).append(name)
+    if not names:
+        raise SourceError(f"{path}: no images in 101_ObjectCategories.tar.gz")
+    run.found = {"images": len(names), "classes": len(by_class)}
+    rng, train, test = run.rng("split"), {}, {}
+    for label, category in enumerate(sorted(by_class)):
+        shuffled = rng.permutation(by_class[category]).tolist()
+        train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)
+        test |= dict.fromkeys(shuffled[len(shuffled) // 4 :], label)
+    return train, test, len(by_class)

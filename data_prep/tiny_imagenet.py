@@ -1,0 +1,47 @@
+"""Tiny ImageNet: folders of images by class, to pretrain small backbones on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from data_prep.archives import opened, plain_name
+from data_prep.build import Place, Run
+from data_prep.catalogue import SourceError
+
+_WNID = re.compile(r"n\d{8}")
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place("tiny_imagenet"),)
+
+
+def write(run: Run) -> None:
+    """``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError when it has no training images."""
+    path = run.archive(run.entry.archives[0])
+    folder, label_of = run.root / places(run.entry.name, {})[0].folder, {}
+    folder.mkdir(parents=True)
+    with opened(path) as members:
+        for name, file in members:
+            last = PurePosixPath(name).name
+            if last in {"wnids.txt", "words.txt"}:
+                (folder / last).write_bytes(file.read())
+            elif last == "val_annotations.txt":
+                label_of = dict(line.split("\t")[:2] for line in file.read().decode().splitlines() if "\t" in line)
+    counts = {"train": 0, "val": 0}
+    with opened(path) as members:
+        for name, file in members:
+            pure = PurePosixPath(name)
+            split = next((part for part in ("train", "val") if part in pure.parts), None)  # the test images have no labels
+            if pure.suffix != ".JPEG" or split is None:
+                continue
+            wnid = pure.parts[-3] if split == "train" else label_of.get(pure.name, "")
+            if not _WNID.fullmatch(wnid):
+                raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
+            target = folder / split / wnid / plain_name(pure.name, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read())
+            counts[split] += 1
+    if not counts["train"]:
+        raise SourceError(f"{path}: no images in train/")
+    run.found = counts | {"classes": sum(1 for _ in (folder / "train").iterdir())}

@@ -1,0 +1,538 @@
+"""Every data set's command, from archives in the real formats to files that the library and other readers read."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import miniature_archives as miniature
+import numpy as np
+import pytest
+from filelock import FileLock
+from loopback import Loopback, serving
+from PIL import Image
+from pycocotools.coco import COCO
+
+from data_prep import build, fetch
+from data_prep.__main__ import MODULES, main
+from data_prep.catalogue import CATALOGUE
+from fedmuscle_lib.data import read_public, read_user
+from fedmuscle_lib.pickles import load_pickle
+from fedmuscle_lib.tasks import TASKS, ImageClassification
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
+ROOT = Path(__file__).parents[1]
+REAL = ROOT.parent / "shared/realdata"
+SMALL = {
+    "cifar10": ["--train-size", "5", "--val", "20", "--test", "20", "--public", "60"],
+    "cifar100": ["--train-size", "10", "--val", "40", "--test", "100", "--public", "60"],
+    "coco": ["--train-size", "4", "--pool", "6", "--val", "2", "--test", "6", "--public", "10"],
+    "voc": ["--clients", "3", "--train-size", "4", "--pool", "10", "--val", "3", "--test", "6", "--size", "32"],
+    "flickr30k": ["--public", "8", "--size", "16"],
+    "yahoo": ["--train-size", "10", "--val", "80", "--test", "30"],
+    "ag-news": ["--train-size", "10", "--val", "80", "--test", "30"],
+    "food101": ["--train-size", "5", "--val", "2", "--size", "16", "--clients", "2", "--alpha", "0.1"],
+    "caltech101": ["--train-size", "3", "--val", "2", "--size", "16", "--clients", "2"],
+    "tiny-imagenet": [],
+}
+MAKE: dict[str, Callable[[Path], None]] = {
+    "cifar10": miniature.cifar10,
+    "cifar100": miniature.cifar100,
+    "coco": miniature.coco,
+    "voc": miniature.voc,
+    "flickr30k": miniature.flickr30k,
+    "yahoo": lambda folder: miniature.topics(folder, "yahoo_answers_csv", 3, 10),
+    "ag-news": lambda folder: miniature.topics(folder, "ag_news_csv", 2, 4),
+    "food101": miniature.food101,
+    "caltech101": miniature.caltech101,
+    "tiny-imagenet": miniature.tiny_imagenet,
+}
+every_data_set = pytest.mark.parametrize("name", MAKE)
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    with serving() as state:
+        yield state
+
+
+def _run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    return stop.value.code or 0
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def _manifests(data_dir: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(data_dir.rglob("manifest.json"))]
+
+
+def _rows(data_dir: Path, task: str) -> dict[tuple[str, int], np.ndarray]:
+    """Pixels of every image of every classification client."""
+    folder = data_dir / "IC" / task
+    return {(p.parent.name, int(p.stem[-1])): load_pickle(p)["data"] for p in sorted(folder.glob("*/client_*.pkl"))}
+
+
+# --- every command -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_data_set_has_a_module_and_a_test() -> None:
+    assert MODULES.keys() == CATALOGUE.keys() == MAKE.keys()
+
+
+@every_data_set
+def test_a_run_is_whole_repeatable_and_says_that_it_is_a_subset(
+    archives: Path, data_dir: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture
+) -> None:
+    MAKE[name](archives)
+    command = [name, "--archives", archives, *SMALL[name]]
+    assert _run(*command, "--data-dir", data_dir) == 0
+    said = capsys.readouterr().out
+    assert "SUBSET OR ANOTHER EDITION" in said
+    assert CATALOGUE[name].terms in said
+    for manifest in _manifests(data_dir):
+        assert (manifest["dataset"], manifest["whole"], manifest["official"]) == (name, True, False)
+        assert manifest["counts"]["official"] == CATALOGUE[name].counts
+        assert manifest["counts"]["found"].keys() <= CATALOGUE[name].counts.keys()
+        for archive in manifest["archives"]:
+            assert archive["sha256"] == hashlib.sha256((archives / archive["name"]).read_bytes()).hexdigest()
+            assert archive["official"] in {False, None}
+    assert not list(data_dir.glob(f".{name}-*"))  # what was written aside
+
+    before = {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")}
+    assert _run(*command, "--data-dir", data_dir) == 0
+    said = capsys.readouterr().out
+    assert "there already, whole; nothing to do" in said
+    assert CATALOGUE[name].terms not in said
+    assert {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")} == before
+
+    assert _run(*command, "--data-dir", tmp_path / "again") == 0
+    assert _tree(data_dir) == _tree(tmp_path / "again")
+
+
+@every_data_set
+def test_a_dry_run_says_what_it_would_fetch_and_touches_nothing(
+    server: Loopback, archives: Path, data_dir: Path, name: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert _run(name, "--data-dir", data_dir, "--dry-run") == 0
+    said = capsys.readouterr().out
+    for archive in CATALOGUE[name].archives:
+        assert archive.name in said
+        assert archive.bulk or f"{archive.bytes:,} bytes from {archive.url}" in said
+    server.files = {archive.name: b"12345" for archive in CATALOGUE[name].archives}
+    assert _run(name, "--data-dir", data_dir, "--dry-run", "--base-url", server.url) == 0
+    assert f"5 bytes from {server.url}/{CATALOGUE[name].archives[0].name}" in capsys.readouterr().out
+    assert server.log == []
+    assert not data_dir.exists()
+
+
+@every_data_set
+def test_a_damaged_archive_ends_a_run_by_name(archives: Path, data_dir: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    MAKE[name](archives)
+    path = archives / CATALOGUE[name].archives[0].name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and len(error.splitlines()) == 1
+    assert str(path) in error and "damaged" in error
+    assert _manifests(data_dir) == []
+
+
+@every_data_set
+def test_an_interrupted_run_leaves_nothing_that_looks_whole(
+    archives: Path, data_dir: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped before anything is moved, and after the first folder was: the same command does the rest."""
+    MAKE[name](archives)
+    command = [name, "--archives", archives, *SMALL[name], "--data-dir"]
+    assert _run(*command, tmp_path / "undisturbed") == 0
+    for stop_at in ("_report", "_paths"):
+        with monkeypatch.context() as patch:
+            real = getattr(build, stop_at)
+
+            def stop(*arguments: object, real: Callable = real, stop_at: str = stop_at) -> object:
+                if stop_at == "_report" or (data_dir / arguments[1].folder / "manifest.json").exists():
+                    raise KeyboardInterrupt
+                return real(*arguments)
+
+            patch.setattr(build, stop_at, stop)
+            with pytest.raises((KeyboardInterrupt, SystemExit)):
+                main([str(argument) for argument in [*command, data_dir]])
+        assert not [manifest for manifest in _manifests(data_dir) if manifest["whole"]]
+    assert _run(*command, data_dir) == 0
+    assert _tree(data_dir) == _tree(tmp_path / "undisturbed")
+
+
+# --- what the archives may not do ---------------------------------------------------------------------------------------------
+
+
+def test_code_in_a_cifar_pickle_never_runs(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple:
+            return os.system, (f"touch {archives / 'ran'}",)
+
+    batches = {f"cifar-100-python/{name}": pickle.dumps({"data": Payload()}, protocol=2) for name in ("train", "test")}
+    miniature.write_tar(archives / "cifar-100-python.tar.gz", batches)
+    assert _run("cifar100", "--archives", archives, "--data-dir", data_dir) == 2
+    assert "cifar-100-python/train: refused: it asks for posix.system" in capsys.readouterr().err
+    assert not (archives / "ran").exists()
+
+
+def test_a_checksum_beside_the_archives_must_match(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.voc(archives)
+    path = archives / "VOCtrainval_11-May-2012.tar"
+    (archives / "SHA256SUMS").write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
+    content = bytearray(path.read_bytes())
+    content[700] ^= 1  # in an image, where tar has no checksum of its own
+    path.write_bytes(content)
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir) == 2
+    assert f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS" in capsys.readouterr().err
+
+
+def test_the_official_host_must_send_the_official_archive(
+    server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature.cifar100(archives)
+    server.files["cifar-100-python.tar.gz"] = (archives / "cifar-100-python.tar.gz").read_bytes()
+    monkeypatch.setattr(fetch.Source, "url", lambda self, archive: f"{server.url}/{archive.name}")
+    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"]) == 2
+    assert "its MD5 is not the official eb9058c3a382ffc7106e4002c42a8d85" in capsys.readouterr().err
+    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"], "--allow-subset") == 0
+    assert "SUBSET" in capsys.readouterr().out
+    assert _manifests(data_dir)[0]["official"] is False
+
+
+def test_an_official_archive_is_called_so(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the miniature's own checksum and counts for the official ones."""
+    miniature.tiny_imagenet(archives)
+    md5 = hashlib.md5((archives / "tiny-imagenet-200.zip").read_bytes()).hexdigest()
+    entry = CATALOGUE["tiny-imagenet"]
+    monkeypatch.setattr(build.Run, "archive", lambda self, archive, real=build.Run.archive: real(self, replace(archive, md5=md5)))
+    for name, n in (("train", 6), ("val", 4), ("classes", 2)):
+        monkeypatch.setitem(entry.counts, name, n)
+    assert _run("tiny-imagenet", "--archives", archives, "--data-dir", data_dir) == 0
+    assert "NOTE" not in capsys.readouterr().out
+    assert _manifests(data_dir)[0]["official"] is True
+
+
+# --- what is written ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "task", "users"), [("cifar10", "IC10", 1), ("cifar100", "IC100", 2)])
+def test_cifar(archives: Path, data_dir: Path, name: str, task: str, users: int) -> None:
+    MAKE[name](archives)
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == 0
+    rows = _rows(data_dir, name.upper())
+    assert rows.keys() == {(split, client) for split in ("train", "val", "test") for client in range(users)}
+    public = [np.asarray(Image.open(path)) for path in sorted((data_dir / "IC" / name.upper() / "public").glob("*.png"))]
+    assert len(public) == 60
+    everything = [image.tobytes() for images in rows.values() for image in images] + [image.tobytes() for image in public]
+    assert len(set(everything)) == len(everything)
+    assert read_public(data_dir / "IC" / name.upper() / "public", 60, 32).shape == (60, 3, 32, 32)
+    # an image is the row of its number: the archive's channels-first bytes, and the label that belongs to it
+    source = {np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8).tobytes(): i for i in range(600)}
+    for (split, client), images in rows.items():
+        samples, classes = read_user(data_dir, TASKS[task], client, split, 32)
+        assert len(classes) == {"IC10": 10, "IC100": 100}[task]
+        for image, label, read in zip(images, samples.targets.tolist(), samples.images, strict=True):
+            number = source[image.transpose(2, 0, 1).tobytes()]
+            assert number % len(classes) == label
+            assert (number >= {"IC10": 150, "IC100": 300}[task]) == (split == "test")
+            assert np.array_equal(read.numpy(), image.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("size", [None, 10])
+def test_coco(archives: Path, data_dir: Path, size: int | None) -> None:
+    miniature.coco(archives)
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir, *SMALL["coco"], *(["--size", size] if size else [])) == 0
+    users = {}
+    for folder, clients in (("MLC_setup", 3), ("semseg_setup", 2)):
+        for split, n in (("train", 6), ("val", 2), ("test", 6)):
+            for client in range(clients):
+                coco = COCO(str(data_dir / folder / split / f"client_{client}.json"))
+                assert sorted(coco.getCatIds()) == [1, 2, 3]
+                assert len(coco.imgs) == n
+                users[folder, split, client] = set(coco.imgs)
+                for image in coco.imgs.values():
+                    with Image.open(data_dir / folder / "images" / split / image["file_name"]) as file:
+                        assert file.size == (image["width"], image["height"]) == ((10, 7) if size else (20, 14))
+                    found = coco.imgToAnns[image["id"]]
+                    assert [a["category_id"] for a in found] == [1 + (image["id"] + k) % 3 for k in range(3)]
+                    scale = image["width"] / 20
+                    for annotation in found:
+                        assert annotation["bbox"] == [4 * scale, 2 * scale, 8 * scale, 6 * scale]
+                        expected = np.zeros((image["height"], image["width"]), np.uint8)
+                        expected[int(2 * scale) : int(8 * scale), int(4 * scale) : int(12 * scale)] = 1
+                        assert np.array_equal(coco.annToMask(annotation), expected)
+    public = {int(path.stem) for path in (data_dir / "MLC_setup/public_COCO").iterdir() if path.suffix in {".jpg", ".png"}}
+    assert len(public) == 10
+    from_train = [ids for (_, split, _), ids in users.items() if split != "test"]
+    assert len(public.union(*from_train)) == 10 + sum(map(len, from_train))  # disjoint
+    for folder in ("MLC_setup", "semseg_setup"):
+        of_task = [ids for (f, split, _), ids in users.items() if (f, split) == (folder, "test")]
+        assert len(set().union(*of_task)) == sum(map(len, of_task))
+    samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", 16)
+    assert classes == (1, 2, 3)
+    assert samples.targets.shape == (6, 3) and samples.targets.min() == 1  # three categories in a row
+    assert read_public(data_dir / "MLC_setup/public_COCO", 10, 16).shape == (10, 3, 16, 16)
+
+
+def test_coco_parts_of_two_runs_are_disjoint(archives: Path, data_dir: Path) -> None:
+    miniature.coco(archives)
+    command = ["coco", "--archives", archives, "--data-dir", data_dir, "--train-size", "4", "--pool", "6", "--val", "2", "--test", "6"]
+    assert _run(*command, "--parts", "mlc,ss") == 0
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir, "--parts", "public", "--seed", "1") == 0
+    users = {path.stem for split in ("train", "val") for path in data_dir.glob(f"*/images/{split}/*")}
+    public = {path.stem for path in (data_dir / "MLC_setup/public_COCO").glob("*.jpg")}
+    assert len(users) == 40 and len(public) == 15  # of 60, of which 55 are annotated: as many as were counted on
+    assert not users & public
+
+
+def test_coco_images_come_one_by_one_and_what_is_missing_later(
+    server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture
+) -> None:
+    miniature.coco(archives, zips=False)
+    server.files = {path.relative_to(archives).as_posix(): path.read_bytes() for path in archives.rglob("*") if path.is_file()}
+    wanted = [name for name in server.files if name.startswith("train2017")]
+    gone = {name: server.files.pop(name) for name in wanted[::7]}
+    server.files[wanted[1]] = b"no image at all"
+    command = ["coco", "--base-url", server.url, "--data-dir", data_dir, *SMALL["coco"], "--public", "20"]
+    assert _run(*command) == 2
+    error = capsys.readouterr().err
+    assert "images could not be had" in error and "run the same command again" in error and "--skip-missing" in error
+    assert _manifests(data_dir) == []
+    server.log.clear()
+    server.files |= gone | {wanted[1]: miniature.picture(2)}
+    assert _run(*command) == 0
+    fetched = {path for path, *_ in server.log if path.endswith(".jpg")}
+    assert fetched <= {*gone, wanted[1]}  # no image that was there already
+    assert len(_manifests(data_dir)) == 3
+
+
+def test_coco_goes_on_without_images_if_told_so(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.coco(archives, zips=False)
+    (archives / "train2017/000000000007.jpg").unlink()
+    command = ["coco", "--archives", archives, "--data-dir", data_dir, *SMALL["coco"], "--pool", "8", "--public", "15"]
+    assert _run(*command) == 2
+    assert "1 of " in capsys.readouterr().err
+    assert _run(*command, "--skip-missing") == 0
+    assert "000000000007.jpg" in capsys.readouterr().out
+    for path in data_dir.rglob("client_*.json"):
+        assert 7 not in COCO(str(path)).imgs
+
+
+def test_coco_too_small_for_the_paper_says_so(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.coco(archives)
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir) == 2
+    assert "has 55 samples for 3 x 200 for MLC train, 2 x 1000 for SS train" in capsys.readouterr().err
+
+
+def test_voc(archives: Path, data_dir: Path) -> None:
+    miniature.voc(archives)
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, *SMALL["voc"]) == 0
+    seen: set[str] = set()
+    for split, n in (("train", 10), ("val", 3), ("test", 6)):
+        for client in range(3):
+            coco = COCO(str(data_dir / "MLC_setup" / split / f"client_{client}.json"))
+            assert len(coco.imgs) == n and len(coco.cats) == 20
+            for image in coco.imgs.values():
+                number = int(Path(image["file_name"]).stem.split("_")[1])
+                assert (number >= 40) == (split == "test")
+                assert (image["width"], image["height"]) == (32, 24)
+                found = {a["category_id"]: a for a in coco.imgToAnns[image["id"]]}
+                assert found.keys() == {1 + number % 20, 15}  # neither the rim nor a single pixel
+                small = np.asarray(Image.fromarray(miniature.voc_mask(number)).resize((32, 24), Image.Resampling.NEAREST))
+                for category, annotation in found.items():
+                    assert np.array_equal(coco.annToMask(annotation), small == category)
+            stems = {Path(image["file_name"]).stem for image in coco.imgs.values()}
+            assert not stems & seen
+            seen |= stems
+    public = {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.png")}
+    assert len(public) == 75 - len(seen) and not public & seen
+    samples, classes = read_user(data_dir, TASKS["MLC"], 2, "test", 32)
+    assert len(classes) == 20 and samples.targets.sum(1).max() <= 2
+    assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), 32).shape[0] == len(public)
+    # the public set alone, later, spares the users' images all the same
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--seed", "5") == 0
+    assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
+
+
+def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.tiny_imagenet(archives)
+    command = ["tiny-imagenet", "--archives", archives, "--data-dir", data_dir]
+    (data_dir / ".tiny-imagenet-killed").mkdir(parents=True)
+    with FileLock(data_dir / ".tiny-imagenet.lock"):
+        assert _run(*command) == 2
+    assert "another `data_prep tiny-imagenet` is at work here" in capsys.readouterr().err
+    assert _run(*command) == 0
+    assert not (data_dir / ".tiny-imagenet-killed").exists()
+
+
+def test_nobody_elses_files_are_replaced(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.coco(archives)
+    miniature.voc(archives)
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir, *SMALL["coco"]) == 0
+    before = _tree(data_dir)
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, *SMALL["voc"]) == 2
+    assert "MLC_setup holds files made by `data_prep coco`; --force replaces them" in capsys.readouterr().err
+    assert _tree(data_dir) == before
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, *SMALL["voc"], "--force") == 0
+    assert (data_dir / "MLC_setup/public_COCO").is_dir()
+
+    own = data_dir / "IC/CIFAR10/train/client_0.pkl"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"mine")
+    miniature.cifar10(archives)
+    assert _run("cifar10", "--archives", archives, "--data-dir", data_dir, *SMALL["cifar10"]) == 2
+    assert "holds files that this command did not write" in capsys.readouterr().err
+    assert own.read_bytes() == b"mine"
+
+
+def test_flickr30k(archives: Path, data_dir: Path) -> None:
+    miniature.flickr30k(archives)
+    assert _run("flickr30k", "--archives", archives, "--data-dir", data_dir, *SMALL["flickr30k"]) == 0
+    folder = data_dir / "TC/flicker_public"
+    captions = load_pickle(folder / "image_file_name_to_caption.pkl")
+    assert captions.keys() == {path.name for path in (folder / "images").iterdir()}
+    assert len(captions) == 8
+    for name, said in captions.items():
+        assert said == [f"Caption {k} of {Path(name).stem} – naïve ." for k in range(5)]
+    assert read_public(folder / "images", 8, 16).shape == (8, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("name", "folder", "classes"), [("yahoo", "yahoo_qa", 10), ("ag-news", "ag_news", 4)])
+def test_topics(archives: Path, data_dir: Path, name: str, folder: str, classes: int) -> None:
+    MAKE[name](archives)
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == 0
+    seen: set[str] = set()
+    for split, n in (("train", 100), ("val", 80), ("test", 30)):
+        for client in range(2):
+            content = load_pickle(data_dir / "TC" / folder / split / f"client_{client}.pkl")
+            assert len(content["texts"]) == len(content["labels"]) == n
+            assert np.ptp(np.bincount(content["labels"], minlength=classes)) <= 1
+            for text, label in zip(content["texts"], content["labels"], strict=True):
+                source, number = text.split()[:2]
+                assert source == ("test" if split == "test" else "train")
+                assert int(number) % classes == label
+                assert text.startswith(f'{source} {number} "quoted", title line\nnext {number}')
+            assert not seen & set(content["texts"])
+            seen |= set(content["texts"])
+
+
+def test_a_row_that_is_none_is_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    rows = b'"1","a","b"\n"5","a","b"\n'
+    miniature.write_tar(archives / "ag_news_csv.tar.gz", {"ag_news_csv/train.csv": rows, "ag_news_csv/test.csv": rows})
+    assert _run("ag-news", "--archives", archives, "--data-dir", data_dir) == 2
+    assert "ag_news_csv/train.csv, line 2: not a row of the data set (class 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "folder"), [("food101", "FOOD101"), ("caltech101", "CALTECH101")])
+def test_photo_classes(archives: Path, data_dir: Path, name: str, folder: str) -> None:
+    MAKE[name](archives)
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == 0
+    rows = _rows(data_dir, folder)
+    assert {split for split, _ in rows} == {"train", "val", "test"}
+    assert all(images.shape[1:] == (16, 16, 3) for images in rows.values())
+    everything = [image.tobytes() for images in rows.values() for image in images]
+    assert len(set(everything)) == len(everything)
+    task = ImageClassification("two", folder=f"IC/{folder}", n_classes=2)
+    for split, client in rows:
+        assert len(read_user(data_dir, task, client, split, 16)[0]) == len(rows[split, client])
+    # the first class's pictures are those of the keys 0.., of Caltech's the second: its background is none
+    first = 0 if name == "food101" else 1000
+    of_first = {
+        np.asarray(Image.open(io.BytesIO(miniature.picture(first + i, 30, 20))).resize((16, 16), Image.Resampling.BICUBIC)).tobytes()
+        for i in range(40)
+    }
+    for split, client in rows:
+        labels = load_pickle(data_dir / "IC" / folder / split / f"client_{client}.pkl")["labels"]
+        assert [image.tobytes() in of_first for image in rows[split, client]] == [label == 0 for label in labels]
+
+
+def test_tiny_imagenet(archives: Path, data_dir: Path) -> None:
+    miniature.tiny_imagenet(archives)
+    assert _run("tiny-imagenet", "--archives", archives, "--data-dir", data_dir) == 0
+    folder = data_dir / "tiny_imagenet"
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.glob("val/*/*")) == [
+        "val/n00000001/val_0.JPEG", "val/n00000001/val_2.JPEG", "val/n00000002/val_1.JPEG", "val/n00000002/val_3.JPEG",
+    ]  # fmt: skip
+    assert len(list(folder.glob("train/*/*.JPEG"))) == 6
+    assert (folder / "wnids.txt").exists() and (folder / "words.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["flickr30k", "--alpha", "1"], "no use for it"),
+        (["cifar10", "--parts", "mlc"], "no use for it"),
+        (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
+        (["cifar10", "--base-url", "ftp://x"], "http://, https:// or file://"),
+        (["cifar10", "--archives", "/nowhere"], "no such folder"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture, arguments: list[str], why: str) -> None:
+    assert _run(*arguments, "--data-dir", tmp_path / "data") == 2
+    assert why in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+# --- real archives -----------------------------------------------------------------------------------------------------------
+
+REAL_RUNS = {
+    "cifar10": [],
+    "cifar100": ["--alpha", "0.1", "--clients", "3"],
+    "coco": ["--train-size", "20", "--test", "40", "--size", "128"],
+    "voc": ["--clients", "3", "--size", "64", "--pool", "240", "--val", "100", "--test", "100"],
+    "flickr30k": ["--size", "64", "--public", "300"],
+    "yahoo": [],
+    "ag-news": [],
+    "food101": ["--size", "32"],
+    "caltech101": ["--size", "32"],
+    "tiny-imagenet": [],
+}
+_QUICK = {"yahoo", "ag-news"}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real archives at {REAL}")
+@pytest.mark.parametrize("name", [name if name in _QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REAL_RUNS])
+def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    assert _run(name, "--archives", REAL, "--data-dir", data_dir, *REAL_RUNS[name]) == 0
+    assert "SUBSET" in capsys.readouterr().out
+    for manifest in _manifests(data_dir):
+        assert manifest["whole"] and not manifest["official"]
+    for folder, task in (("CIFAR10", "IC10"), ("CIFAR100", "IC100")):
+        for split, client in _rows(data_dir, folder):
+            assert len(read_user(data_dir, TASKS[task], client, split, 32)[0]) > 0
+    for path in (data_dir / "MLC_setup").glob("*/client_*.json"):
+        samples, classes = read_user(data_dir, TASKS["MLC"], int(path.stem[-1]), path.parent.name, 32)
+        assert len(classes) == {"coco": 80, "voc": 20}[name]
+        assert samples.targets.sum(1).min() >= 1
+    shutil.rmtree(data_dir)
