@@ -23,8 +23,9 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.experiment import PHASES, History, Phase
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.settings import PUBLIC_SETS, Settings
 from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.tasks import TASKS
 
 BASELINE = "local"
 CONFIDENCE = 0.95
@@ -38,7 +39,7 @@ _PAPER_SETUP = "setup1"
 _PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
 _PAPER_ALGORITHM = {"muscle": "fedmuscle"}
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
-_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "gramian_tau", "backbones"}
+_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "gramian_tau", "backbones", "precision"}
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 _NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
 _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
@@ -325,8 +326,25 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     return {
         "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {s.profile} --seeds {seeds}{overrides}",
         "made_with": [fact for i, fact in enumerate(facts) if fact not in facts[:i]],
+        "data": data_manifests(histories),
         "runs": runs,
     }
+
+
+def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
+    """By folder below ``data_dir``, what the manifests that ``data_prep`` left with the users' data and the public sets say.
+
+    None for the embedded world, which is the same everywhere.
+    """
+    folders = {TASKS[user.task].folder for h in histories for user in h.settings.members}
+    folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not _blind(h)}
+    found = {}
+    for folder in sorted(folders):
+        path = histories[0].settings.data_dir / folder / "manifest.json"
+        if path.exists():
+            manifest = json.loads(path.read_text())
+            found[folder] = {name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")}
+    return found
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -389,7 +407,10 @@ def note(histories: Sequence[History]) -> str:
         if len(seeds) > 1
         else "One seed: there is no ± and no interval, and a difference may be chance."
     )
-    return f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}. {spread}"
+    subsets = sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False})
+    parts = f" Of {', '.join(subsets)} a subset or another edition than the official one is used." if subsets else ""
+    seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {seeds}.{parts} {spread}"
 
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:

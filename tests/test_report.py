@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pandas as pd
@@ -238,6 +239,19 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs,
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_a_subset_is_said_to_be_one(tmp_path):
+    """A data set that its manifest calls unofficial is named under the table and in the provenance; one that is whole is not."""
+    for folder, dataset, official in (("IC/CIFAR100", "cifar100", True), ("IC/CIFAR10", "cifar10", False)):
+        path = tmp_path / folder / "manifest.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"dataset": dataset, "official": official, "counts": {"found": {"train": 50}}, "sizes": []}))
+    runs = [history(name, [1, 2, 3, 4, 5, 6], data_dir=tmp_path) for name in ("local", "fedmuscle")]
+    told = report.provenance(runs, "table7")["data"]
+    assert told["IC/CIFAR10"]["counts"] == {"found": {"train": 50}} and set(told) == {"IC/CIFAR10", "IC/CIFAR100"}
+    assert "Of `cifar10` a subset" in report.note(runs)
+    assert "subset" not in report.note([history("local", [1, 2, 3, 4, 5, 6])])
 
 
 def test_provenance_tells_how_to_repeat_the_runs():
