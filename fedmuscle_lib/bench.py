@@ -93,7 +93,10 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
     if verbose:
         print(f"One alignment step, B = {settings.batch_size}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
         print(table.to_string(index=False, float_format=_three_digits))
-        print(f"all users together: {table.readme_ms.sum() / table.library_ms.sum():.2f} times as fast")
+        whole = table.library_ms.sum()
+        forward, loss = (table[name].sum() / whole for name in ("forward_ms", "loss_ms"))
+        print(f"all users together: {table.readme_ms.sum() / whole:.2f} times as fast")
+        print(f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and AdamW {1 - forward - loss:.0%}")
     return table
 
 
