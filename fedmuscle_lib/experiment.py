@@ -168,6 +168,7 @@ def build(settings: Settings) -> Federation:
         if public is None or public.shape[-1] != size:
             n = settings.public_size if _sees_public(settings) else 0
             public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, size) if n else torch.empty(0, 3, size, size)
+            public = public.to(settings.device)  # once for all users
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", settings.seed, user.number))
             model = UserModel(
@@ -188,7 +189,7 @@ def build(settings: Settings) -> Federation:
                 model.to(settings.device),
                 train.to(settings.device),
                 evaluation.to(settings.device),
-                public.to(settings.device),
+                public,
                 batch_size=settings.batch_size,
                 lr=settings.lr,
                 weight_decay=settings.weight_decay,
