@@ -59,6 +59,7 @@ def read_user(
         DataError: naming the file and what is wrong with it.
     """
     folder = data_dir / task.folder
+    _refuse_unfinished(folder)
     if isinstance(task, ImageClassification):
         return _read_pickled(folder / split / f"client_{client}.pkl", task, size), tuple(range(task.n_classes))
     return _read_coco(folder / split / f"client_{client}.json", images or folder / "images" / split, size)
@@ -115,10 +116,18 @@ def read_public(folder: Path, n: int, size: int) -> Tensor:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
+    _refuse_unfinished(folder)
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
     if len(paths) < n:
         raise DataError(f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images")
     return load_images(paths[:n], size)
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """``data_prep`` leaves a manifest with what it writes; a folder of the reader's own needs none."""
+    path = folder / "manifest.json"
+    if path.exists() and b'"whole": false' in path.read_bytes():
+        raise DataError(f"{folder}: the command that writes it was interrupted (manifest.json); run it again")
 
 
 def load_images(paths: list[Path], size: int) -> Tensor:
@@ -139,8 +148,10 @@ def load_images(paths: list[Path], size: int) -> Tensor:
 def _resize(images: Tensor, size: int) -> Tensor:
     if images.shape[-1] == size and images.shape[-2] == size:
         return images
-    resized = F.interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True, align_corners=False)
-    return resized.round().clamp(0, 255).to(torch.uint8)
+    options = {"size": (size, size), "mode": "bicubic", "antialias": True, "align_corners": False}
+    # in parts, since a float image takes four times the memory
+    parts = [F.interpolate(part.float(), **options).round_().clamp_(0, 255).to(torch.uint8) for part in images.split(256)]
+    return torch.cat(parts)
 
 
 # --- local training sets -----------------------------------------------------------------------------------------------------

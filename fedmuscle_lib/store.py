@@ -41,8 +41,11 @@ def source_digest() -> str:
 
 
 def files_digest(folder: Path, pattern: str = "**/*") -> str:
-    """A hash of the names below ``folder`` and of the files' content; a file is read again only when its size or time has changed."""
-    paths = sorted(path for path in folder.glob(pattern) if path.is_file())
+    """A hash of the names below ``folder`` and of the files' content; a file is read again only when its size or time has changed.
+
+    Manifests of data sets are left out: they say how the files were made, and the files say what they are.
+    """
+    paths = sorted(path for path in folder.glob(pattern) if path.is_file() and path.name != "manifest.json")
     stats = [path.stat() for path in paths]
     return _content_digest(folder, tuple((path, s.st_size, s.st_mtime_ns) for path, s in zip(paths, stats, strict=True)))
 

@@ -278,6 +278,17 @@ def test_any_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
     assert torch.equal(load_images([path], SIZE)[0], torch.from_numpy(expected).permute(2, 0, 1))
 
 
+def test_a_folder_whose_making_was_interrupted_is_refused(tmp_path: Path) -> None:
+    write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
+    manifest = tmp_path / IC10.folder / "manifest.json"
+    manifest.write_text(json.dumps({"dataset": "cifar10", "whole": True}, indent=1))
+    assert len(_read_ic10(tmp_path)) == len(LABELS)
+    manifest.write_text(json.dumps({"dataset": "cifar10", "whole": False}, indent=1))
+    with pytest.raises(DataError, match="interrupted") as refusal:
+        _read_ic10(tmp_path)
+    assert str(tmp_path / IC10.folder) in str(refusal.value)
+
+
 # --- local training sets -----------------------------------------------------------------------------------------------------
 
 

@@ -68,8 +68,7 @@ def test_bfloat16_touches_the_backbone_alone(models_path: Path) -> None:
     assert a.dtype == b.dtype == torch.float32
     assert not torch.equal(a, b)
     assert torch.allclose(a, b, atol=0.02)  # bfloat16 keeps eight bits
-    rounded(images).square().sum().backward()
-    assert all(p.grad.dtype == torch.float32 for p in rounded.parameters() if p.requires_grad and p.grad is not None)
+    assert rounded(images).dtype == torch.float32  # autocast around the head too would give bfloat16
 
 
 def test_the_paper_profile_runs_one_user(models_path: Path, mini_world: Path) -> None:
