@@ -54,6 +54,14 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Pa
         load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
 
 
+def test_the_small_profiles_checkpoints_are_shipped() -> None:
+    settings = Settings(profile="small")
+    files = list(settings.models_path.rglob("*.safetensors"))
+    assert len(files) == 4 and sum(path.stat().st_size for path in files) < 25e6
+    for name in settings.backbones.values():
+        assert load_backbone(checkpoint_folder(settings.models_path, name)).config.image_size == 32
+
+
 def test_a_copy_owns_its_modules_and_shares_their_weights(models_path: Path) -> None:
     one, two = load_backbone(models_path / TINY), load_backbone(models_path / TINY)
     assert not set(map(id, one.modules())) & set(map(id, two.modules()))
