@@ -171,9 +171,11 @@ def prepare(
 def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
     """Raises SourceError when a place holds what this command did not write."""
     for place in places:
-        manifest = _read(data_dir / place.folder)
-        if (manifest["dataset"] if manifest else None if _files(data_dir, place) else entry.name) != entry.name:
-            whose = f"made by `data_prep {manifest['dataset']}`" if manifest else "that this command did not write"
+        if manifest := _read(data_dir / place.folder):
+            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != entry.name else ""
+        else:
+            whose = "that this command did not write" if _files(data_dir, place) else ""
+        if whose:
             raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
 
 

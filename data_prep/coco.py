@@ -127,8 +127,8 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     chosen, rng = _parts(run.options), run.rng()
     sizes = {part: sized(part.upper(), run.options) for part in ("mlc", "ss") if part in chosen}
     demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
-    if "ss" in sizes:
-        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users, explicit=run.options.get("test") is not None)))
+    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
+        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
     asked = [Part(f"{part.upper()} {d.what}", d.asked, d.holders, d.least, d.explicit) for part, d in demands]
     asked.append(public_part(run.options if "public" in chosen else {"public": 0}))
     got = fit(asked, len(train))
