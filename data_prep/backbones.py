@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from data_prep import vit
+from data_prep.files import put
 from data_prep.image_folder import LabelledImages
 
 ROOT = Path(__file__).parents[1]
@@ -93,7 +94,8 @@ def pretrain(
     """Pretrain ``name`` on ``data`` and save it under ``out/name`` with a model card; returns what it cost and reached.
 
     A checkpoint after each epoch lets the same call go on where one was killed; what is finished is not made again. On a CPU the
-    weights depend on the arguments and the number of threads alone, interrupted or not.
+    weights depend on the arguments and the number of threads alone, interrupted or not. Those of another device or number of
+    threads are as good: they are kept, and gone on with, and that they are of another is said.
 
     Args:
         epochs: the recipe's if None.
@@ -125,8 +127,10 @@ def pretrain(
     if not resume:
         for leftover in ("pretraining.json", "checkpoint.pt"):
             (folder / leftover).unlink(missing_ok=True)
+    made_by = {"device": place.type, "threads": threads}
     if finished := vit.read_report(folder):
         _same(folder, finished.get("settings", {}), settings)
+        _note(folder, finished, made_by)
         return finished
 
     torch.set_num_threads(threads)
@@ -138,7 +142,7 @@ def pretrain(
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=recipe.lr, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.lr, total_steps=recipe.epochs * steps, pct_start=WARM_UP)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
-    log = _restore(folder, settings, parts)
+    log = _restore(folder, settings, parts, made_by)
     images, labels = _near(data.images, place), data.labels.to(place)
 
     forward = torch.compile(model) if accelerated(place) else model
@@ -167,7 +171,7 @@ def pretrain(
             top1, top5 = _accuracy(model, images, labels, held_out)
             seconds = time.perf_counter() - started
             log.append({"epoch": epoch + 1, "loss": mean, "val_accuracy": top1, "val_top5": top5, "seconds": seconds})
-            _keep(folder, settings, parts, log)
+            _keep(folder, settings, parts, log, made_by)
             line = f"{name}: epoch {epoch + 1}/{recipe.epochs}, loss {mean:.3f}, top-1 {top1:.1%}, top-5 {top5:.1%}"
             bar.write(f"{line}, {seconds:.0f} s, {steps * batch / seconds:.0f} images/s", file=sys.stderr)
 
@@ -185,8 +189,7 @@ def pretrain(
         "top1": round(log[-1]["val_accuracy"], 4),
         "top5": round(log[-1]["val_top5"], 4),
         "seconds": round(sum(row["seconds"] for row in log)),
-        "device": place.type,
-        "threads": threads,
+        **made_by,
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
@@ -284,7 +287,13 @@ def _same(folder: Path, found: dict, settings: dict) -> None:
         raise FileExistsError(f"{folder} is of other settings ({', '.join(differing)}); name another folder, or replace it with --fresh")
 
 
-def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
+def _note(folder: Path, found: dict, made_by: dict) -> None:
+    """Say that what is there was made by another device or number of threads, if it says so."""
+    if differing := [f"{key} {found[key]} instead of {value}" for key, value in made_by.items() if found.get(key, value) != value]:
+        print(f"{folder.name}: NOTE: made with {', '.join(differing)}; the weights depend on it", file=sys.stderr)
+
+
+def _restore(folder: Path, settings: dict, parts: dict, made_by: dict) -> list[dict]:
     """Load the parts from the folder's checkpoint if there is one; returns the log of the epochs that are done."""
     path = folder / "checkpoint.pt"
     if not path.exists():
@@ -295,14 +304,15 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
     except Exception as error:  # torch, zipfile and pickle have kinds of their own
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh begins anew") from None
     _same(path, found, settings)
+    _note(folder, state.get("made_by", {}), made_by)
     for key, part in parts.items():
         part.load_state_dict(state[key])
     return log
 
 
-def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
+def _keep(folder: Path, settings: dict, parts: dict, log: list[dict], made_by: dict) -> None:
     """Write the checkpoint and the log, each whole or not at all."""
-    state = {"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}
+    state = {"settings": settings, "made_by": made_by, "log": log, **{key: part.state_dict() for key, part in parts.items()}}
     buffer = io.BytesIO()
     torch.save(state, buffer)
     _write(folder / "checkpoint.pt", buffer.getvalue())
@@ -315,7 +325,7 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_bytes(content)
+    put(aside, content)
     aside.replace(path)
 
 

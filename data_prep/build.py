@@ -25,9 +25,10 @@ from filelock import FileLock, Timeout
 
 from data_prep.catalogue import Archive, Entry, SourceError
 from data_prep.fetch import Source, digest
+from data_prep.files import put
 
 MANIFEST = "manifest.json"
-_VERSION = 1  # of what the commands write
+_VERSION = 2  # of what the commands write
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,14 @@ class Run:
         sha256 = digest(path, "sha256")
         if self._sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
-        official = None if archive.md5 is None else digest(path, "md5") == archive.md5
+        if archive.md5:
+            official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
+        else:  # a size that fits proves nothing, one that does not is another file's
+            official = None if archive.bytes in {None, path.stat().st_size} else False
+            stated = f"size is not the official {archive.bytes:,} bytes" if official is False else ""
         if official is False and self.source.official and not self.allow_subset:
             raise SourceError(
-                f"{path}: its MD5 is not the official {archive.md5}: a damaged download, or another edition; "
+                f"{path}: its {stated}: a damaged download, or another edition; "
                 "delete it to fetch it again, or pass --allow-subset to use it as it is"
             )
         self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
@@ -95,7 +100,7 @@ class Run:
 
     @property
     def official(self) -> bool:
-        """No checksum and no count differs from the official one."""
+        """No checksum, size or count differs from the official one."""
         counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
         return all(archive["official"] is not False for archive in self.archives) and counts == self.entry.counts
 
@@ -140,14 +145,12 @@ def prepare(
     there = [_read(data_dir / place.folder) for place in places]
     mine = {"dataset": entry.name, "whole": True, "request": asked}
     if all(m and mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
-        _files(data_dir, place) == m["files"] for place, m in zip(places, there, strict=True)
+        _files(data_dir, place) == m["files"] and not _other_archives(source, m) for place, m in zip(places, there, strict=True)
     ):
         say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
-    for place, manifest in zip(places, there, strict=True):
-        if not force and (manifest or {}).get("dataset", entry.name if not _files(data_dir, place) else None) != entry.name:
-            whose = f"made by `data_prep {manifest['dataset']}`" if manifest else "that this command did not write"
-            raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
+    if not force:
+        _refuse_others(entry, data_dir, places)
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
     with _alone(entry, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
@@ -155,9 +158,31 @@ def prepare(
         write(run)
         _report(run)
         manifest = run.manifest()
+        if not force:
+            _refuse_others(entry, data_dir, places)  # another command may have come first in the hours since
+        for place in places:  # before any is moved: the old users of one may have the new public images of another
+            (data_dir / place.folder).mkdir(parents=True, exist_ok=True)
+            _write(data_dir / place.folder, manifest | {"whole": False})
         for place in places:
             _move(run.root, data_dir, place, manifest, Path(scratch) / "old")
     return manifest
+
+
+def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
+    """Raises SourceError when a place holds what this command did not write."""
+    for place in places:
+        if manifest := _read(data_dir / place.folder):
+            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != entry.name else ""
+        else:
+            whose = "that this command did not write" if _files(data_dir, place) else ""
+        if whose:
+            raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
+
+
+def _other_archives(source: Source, manifest: dict) -> bool:
+    """Whether a folder's archives are of other sizes than a manifest's: it does not say which folder it was made from."""
+    there = [(source.folder / archive["name"], archive["bytes"]) for archive in manifest["archives"]] if source.folder else []
+    return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
 @contextmanager
@@ -174,8 +199,6 @@ def _alone(entry: Entry, data_dir: Path) -> Iterator[None]:
 
 def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:
     folder = data_dir / place.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, manifest | {"whole": False})
     for stale in set(place.entries or (path.name for path in folder.iterdir() if path.name != MANIFEST)) - {MANIFEST}:
         if (folder / stale).exists():
             (old / place.folder).mkdir(parents=True, exist_ok=True)
@@ -188,7 +211,7 @@ def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -
 
 def _write(folder: Path, manifest: dict) -> None:
     aside = folder / f".{MANIFEST}"
-    aside.write_text(json.dumps(manifest, indent=1))
+    put(aside, json.dumps(manifest, indent=1).encode())
     aside.replace(folder / MANIFEST)
 
 

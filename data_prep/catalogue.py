@@ -1,8 +1,8 @@
 """The public data sets of the paper: where their archives are, how large, their checksums, counts and terms.
 
-Checksums are those that torchvision, the COCO tools and fastai check against; where none was found that several projects agree
-on, the entry has None, and the counts alone tell the official archive from another edition. Hugging Face ``datasets`` would not
-serve: it fetches its own conversions from its own host and reads neither the official archives nor a folder of them.
+Checksums are those that torchvision and the COCO tools check against; where none was found of the whole file (fastai's are of its
+first MiB), the entry has None, and the size and the counts tell the official archive from another edition. Hugging Face ``datasets``
+would not serve: it fetches its own conversions from its own host and reads neither the official archives nor a folder of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Archive:
     """A file that a data set is distributed as.
 
     Attributes:
-        bytes: the official size.
+        bytes: the official size, or None where it is not known.
         md5: the official checksum, or None where none is published.
         bulk: its content is fetched file by file instead when the archive isn't at hand.
     """
 
     name: str
     url: str
-    bytes: int
+    bytes: int | None
     md5: str | None = None
     bulk: bool = False
 
@@ -131,8 +131,8 @@ CATALOGUE: dict[str, Entry] = {
             "For non-commercial research and education; the images are Flickr's, under Flickr's terms of use. The images are given out "
             "after a form on the home page: where the address below answers no more, fill it in and pass --archives FOLDER.",
             (
-                Archive("flickr30k-images.tar.gz", f"{_FLICKR}/data/flickr30k-images.tar.gz", 4440780800),
-                Archive("flickr30k.tar.gz", f"{_FLICKR}/data/flickr30k.tar.gz", 5500000),
+                Archive("flickr30k-images.tar.gz", f"{_FLICKR}/data/flickr30k-images.tar.gz", None),
+                Archive("flickr30k.tar.gz", f"{_FLICKR}/data/flickr30k.tar.gz", None),
             ),
             {"images": 31783},
             frozenset({"public", "size"}),
@@ -142,7 +142,7 @@ CATALOGUE: dict[str, Entry] = {
             "Yahoo! Answers topics: the TC users.",
             "https://webscope.sandbox.yahoo.com",
             "Yahoo! Webscope L6: for non-commercial academic research, under Yahoo's terms; cite Zhang, Zhao and LeCun (2015).",
-            (Archive("yahoo_answers_csv.tar.gz", f"{_NLP}/yahoo_answers_csv.tgz", 319476345, "0632a0d236ef3a529c0fa4429b339f68"),),
+            (Archive("yahoo_answers_csv.tar.gz", f"{_NLP}/yahoo_answers_csv.tgz", 319476345),),
             {"train": 1400000, "test": 60000},
             _USERS | {"alpha"},
         ),
@@ -151,7 +151,7 @@ CATALOGUE: dict[str, Entry] = {
             "AG's News: further TC users.",
             "http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
             "For non-commercial research; cite Zhang, Zhao and LeCun (2015).",
-            (Archive("ag_news_csv.tar.gz", f"{_NLP}/ag_news_csv.tgz", 11784419, "b86f328f4dbd072486591cb7a5644dcd"),),
+            (Archive("ag_news_csv.tar.gz", f"{_NLP}/ag_news_csv.tgz", 11784419),),
             {"train": 120000, "test": 7600},
             _USERS | {"alpha"},
         ),

@@ -6,11 +6,15 @@ measure what it costs, and worth nothing else.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModel, ViTConfig
 from transformers.utils import logging
+
+from data_prep.files import named, put
 
 # Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
 # README's two ViT-Base it uses; patches of 16 are what its other three have.
@@ -24,29 +28,40 @@ ARCHITECTURES = {
     )
 }
 
+RANDOM = "random.json"  # in a folder whose weights are random
+
 
 def fetch(name: str, models_path: Path, random: bool = False) -> int:
     """Write ``models_path/name``, unless it is there; returns the number of parameters.
 
     Raises:
-        OSError: it can't be downloaded or written.
+        OSError: it can't be downloaded or written; or what is there is damaged, or random weights that were not asked for.
     """
     folder = models_path / name
     if (folder / "config.json").exists():
-        model = AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False)
+        if not random and (folder / RANDOM).exists():
+            raise OSError(f"{folder}: holds random weights, to measure costs with; delete it to fetch the real ones")
+        try:
+            model = AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False)
+        except SafetensorError as error:
+            raise OSError(f"{folder}: a damaged checkpoint ({error}); delete it to fetch it anew") from None
     elif random:
         torch.manual_seed(0)
         model = AutoModel.from_config(ARCHITECTURES[name], add_pooling_layer=False).half()
-        _save(model, folder)
-        (folder / "README.md").write_text(f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n")
+        card = f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n"
+        _save(model, folder, {"README.md": card, RANDOM: json.dumps({"architecture": name, "seed": 0}) + "\n"})
     else:
         model = AutoModel.from_pretrained(name, add_pooling_layer=False)
-        _save(model, folder)
+        _save(model, folder, {})
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _save(model: torch.nn.Module, folder: Path) -> None:
+def _save(model: torch.nn.Module, folder: Path, beside: dict[str, str]) -> None:
+    """The model, and files of the given names and contents beside it."""
     logging.disable_progress_bar()
     scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole
-    model.save_pretrained(scratch)
+    with named(scratch):
+        model.save_pretrained(scratch)
+    for name, content in beside.items():
+        put(scratch / name, content.encode())
     scratch.rename(folder)

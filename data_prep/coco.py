@@ -1,8 +1,9 @@
 """COCO 2017: the MLC and SS users and a public set, of which only the images that they need are fetched.
 
-Training, validation and public images come from train2017 and are disjoint, also from those of a part that an earlier run made and
-this one leaves alone; test images come from val2017 and are disjoint between users of a task. Users get images with annotations,
-whose records stay COCO's own.
+Training, validation and public images, and the SS users' test images, come from train2017 and are disjoint, also from those of a part
+that an earlier run made and this one leaves alone. The MLC users' test images come from val2017 and are disjoint too; of the 4952 there
+that have annotations, two SS users could not get Appendix G's 3000 each. Users get images with annotations, whose records stay COCO's
+own. To parse the official annotations of train2017 takes 3 to 4 GB of memory.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ PARTS = {
     "public": Place("MLC_setup/public_COCO"),
 }
 _CONNECTIONS = 8
+# what a record must have
+_FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
 Image = tuple[str, str]  # train2017 or val2017, and file name
 
 
@@ -49,7 +52,7 @@ def write(run: Run) -> None:
     folders: dict[Image, set[Path]] = {}  # where each image goes
     for (part, split, _), records in users.items():
         for record in records:
-            image = _from(split), record["file_name"]
+            image = _from(part, split), record["file_name"]
             folders.setdefault(image, set()).add(run.root / PARTS[part].folder / "images" / split)
     for record in public:
         folders.setdefault(("train2017", record["file_name"]), set()).add(run.root / PARTS["public"].folder)
@@ -66,23 +69,24 @@ def write(run: Run) -> None:
 
     _gather(run, {image: urls[image] for image in folders}, take)
     for (part, split, client), records in users.items():
-        records = [record for record in records if (_from(split), record["file_name"]) in kept]
+        source = _from(part, split)
+        records = [record for record in records if (source, record["file_name"]) in kept]
         least = sized(part.upper(), run.options).local if split == "train" else 0
         if len(records) < least:
             raise SourceError(f"{part.upper()} client_{client}: {len(records)} of its training images could be had, {least} are needed")
         path = run.root / PARTS[part].folder / split / f"client_{client}.json"
-        _write_client(path, records, instances[_from(split)], {record["id"]: kept[_from(split), record["file_name"]] for record in records})
+        _write_client(path, records, instances[source], {record["id"]: kept[source, record["file_name"]] for record in records})
 
 
 def _parts(options: dict) -> list[str]:
-    names = (options.get("parts") or ",".join(PARTS)).split(",")
+    names = list(dict.fromkeys((options.get("parts") or ",".join(PARTS)).split(",")))
     if unknown := set(names) - PARTS.keys():
         raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(PARTS)}")
     return names
 
 
-def _from(split: str) -> str:
-    return "val2017" if split == "test" else "train2017"
+def _from(part: str, split: str) -> str:
+    return "val2017" if (part, split) == ("mlc", "test") else "train2017"
 
 
 def _instances(run: Run) -> dict[str, dict]:
@@ -96,11 +100,20 @@ def _instances(run: Run) -> dict[str, dict]:
                         contents[split] = json.loads(file.read())
                     except ValueError as error:
                         raise SourceError(f"{path}: {name}: not JSON ({error})") from None
-                    if missing := {"images", "annotations", "categories"} - set(contents[split]):
-                        raise SourceError(f"{path}: {name}: lacks {sorted(missing)}")
+                    _check(contents[split], f"{path}: {name}")
     if missing := {"train2017", "val2017"} - contents.keys():
         raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
     return contents
+
+
+def _check(document: object, name: str) -> None:
+    """Raises SourceError when what was parsed is no instances file."""
+    for kind, fields in _FIELDS.items():
+        records = document.get(kind) if isinstance(document, dict) else None
+        if not isinstance(records, list):
+            raise SourceError(f"{name}: lacks a list of {kind}")
+        if not all(isinstance(record, dict) and fields <= record.keys() for record in records):
+            raise SourceError(f"{name}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
 
 
 def _annotated(instances: dict) -> list[dict]:
@@ -114,6 +127,8 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     chosen, rng = _parts(run.options), run.rng()
     sizes = {part: sized(part.upper(), run.options) for part in ("mlc", "ss") if part in chosen}
     demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
+    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
+        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
     asked = [Part(f"{part.upper()} {d.what}", d.asked, d.holders, d.least, d.explicit) for part, d in demands]
     asked.append(public_part(run.options if "public" in chosen else {"public": 0}))
     got = fit(asked, len(train))
@@ -122,13 +137,13 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     holders = [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)]
     rows = divide(np.zeros(len(train), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
     users = {(part, split, client): [train[i] for i in sorted(r)] for (part, split, client, _), r in zip(holders, rows, strict=True)}
-    for part, size in sizes.items():
-        demand = Part(f"{part.upper()} test", size.test, size.users)
+    taken = {record["id"] for records in users.values() for record in records}
+    if size := sizes.get("mlc"):
+        demand = Part("MLC test", size.test, size.users)
         (n,) = fit([demand], len(test))
         run.sizes.append(outcome(demand, n))
         for client, r in enumerate(divide(np.zeros(len(test), int), [n] * size.users, np.ones((size.users, 1)), rng)):
-            users[part, "test", client] = [test[i] for i in sorted(r)]
-    taken = {record["id"] for (_, split, _), records in users.items() if split != "test" for record in records}
+            users["mlc", "test", client] = [test[i] for i in sorted(r)]
     free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
     return users, [free[i] for i in rng.permutation(len(free))[: got[-1]]]
 
@@ -188,15 +203,18 @@ def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Ima
     lost = {}
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         fetched = tqdm(pool.map(fetch, names), total=len(names), desc=split, unit="image", leave=False, disable=None)
-        for name, result in zip(names, fetched, strict=True):
-            try:
-                if isinstance(result, SourceError):
-                    raise result
-                take((split, name), result.read_bytes())
-            except SourceError as error:
-                lost[split, name] = str(error)
-                if isinstance(result, Path) and not source.folder:
-                    result.unlink()
+        try:
+            for name, result in zip(names, fetched, strict=True):
+                try:
+                    if isinstance(result, SourceError):
+                        raise result
+                    take((split, name), result.read_bytes())
+                except SourceError as error:
+                    lost[split, name] = str(error)
+                    if isinstance(result, Path) and not source.folder:
+                        result.unlink()
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
     return lost
 
 

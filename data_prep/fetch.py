@@ -8,34 +8,45 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 from tqdm import tqdm
 
 from data_prep.catalogue import Archive, SourceError
+from data_prep.files import named
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that bring nothing
 PAUSE = 1.0  # seconds before the second attempt, doubled each time
 _CHUNK = 1 << 18
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}
+_ABSENT = {403, 404, 410}
+_NO_HEAD = {405, 501}
+_HEADERS = {"User-Agent": "fedmuscle-notebooks", "Accept-Encoding": "identity"}
 SUMS = "SHA256SUMS"
+_SUM = re.compile(r"([0-9a-fA-F]{64})\s+\*?(\S.*)")
+T = TypeVar("T")
 
 
 def download(url: str, path: Path, *, quiet: bool = False) -> Path:
     """Fetch ``url`` to ``path``, which appears only when it is whole; ``<path>.part`` holds what came so far.
 
+    A file without a note is one that a person put there: it is taken as it is.
+
     Raises:
         SourceError: the address does not exist, or broke off too often; running again goes on from the part.
     """
     note = _Note(path)
-    if path.exists() and note.read().get("url") == url:
+    if path.exists() and note.read().get("url", url) == url:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # it is another address's, and the note is about to say otherwise
@@ -86,7 +97,7 @@ def _attempt(url: str, part: Path, note: _Note, quiet: bool) -> None:
     known, have = note.read(), _size(part)
     if known.get("url") != url:
         have = 0
-    headers = {"User-Agent": "fedmuscle-notebooks", "Accept-Encoding": "identity"}
+    headers = dict(_HEADERS)
     if have:
         headers["Range"] = f"bytes={have}-"
         # a weak ETag may not be asked for by If-Range; the answer's headers are compared in any case
@@ -120,9 +131,12 @@ def _receive(response: http.client.HTTPResponse, part: Path, have: int, total: i
     bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=name, leave=False, disable=True if quiet else None)
     with part.open("ab" if have else "wb") as out, bar:
         while block := response.read(_CHUNK):
-            out.write(block)
+            with named(part):  # not the reading: its errors are another's, and tried again
+                out.write(block)
             have += len(block)
             bar.update(len(block))
+        with named(part):
+            out.flush()
     if total is not None and have != total:
         raise _BrokeOff(f"broke off at {have:,} of {total:,} bytes")
 
@@ -149,13 +163,28 @@ def head(url: str) -> int | None:
     Raises:
         SourceError: the server can't be reached.
     """
+
+    def size(response: http.client.HTTPResponse) -> int:
+        total = _total(response.headers)
+        return -1 if total is None else total
+
+    return _ask(url, "HEAD", size)
+
+
+def _ask(url: str, method: str, answer: Callable[[http.client.HTTPResponse], T]) -> T | None:
+    """What ``answer`` makes of the server's response, None where the file does not exist; a server without HEAD is asked by GET.
+
+    Raises:
+        SourceError: the server can't be reached.
+    """
     try:
-        with _open(urllib.request.Request(url, method="HEAD", headers={"Accept-Encoding": "identity"})) as response:
-            total = _total(response.headers)
-            return -1 if total is None else total
+        with _open(urllib.request.Request(url, method=method, headers=_HEADERS)) as response:
+            return answer(response)
     except urllib.error.HTTPError as error:
-        if error.code in {403, 404, 410}:
+        if error.code in _ABSENT:
             return None
+        if method == "HEAD" and error.code in _NO_HEAD:
+            return _ask(url, "GET", answer)
         raise SourceError(f"{url}: the server answers {error.code} {error.reason}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise SourceError(f"{url}: {getattr(error, 'reason', error)}") from None
@@ -193,17 +222,22 @@ class Source:
         return self.base_url is None and self.folder is None
 
     def __str__(self) -> str:
-        return self.base_url or str(self.folder or "the official hosts")
+        """What kind of source it is: for the manifest, which results are traced by, and where a machine's paths have no business."""
+        if self.folder:
+            return "a folder of archives"
+        return f"base URL {self.base_url}" if self.base_url else "official host"
 
     def url(self, archive: Archive) -> str:
         return f"{self.base_url}/{quote(archive.name)}" if self.base_url else archive.url
 
     def size(self, archive: Archive) -> int | None:
-        """Bytes to read or fetch, None where the source lacks the archive; the official size is the catalogue's."""
+        """Bytes to read or fetch, None where the source lacks the archive, -1 where it does not say; the official are the catalogue's."""
         if self.folder:
             path = self.folder / archive.name
             return path.stat().st_size if path.is_file() else None
-        return head(self.url(archive)) if self.base_url else archive.bytes
+        if self.base_url:
+            return head(self.url(archive))
+        return -1 if archive.bytes is None else archive.bytes
 
     def obtain(self, archive: Archive) -> Path:
         """The archive as a file.
@@ -219,16 +253,23 @@ class Source:
         return path
 
     def sums(self) -> dict[str, str]:
-        """SHA-256 by archive name, from a ``SHA256SUMS`` beside the archives of one's own source, if there is one."""
+        """SHA-256 by archive name, from a ``SHA256SUMS`` beside the archives of one's own source, if there is one.
+
+        Raises:
+            SourceError: it is there, and can't be read or is no such list.
+        """
+        content = b""
         if self.folder:
-            text = (self.folder / SUMS).read_text() if (self.folder / SUMS).is_file() else ""
-        elif self.base_url and head(f"{self.base_url}/{SUMS}") is not None:
-            (self.store / SUMS).unlink(missing_ok=True)
-            text = download(f"{self.base_url}/{SUMS}", self.store / SUMS, quiet=True).read_text()
-        else:
-            text = ""
-        rows = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
-        return {name.strip().lstrip("*"): digest.lower() for digest, name in rows}
+            content = (self.folder / SUMS).read_bytes() if (self.folder / SUMS).is_file() else b""
+        elif self.base_url:
+            content = _ask(f"{self.base_url}/{SUMS}", "GET", lambda response: response.read()) or b""
+        sums = {}
+        for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+            if row := _SUM.fullmatch(line.strip()):
+                sums[row[2]] = row[1].lower()
+            elif line.strip():
+                raise SourceError(f"{self.folder or self.base_url}/{SUMS}: line {number} is not a SHA-256 and the name of a file")
+        return sums
 
 
 def digest(path: Path, algorithm: str) -> str:

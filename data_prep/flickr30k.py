@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from data_prep.archives import opened, plain_name
 from data_prep.build import Place, Run
 from data_prep.catalogue import SourceError
+from data_prep.files import put
 from data_prep.partition import fit, outcome, public_part
 from data_prep.photos import keep
 
@@ -25,8 +26,13 @@ def write(run: Run) -> None:
     with opened(caption_archive) as members:
         for name, file in members:
             if PurePosixPath(name).name == _TOKENS:
-                for line in file.read().decode("utf-8").splitlines():
-                    image, _, caption = line.partition("\t")
+                try:
+                    lines = file.read().decode("utf-8").split("\n")  # splitlines would also break at marks inside a caption
+                except UnicodeDecodeError as error:
+                    raise SourceError(f"{caption_archive}: {name}: not UTF-8 ({error})") from None
+                for image, tab, caption in (line.partition("\t") for line in lines):
+                    if not tab:
+                        continue
                     captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
@@ -43,5 +49,4 @@ def write(run: Run) -> None:
             image = PurePosixPath(name).name
             if image in chosen:
                 kept[keep(file.read(), plain_name(image, image_archive), folder / "images", run.options.get("size"))[0]] = captions[image]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "image_file_name_to_caption.pkl").write_bytes(pickle.dumps(dict(sorted(kept.items())), protocol=4))
+    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

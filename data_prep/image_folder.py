@@ -13,6 +13,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
+from data_prep.files import named
+
 SUFFIXES = {".jpeg", ".jpg", ".png"}
 
 
@@ -51,7 +53,7 @@ def read(folder: Path, size: int, cache: Path, per_class: int | None = None) -> 
         images = np.stack([_decode(path, size) for path in tqdm(paths, desc=f"decode {folder.name}", unit="image", mininterval=5)])
         cache.mkdir(parents=True, exist_ok=True)
         aside = kept.with_suffix(f".{os.getpid()}.tmp")
-        with aside.open("wb") as file:
+        with named(aside), aside.open("wb") as file:
             np.save(file, images)
         aside.replace(kept)
     labels = torch.arange(len(files)).repeat_interleave(torch.tensor([len(paths) for paths in files.values()]))
@@ -61,7 +63,7 @@ def read(folder: Path, size: int, cache: Path, per_class: int | None = None) -> 
 def _list(folder: Path, per_class: int | None) -> dict[str, list[Path]]:
     """Class -> its images, both in order of their names."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder; `python -m data_prep tiny-imagenet` makes data/tiny_imagenet/train")
+        raise FileNotFoundError(f"{folder}: no such folder; `python -m data_prep tiny-imagenet` makes data/real/tiny_imagenet/train")
     files = {}
     for below in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         inner = below / "images"

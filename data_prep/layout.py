@@ -11,17 +11,17 @@ import numpy as np
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from data_prep.files import named, put
+
 
 def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     """A classification client: a dict with "data" (n, h, w, 3) uint8 and "labels" (list of int)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
+    put(path, pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
 
 
 def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int]) -> None:
     """A text classification client: a dict with "texts" (list of str) and "labels" (list of int)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
+    put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
 
 
 def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
@@ -29,7 +29,8 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{stem}{i:06d}.png" for i in range(len(images))]
     for name, image in zip(names, images, strict=True):
-        Image.fromarray(image).save(folder / name, optimize=False, compress_level=1)
+        with named(folder / name):
+            Image.fromarray(image).save(folder / name, optimize=False, compress_level=1)
     return names
 
 
@@ -56,8 +57,7 @@ def write_coco(
 
 def write_instances(path: Path, images: list[dict], annotations: list[dict], categories: list[dict]) -> None:
     """A COCO instances file of what are COCO's own records already."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    put(path, json.dumps({"images": images, "annotations": annotations, "categories": categories}).encode())
 
 
 def outline(mask: np.ndarray) -> dict:

@@ -63,9 +63,15 @@ def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
     """Label of every train and test image; a label is a class's line in classes.txt."""
+    wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
     with opened(path) as members:
-        lists = {PurePosixPath(name).name: file.read().decode().split() for name, file in members if "/meta/" in name}
-    if missing := {"classes.txt", "train.txt", "test.txt"} - lists.keys():
+        for name, file in members:
+            if "/meta/" in name and PurePosixPath(name).name in wanted:
+                try:
+                    lists[PurePosixPath(name).name] = file.read().decode().split()
+                except UnicodeDecodeError as error:
+                    raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
+    if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}
     try:

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from data_prep.catalogue import SourceError
+from data_prep.files import named, put
 
 
 def _open(content: bytes, name: str, mode: str) -> Image.Image:
@@ -51,12 +52,13 @@ def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tu
         SourceError: naming ``name``; it is no readable image.
     """
     image = _open(content, name, "RGB")
-    folder.mkdir(parents=True, exist_ok=True)
     if size is None or max(image.size) <= size:
-        (folder / name).write_bytes(content)
+        put(folder / name, content)
         return name, image.size
     scale = size / max(image.size)
     small = image.resize(tuple(max(1, round(side * scale)) for side in image.size), Image.Resampling.BICUBIC)
     name = PurePosixPath(name).stem + ".png"
-    small.save(folder / name, compress_level=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    with named(folder / name):
+        small.save(folder / name, compress_level=1)
     return name, small.size

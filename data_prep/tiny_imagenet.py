@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from data_prep.archives import opened, plain_name
 from data_prep.build import Place, Run
 from data_prep.catalogue import SourceError
+from data_prep.files import put
 
 _WNID = re.compile(r"n\d{8}")
 
@@ -25,7 +26,7 @@ def write(run: Run) -> None:
         for name, file in members:
             last = PurePosixPath(name).name
             if last in {"wnids.txt", "words.txt"}:
-                (folder / last).write_bytes(file.read())
+                put(folder / last, file.read())
             elif last == "val_annotations.txt":
                 label_of = dict(line.split("\t")[:2] for line in file.read().decode().splitlines() if "\t" in line)
     counts = {"train": 0, "val": 0}
@@ -35,12 +36,10 @@ def write(run: Run) -> None:
             split = next((part for part in ("train", "val") if part in pure.parts), None)  # the test images have no labels
             if pure.suffix != ".JPEG" or split is None:
                 continue
-            wnid = pure.parts[-3] if split == "train" else label_of.get(pure.name, "")
+            wnid = "".join(pure.parts[-3:-2]) if split == "train" else label_of.get(pure.name, "")  # train/<wnid>/images/<name>
             if not _WNID.fullmatch(wnid):
                 raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
-            target = folder / split / wnid / plain_name(pure.name, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read())
+            put(folder / split / wnid / plain_name(pure.name, path), file.read())
             counts[split] += 1
     if not counts["train"]:
         raise SourceError(f"{path}: no images in train/")

@@ -37,15 +37,15 @@ def write(run: Run) -> None:
     parts = division("TC", train, test, run.options, run.rng())
     run.sizes += parts.sizes
     wanted = {"train": set(np.concatenate([*parts.train, *parts.val]).tolist()), "test": set(np.concatenate(parts.test).tolist())}
-    texts = {(split, row): text for split, row, _, text in _rows(path, n_classes) if row in wanted[split]}
+    texts = {(split, row): _text(run.entry.name, fields) for split, row, _, fields in _rows(path, n_classes) if row in wanted[split]}
     for split, rows, source in (("train", parts.train, "train"), ("val", parts.val, "train"), ("test", parts.test, "test")):
         for client, chosen in enumerate(rows):
             target = run.root / folder / split / f"client_{client}.pkl"
             write_texts(target, [texts[source, row] for row in chosen.tolist()], [labels[source][row] for row in chosen.tolist()])
 
 
-def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, str]]:
-    """Split, row, label from 0 and text of every row of train.csv and test.csv."""
+def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, list[str]]]:
+    """Split, row, label from 0 and texts of every row of train.csv and test.csv."""
     with opened(path) as members:
         for name, file in members:
             split = PurePosixPath(name).name.removesuffix(".csv")
@@ -57,14 +57,17 @@ def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, str]]:
                     label = int(fields[0]) - 1
                     if not 0 <= label < n_classes or len(fields) < 2:
                         raise ValueError(f"class {fields[0]} with {len(fields) - 1} texts")
-                    yield split, row, label, _text(fields[1:])
+                    yield split, row, label, fields[1:]
             except (ValueError, IndexError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
                 raise SourceError(f"{path}: {name}, line {reader.line_num}: not a row of the data set ({error})") from None
 
 
-def _text(fields: list[str]) -> str:
+def _text(name: str, fields: list[str]) -> str:
     """Title, question and answer as one text.
 
-    The archives write a line break as a backslash and an n; AG's News has lost the n of some, and the backslash stands for a space.
+    Yahoo's archive writes a line break as a backslash and an n. AG's News has lost the n: its backslash alone stands for the break,
+    and an n behind it begins the next word.
     """
-    return " ".join(field.replace("\\n", "\n").replace("\\", " ") for field in fields if field).strip()
+    if name == "yahoo":
+        fields = [field.replace("\\n", "\n") for field in fields]
+    return " ".join(field.replace("\\", " ") for field in fields if field).strip()

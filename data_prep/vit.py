@@ -7,6 +7,8 @@ from pathlib import Path
 
 from transformers import ViTConfig, ViTModel
 
+from data_prep.files import named, put
+
 
 def build(hidden: int, layers: int, heads: int, mlp: int, *, size: int, patch: int) -> ViTModel:
     """The Hugging Face model for ``size`` x ``size`` pictures, freshly initialised from torch's global generator.
@@ -33,9 +35,10 @@ def save(backbone: ViTModel, folder: Path, report: dict, card: str) -> None:
 
     The report, ``pretraining.json``, comes last: where it is, the others are whole.
     """
-    backbone.half().save_pretrained(folder)
-    (folder / "README.md").write_text(card)
-    (folder / "pretraining.json").write_text(json.dumps(report, indent=2) + "\n")
+    with named(folder):
+        backbone.half().save_pretrained(folder)
+    put(folder / "README.md", card.encode())
+    put(folder / "pretraining.json", (json.dumps(report, indent=2) + "\n").encode())
 
 
 def read_report(folder: Path) -> dict | None:

@@ -33,12 +33,11 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Large": "vit-large",
         },
     },
-    # the paper's data sets at low resolution, its sizes cut to what two cores bear
+    # The paper's data sets at low resolution, its sizes cut to what two cores bear; figures/small/development.md says what was tried.
     "small": {
         "rounds": 20,
         "local_epochs": 3,
         "public_size": 640,
-        "head_hidden": 1024,
         "evaluate_every": 5,
         "threads": 1,
         "data_dir": ROOT / "data/real",

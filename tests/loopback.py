@@ -16,6 +16,7 @@ class Loopback:
     ranges: whether Range is honoured.
     breaks: after how many bytes to break off, one entry a GET, whole answers after that.
     statuses: status to answer with instead, one entry a GET.
+    heads: status to answer every HEAD with instead; 0 for none.
     log: path, Range header and number of bytes sent, of every GET.
     """
 
@@ -25,6 +26,7 @@ class Loopback:
         self.ranges = True
         self.breaks: deque[int] = deque()
         self.statuses: deque[int] = deque()
+        self.heads = 0
         self.log: list[tuple[str, str | None, int]] = []
         self.url = ""
 
@@ -44,6 +46,7 @@ def serving() -> Iterator[Loopback]:
             path, asked = self.path.lstrip("/"), self.headers.get("Range")
             content = state.files.get(path)
             status = state.statuses.popleft() if body and state.statuses else 200 if content is not None else 404
+            status = state.heads if state.heads and not body else status
             if status != 200:
                 state.log.append((path, asked, 0))
                 self.send_error(status)

@@ -64,7 +64,7 @@ def cifar100(folder: Path, n: int = 300) -> None:
     write_tar(folder / "cifar-100-python.tar.gz", members)
 
 
-def coco(folder: Path, train: int = 60, test: int = 24, zips: bool = True) -> None:
+def coco(folder: Path, train: int = 80, test: int = 24, zips: bool = True) -> None:
     """Two polygons and a crowd's run lengths on every image but the last five; images as archives or as loose files."""
     annotations = {}
     for split, n, start in (("train2017", train, 0), ("val2017", test, 10_000)):
@@ -130,19 +130,21 @@ def voc(folder: Path, train: int = 40, val: int = 20, unmasked: int = 15) -> Non
 
 
 def flickr30k(folder: Path, n: int = 12) -> None:
-    """The last image has no captions, and one caption's image is not there."""
+    """The last image has no captions, one caption's image is not there, and the captions hold marks that Python breaks lines at."""
     write_tar(folder / "flickr30k-images.tar.gz", {f"flickr30k-images/{i}.jpg": picture(i, 40, 30) for i in range(n)})
-    lines = [f"{i}.jpg#{k}\tCaption {k} of {i} – naïve ." for i in [*range(n - 1), 99] for k in range(5)]
-    write_tar(folder / "flickr30k.tar.gz", {"results_20130124.token": "\n".join(lines).encode(), "readme.txt": b"x"})
+    lines = [f"{i}.jpg#{k}\tCaption {k} of\u2028 {i} –\x85 naïve ." for i in [*range(n - 1), 99] for k in range(5)]
+    write_tar(folder / "flickr30k.tar.gz", {"results_20130124.token": ("\n\n".join(lines) + "\n").encode(), "readme.txt": b"x"})
 
 
 def topics(folder: Path, name: str, columns: int, classes: int, n: int = 120) -> None:
+    """Line breaks as the archives have them: Yahoo's as a backslash and an n, AG's as the backslash alone."""
+    mark = "\\n" if name.startswith("yahoo") else "\\"
     members = {f"{name}/classes.txt": b"A\nB\n"}
     for split, count in (("train", 3 * n), ("test", n)):
         out = io.StringIO()
         writer = csv.writer(out, quoting=csv.QUOTE_ALL)
         for i in range(count):
-            writer.writerow([1 + i % classes, f'{split} {i} "quoted", title', *([f"line\\nnext {i}"] * (columns - 1))])
+            writer.writerow([1 + i % classes, f'{split} {i} "quoted", title', *([f"line{mark}next {i}{mark}nuclear"] * (columns - 1))])
         members[f"{name}/{split}.csv"] = out.getvalue().encode()
     write_tar(folder / f"{name}.tar.gz", members)
 
@@ -156,6 +158,7 @@ def food101(folder: Path, per_class: int = 40) -> None:
     for split, names in lists.items():
         members[f"food-101/meta/{split}.txt"] = "\n".join(names).encode()
     members["food-101/meta/classes.txt"] = b"apple_pie\nwaffles\n"
+    members["food-101/meta/._classes.txt"] = b"\x00\xff"  # as a Mac's tar adds, and nothing to decode
     write_tar(folder / "food-101.tar.gz", members)
 
 

@@ -8,9 +8,11 @@ import json
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import miniature_archives as miniature
 import numpy as np
@@ -20,9 +22,10 @@ from loopback import Loopback, serving
 from PIL import Image
 from pycocotools.coco import COCO
 
-from data_prep import build, fetch
+from data_prep import build, coco, fetch
 from data_prep.__main__ import MODULES, main
-from data_prep.catalogue import CATALOGUE
+from data_prep.catalogue import CATALOGUE, SourceError
+from data_prep.layout import write_texts
 from fedmuscle_lib.data import read_public, read_user
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
@@ -77,9 +80,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
 
 
 def _run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return stop.value.code or 0
+    return main([str(argument) for argument in arguments])
 
 
 def _tree(folder: Path) -> dict[str, str]:
@@ -145,7 +146,8 @@ def test_a_dry_run_says_what_it_would_fetch_and_touches_nothing(
     said = capsys.readouterr().out
     for archive in CATALOGUE[name].archives:
         assert archive.name in said
-        assert archive.bulk or f"{archive.bytes:,} bytes from {archive.url}" in said
+        size = f"{archive.bytes:,} bytes" if archive.bytes else "size not stated"
+        assert archive.bulk or f"{size} from {archive.url}" in said
     server.files = {archive.name: b"12345" for archive in CATALOGUE[name].archives}
     assert _run(name, "--data-dir", data_dir, "--dry-run", "--base-url", server.url) == 0
     assert f"5 bytes from {server.url}/{CATALOGUE[name].archives[0].name}" in capsys.readouterr().out
@@ -183,11 +185,52 @@ def test_an_interrupted_run_leaves_nothing_that_looks_whole(
                 return real(*arguments)
 
             patch.setattr(build, stop_at, stop)
-            with pytest.raises((KeyboardInterrupt, SystemExit)):
-                main([str(argument) for argument in [*command, data_dir]])
+            assert _run(*command, data_dir) == 130
         assert not [manifest for manifest in _manifests(data_dir) if manifest["whole"]]
     assert _run(*command, data_dir) == 0
     assert _tree(data_dir) == _tree(tmp_path / "undisturbed")
+
+
+def test_an_interrupted_second_run_leaves_no_old_place_that_looks_whole(
+    archives: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between two places: the old users may have images that are public now."""
+    miniature.coco(archives)
+    command = ["coco", "--archives", archives, *SMALL["coco"], "--data-dir"]
+    assert _run(*command, data_dir) == 0
+    moved = []
+
+    def once(*arguments: object, real: Callable = build._move) -> None:
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(arguments)
+        real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "_move", once)
+        assert _run(*command, data_dir, "--seed", "1") == 130
+    assert [manifest["whole"] for manifest in _manifests(data_dir)].count(True) == 1  # the place that was moved
+    for seed in ("1", "0"):
+        assert _run(*command, data_dir, "--seed", seed) == 0
+        assert _run(*command, tmp_path / seed, "--seed", seed) == 0
+        assert _tree(data_dir / "MLC_setup") == _tree(tmp_path / seed / "MLC_setup")
+
+
+def test_a_manifest_says_nothing_of_the_machine(archives: Path, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """The run store hashes the public sets' manifests; another folder of archives of the same sizes is the same request."""
+    miniature.voc(archives)
+    command = ["voc", "--data-dir", data_dir, *SMALL["voc"], "--archives"]
+    assert _run(*command, archives) == 0
+    for path in data_dir.rglob("manifest.json"):
+        assert str(tmp_path) not in path.read_text()
+        assert json.loads(path.read_text())["request"]["from"] == "a folder of archives"
+    moved = archives.rename(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert _run(*command, moved) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    miniature.voc(moved, unmasked=16)
+    assert _run(*command, moved) == 0
+    assert "nothing to do" not in capsys.readouterr().out
 
 
 # --- what the archives may not do ---------------------------------------------------------------------------------------------
@@ -227,6 +270,36 @@ def test_the_official_host_must_send_the_official_archive(
     assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"], "--allow-subset") == 0
     assert "SUBSET" in capsys.readouterr().out
     assert _manifests(data_dir)[0]["official"] is False
+
+
+def test_without_a_checksum_the_size_must_be_the_official_one(
+    server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKE["ag-news"](archives)
+    content = (archives / "ag_news_csv.tar.gz").read_bytes()
+    server.files["ag_news_csv.tar.gz"] = content
+    monkeypatch.setattr(fetch.Source, "url", lambda self, archive: f"{server.url}/{archive.name}")
+    command = ["ag-news", "--data-dir", data_dir, *SMALL["ag-news"]]
+    assert _run(*command) == 2
+    assert "its size is not the official 11,784,419 bytes" in capsys.readouterr().err
+    entry = CATALOGUE["ag-news"]
+    monkeypatch.setitem(CATALOGUE, "ag-news", replace(entry, archives=(replace(entry.archives[0], bytes=len(content)),)))
+    monkeypatch.setattr(build.Run, "archive", lambda self, _, real=build.Run.archive: real(self, CATALOGUE["ag-news"].archives[0]))
+    assert _run(*command) == 0
+    assert _manifests(data_dir)[0]["archives"][0]["official"] is None
+
+
+def test_an_archive_that_a_person_put_there_is_used(
+    server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of a download, and judged like one."""
+    miniature.cifar100(archives)
+    monkeypatch.setattr(fetch.Source, "url", lambda self, archive: f"{server.url}/{archive.name}")
+    shutil.copytree(archives, data_dir / "archives")
+    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"]) == 2
+    assert "its MD5 is not the official" in capsys.readouterr().err
+    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"], "--allow-subset") == 0
+    assert server.log == []
 
 
 def test_an_official_archive_is_called_so(
@@ -295,11 +368,11 @@ def test_coco(archives: Path, data_dir: Path, size: int | None) -> None:
                         assert np.array_equal(coco.annToMask(annotation), expected)
     public = {int(path.stem) for path in (data_dir / "MLC_setup/public_COCO").iterdir() if path.suffix in {".jpg", ".png"}}
     assert len(public) == 10
-    from_train = [ids for (_, split, _), ids in users.items() if split != "test"]
+    from_train = [ids for (folder, split, _), ids in users.items() if (folder, split) != ("MLC_setup", "test")]
+    assert max(set().union(*from_train)) < 10_000 < min(set().union(*(users["MLC_setup", "test", client] for client in range(3))))
     assert len(public.union(*from_train)) == 10 + sum(map(len, from_train))  # disjoint
-    for folder in ("MLC_setup", "semseg_setup"):
-        of_task = [ids for (f, split, _), ids in users.items() if (f, split) == (folder, "test")]
-        assert len(set().union(*of_task)) == sum(map(len, of_task))
+    of_mlc = [ids for (folder, split, _), ids in users.items() if (folder, split) == ("MLC_setup", "test")]
+    assert len(set().union(*of_mlc)) == sum(map(len, of_mlc))
     samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", 16)
     assert classes == (1, 2, 3)
     assert samples.targets.shape == (6, 3) and samples.targets.min() == 1  # three categories in a row
@@ -312,9 +385,71 @@ def test_coco_parts_of_two_runs_are_disjoint(archives: Path, data_dir: Path) -> 
     assert _run(*command, "--parts", "mlc,ss") == 0
     assert _run("coco", "--archives", archives, "--data-dir", data_dir, "--parts", "public", "--seed", "1") == 0
     users = {path.stem for split in ("train", "val") for path in data_dir.glob(f"*/images/{split}/*")}
+    users |= {path.stem for path in data_dir.glob("semseg_setup/images/test/*")}
     public = {path.stem for path in (data_dir / "MLC_setup/public_COCO").glob("*.jpg")}
-    assert len(users) == 40 and len(public) == 15  # of 60, of which 55 are annotated: as many as were counted on
+    assert len(users) == 52 and len(public) == 23  # of 80, of which 75 are annotated: as many as were counted on
     assert not users & public
+
+
+def test_coco_gives_the_papers_users_what_the_paper_says() -> None:
+    """With as many annotated images as the official archives have: 117,266 and 4,952."""
+    train, test = ([{"id": start + i} for i in range(n)] for start, n in ((0, 117_266), (10**6, 4_952)))
+    run = SimpleNamespace(options={"seed": 0}, sizes=[], rng=lambda: np.random.default_rng(0))
+    users, public = coco._divide(run, train, test, train)
+    assert len(public) == 5000
+    assert {(part, split): len(records) for (part, split, _), records in users.items()} == {
+        ("mlc", "train"): 2000, ("mlc", "val"): 500, ("mlc", "test"): 1000,
+        ("ss", "train"): 2000, ("ss", "val"): 500, ("ss", "test"): 3000,
+    }  # fmt: skip
+    drawn = [record["id"] for records in [*users.values(), public] for record in records]
+    assert len(set(drawn)) == len(drawn)
+    assert all(line["got"] == line["asked"] for line in run.sizes)
+
+
+def test_coco_parts_named_twice_are_one(archives: Path, data_dir: Path) -> None:
+    miniature.coco(archives)
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir, *SMALL["coco"], "--parts", "mlc,mlc") == 0
+    assert len(list(data_dir.glob("MLC_setup/*/client_*.json"))) == 9
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
+def test_coco_does_not_wait_for_what_is_queued(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failure: type[BaseException]) -> None:
+    fetched = []
+
+    def download(url: str, path: Path, *, quiet: bool) -> Path:
+        time.sleep(0.01)
+        path.write_bytes(b"")
+        fetched.append(url)
+        return path
+
+    def take(image: tuple[str, str], content: bytes) -> None:
+        raise failure
+
+    monkeypatch.setattr(coco, "download", download)
+    (tmp_path / "train2017").mkdir()
+    run = SimpleNamespace(source=fetch.Source(tmp_path))
+    with pytest.raises(failure):
+        coco._one_by_one(run, "train2017", {f"{i}.jpg": f"http://127.0.0.1:9/{i}.jpg" for i in range(500)}, take)
+    assert len(fetched) < 100
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({"images": [{"id": 1}], "annotations": [], "categories": []}, "a record of its images lacks one of file_name, height, id, width"),
+        ({"images": [], "annotations": [{"bbox": []}], "categories": []}, "a record of its annotations lacks one of area, bbox, image_id"),
+        ({"images": [], "annotations": [], "categories": [3]}, "a record of its categories lacks"),
+        ({"images": []}, "lacks a list of annotations"),
+        ([], "lacks a list of images"),
+    ],
+)
+def test_coco_records_without_what_they_need_are_named(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, document: object, why: str
+) -> None:
+    content = json.dumps(document).encode()
+    miniature.write_zip(archives / "annotations_trainval2017.zip", {f"a/instances_{s}2017.json": content for s in ("train", "val")})
+    assert _run("coco", "--archives", archives, "--data-dir", data_dir) == 2
+    assert f"a/instances_train2017.json: {why}" in capsys.readouterr().err
 
 
 def test_coco_images_come_one_by_one_and_what_is_missing_later(
@@ -340,20 +475,22 @@ def test_coco_images_come_one_by_one_and_what_is_missing_later(
 
 def test_coco_goes_on_without_images_if_told_so(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
     miniature.coco(archives, zips=False)
-    (archives / "train2017/000000000007.jpg").unlink()
-    command = ["coco", "--archives", archives, "--data-dir", data_dir, *SMALL["coco"], "--pool", "8", "--public", "15"]
-    assert _run(*command) == 2
+    command = ["coco", "--archives", archives, *SMALL["coco"], "--data-dir"]
+    assert _run(*command, data_dir / "whole") == 0
+    lost = next(iter(COCO(str(data_dir / "whole/MLC_setup/train/client_0.json")).imgs.values()))
+    (archives / "train2017" / lost["file_name"]).unlink()
+    assert _run(*command, data_dir / "partial") == 2
     assert "1 of " in capsys.readouterr().err
-    assert _run(*command, "--skip-missing") == 0
-    assert "000000000007.jpg" in capsys.readouterr().out
-    for path in data_dir.rglob("client_*.json"):
-        assert 7 not in COCO(str(path)).imgs
+    assert _run(*command, data_dir / "partial", "--skip-missing") == 0
+    assert lost["file_name"] in capsys.readouterr().out
+    for path in (data_dir / "partial").rglob("client_*.json"):
+        assert lost["id"] not in COCO(str(path)).imgs
 
 
 def test_coco_too_small_for_the_paper_says_so(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
     miniature.coco(archives)
     assert _run("coco", "--archives", archives, "--data-dir", data_dir) == 2
-    assert "has 55 samples for 3 x 200 for MLC train, 2 x 1000 for SS train" in capsys.readouterr().err
+    assert "has 75 samples for 3 x 200 for MLC train, 2 x 1000 for SS train" in capsys.readouterr().err
 
 
 def test_voc(archives: Path, data_dir: Path) -> None:
@@ -384,6 +521,21 @@ def test_voc(archives: Path, data_dir: Path) -> None:
     # the public set alone, later, spares the users' images all the same
     assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--seed", "5") == 0
     assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
+
+
+def test_what_another_command_made_meanwhile_is_not_replaced(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature.voc(archives)
+
+    def report(run: build.Run) -> None:
+        write_texts(data_dir / "MLC_setup/train/client_0.json", ["another's"], [0])
+
+    monkeypatch.setattr(build, "_report", report)
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, *SMALL["voc"]) == 2
+    assert "MLC_setup holds files that this command did not write" in capsys.readouterr().err
+    assert b"another's" in (data_dir / "MLC_setup/train/client_0.json").read_bytes()
+    assert _manifests(data_dir) == []
 
 
 def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
@@ -425,8 +577,15 @@ def test_flickr30k(archives: Path, data_dir: Path) -> None:
     assert captions.keys() == {path.name for path in (folder / "images").iterdir()}
     assert len(captions) == 8
     for name, said in captions.items():
-        assert said == [f"Caption {k} of {Path(name).stem} – naïve ." for k in range(5)]
+        assert said == [f"Caption {k} of\u2028 {Path(name).stem} –\x85 naïve ." for k in range(5)]
     assert read_public(folder / "images", 8, 16).shape == (8, 3, 16, 16)
+
+
+def test_flickr30k_captions_that_are_no_text_are_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.flickr30k(archives)
+    miniature.write_tar(archives / "flickr30k.tar.gz", {"results_20130124.token": b"0.jpg#0\t\xff\n"})
+    assert _run("flickr30k", "--archives", archives, "--data-dir", data_dir) == 2
+    assert "flickr30k.tar.gz: results_20130124.token: not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "folder", "classes"), [("yahoo", "yahoo_qa", 10), ("ag-news", "ag_news", 4)])
@@ -443,7 +602,8 @@ def test_topics(archives: Path, data_dir: Path, name: str, folder: str, classes:
                 source, number = text.split()[:2]
                 assert source == ("test" if split == "test" else "train")
                 assert int(number) % classes == label
-                assert text.startswith(f'{source} {number} "quoted", title line\nnext {number}')
+                body = f"line\nnext {number}\nnuclear" if name == "yahoo" else f"line next {number} nuclear"
+                assert text.startswith(f'{source} {number} "quoted", title {body}')
             assert not seen & set(content["texts"])
             seen |= set(content["texts"])
 
@@ -489,9 +649,52 @@ def test_tiny_imagenet(archives: Path, data_dir: Path) -> None:
     assert (folder / "wnids.txt").exists() and (folder / "words.txt").exists()
 
 
+def test_tiny_imagenet_without_class_folders_is_refused(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("train/x.JPEG", "tiny-imagenet-200/train/x.JPEG"):
+        miniature.write_zip(archives / "tiny-imagenet-200.zip", {name: miniature.picture(0)})
+        assert _run("tiny-imagenet", "--archives", archives, "--data-dir", data_dir) == 2
+        assert f"{name}: " in (said := capsys.readouterr().err) and "is not the name of a class" in said
+
+
+# --- the command line ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line_that_names_the_file(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKE["ag-news"](archives)
+    monkeypatch.setattr(Path, "write_bytes", lambda self, content, real=Path.write_bytes: real(Path("/dev/full"), content))
+    assert _run("ag-news", "--archives", archives, "--data-dir", data_dir, *SMALL["ag-news"]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "TC/ag_news/train/client_0.pkl: No space left on device" in error
+
+
+@pytest.mark.parametrize("error", [ValueError("a\n  b"), FloatingPointError("a b"), SourceError("a\nb"), OSError("a\nb")])
+def test_every_mistake_is_one_line(
+    data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def plan(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(build, "plan", plan)
+    assert _run("cifar10", "--data-dir", data_dir, "--dry-run") == 2
+    assert capsys.readouterr().err == "error: a b\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_is_no_mistake(capsys: pytest.CaptureFixture, arguments: list[str]) -> None:
+    assert _run(*arguments) == 0
+    assert "tiny-imagenet" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        (["cifar11"], "No such command"),
+        (["cifar10", "--nope"], "No such option: --nope"),
+        (["cifar10", "--seed", "x"], "Invalid value for"),
         (["flickr30k", "--alpha", "1"], "no use for it"),
         (["cifar10", "--parts", "mlc"], "no use for it"),
         (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
@@ -501,7 +704,9 @@ def test_tiny_imagenet(archives: Path, data_dir: Path) -> None:
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture, arguments: list[str], why: str) -> None:
     assert _run(*arguments, "--data-dir", tmp_path / "data") == 2
-    assert why in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and len(error.splitlines()) == 1
+    assert why in error
 
 
 # --- real archives -----------------------------------------------------------------------------------------------------------

@@ -102,6 +102,12 @@ def test_a_whole_file_is_not_fetched_again_unless_it_is_another_addresss(server:
     assert download(f"{server.url}/b/a.zip", path).read_bytes() == OTHER
 
 
+def test_a_file_that_a_person_put_there_is_taken(server: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"by hand")
+    assert download(f"{server.url}/a.zip", tmp_path / "a.zip").read_bytes() == b"by hand"
+    assert server.log == []
+
+
 def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server: Loopback, tmp_path: Path) -> None:
     server.statuses.extend([503, 429, 200])
     assert download(f"{server.url}/a.zip", tmp_path / "a.zip").read_bytes() == CONTENT
@@ -145,6 +151,25 @@ def test_checksums_beside_the_archives_are_read(server: Loopback, tmp_path: Path
     server.files["SHA256SUMS"] = f"{hashlib.sha256(CONTENT).hexdigest()}  a.zip\n".encode()
     assert Source.of(tmp_path, server.url, None).sums() == {"a.zip": hashlib.sha256(CONTENT).hexdigest()}
     assert Source.of(tmp_path, None, None).sums() == {}
+    assert list(tmp_path.iterdir()) == []  # nothing that two commands would share
+    del server.files["SHA256SUMS"]
+    assert Source.of(tmp_path, server.url, None).sums() == {}
+
+
+@pytest.mark.parametrize("line", [b"oneword", b"abc  a.zip", b"\xff\xfe"])
+def test_checksums_that_are_none_are_named(server: Loopback, tmp_path: Path, line: bytes) -> None:
+    server.files["SHA256SUMS"] = b"\n" + line + b"\n"
+    (tmp_path / "SHA256SUMS").write_bytes(server.files["SHA256SUMS"])
+    for source in (Source.of(tmp_path, server.url, None), Source.of(tmp_path, None, tmp_path)):
+        with pytest.raises(SourceError, match="SHA256SUMS: line 2 is not a SHA-256 and the name of a file"):
+            source.sums()
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_a_server_without_head_is_asked_otherwise(server: Loopback, status: int) -> None:
+    server.heads = status
+    assert head(f"{server.url}/a.zip") == len(CONTENT)
+    assert head(f"{server.url}/absent.zip") is None
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "example.org"])

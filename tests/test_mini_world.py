@@ -210,9 +210,7 @@ def test_pretraining_is_repeatable(tmp_path: Path) -> None:
 
 
 def _exit_code(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    return ended.value.code
+    return main(list(arguments))
 
 
 def test_preparing_says_what_it_made(mini_world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +244,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(shutil, "copytree", fails)
     _small_world(monkeypatch)
     assert _exit_code("mini", "--data-dir", str(tmp_path / "mini")) == 2
-    assert capsys.readouterr().err == f"error: [Errno 28] No space left on device: '{tmp_path}'\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -62,6 +62,21 @@ def test_the_small_profiles_checkpoints_are_shipped() -> None:
         assert load_backbone(checkpoint_folder(settings.models_path, name)).config.image_size == 32
 
 
+def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:
+    assert (models_path / TINY / "random.json").exists()
+    assert fetch(TINY, models_path, random=True) == 5524416
+    with pytest.raises(OSError, match=f"{TINY}: holds random weights.*delete it to fetch the real ones"):
+        fetch(TINY, models_path)
+
+
+def test_a_damaged_checkpoint_is_named(models_path: Path, tmp_path: Path) -> None:
+    shutil.copytree(models_path / TINY, tmp_path / TINY)
+    weights = tmp_path / TINY / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(OSError, match=f"{TINY}: a damaged checkpoint .*delete it"):
+        fetch(TINY, tmp_path, random=True)
+
+
 def test_a_copy_owns_its_modules_and_shares_their_weights(models_path: Path) -> None:
     one, two = load_backbone(models_path / TINY), load_backbone(models_path / TINY)
     assert not set(map(id, one.modules())) & set(map(id, two.modules()))
