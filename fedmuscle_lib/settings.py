@@ -35,10 +35,10 @@ PROFILES: dict[str, dict[str, Any]] = {
     },
     # The paper's data sets at low resolution, its sizes cut to what two cores bear; figures/small/development.md says what was tried.
     "small": {
-        "rounds": 20,
+        "rounds": 12,
         "local_epochs": 3,
         "public_size": 640,
-        "evaluate_every": 5,
+        "evaluate_every": 6,
         "threads": 1,
         "data_dir": ROOT / "data/real",
         "models_path": ROOT / "data_prep/weights/small",
