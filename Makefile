@@ -26,7 +26,8 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 reproduce: $(INSTALLED)  ## run the notebooks and regenerate their tables and figures
-	$(RUN) -m data_prep $(PROFILE)
+	@# other profiles' data are for the user to fetch: see README, Real data
+	$(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 	$(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --seeds $(SEEDS) --jobs $(JOBS) --output $(OUTPUT)
 
 test: $(INSTALLED)  ## lint, then every test that takes seconds
