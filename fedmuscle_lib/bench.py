@@ -83,7 +83,8 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
 
     Returns:
         One row a user: user, model, parameters_m (millions in the backbone), forward_ms (of one encoding), loss_ms (of a reply),
-        local_ms (one step of local training), readme_ms, library_ms, speedup, library_mb (peak of a step beyond model and data).
+        local_ms (one step of local training), readme_ms, library_ms, speedup, gflop and library_mb (of a step of the library: floating-point
+        operations by torch's counter, and peak memory beyond model and data).
     """
     settings = settings or Settings()
     with torch_threads(settings.threads):
@@ -130,6 +131,8 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
         "readme": readme,
         "library": library,
     }
+    library()  # with torch's counter on, which later steps of this shape are spared
+    gflop = client.meter.total / 1e9
     times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
     return {
         "user": client.user.number,
@@ -137,6 +140,7 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
         "parameters_m": sum(p.numel() for p in client.model.backbone.parameters()) / 1e6,
         **times,
         "speedup": times["readme_ms"] / times["library_ms"],
+        "gflop": gflop,
         "library_mb": peak_bytes(library, settings.device) / 1e6,
     }
 
