@@ -83,8 +83,8 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
 
     Returns:
         One row a user: user, model, parameters_m (millions in the backbone), forward_ms (of one encoding), loss_ms (of a reply),
-        local_ms (one step of local training), readme_ms, library_ms, speedup, gflop and library_mb (of a step of the library: floating-point
-        operations by torch's counter, and peak memory beyond model and data).
+        local_ms (one step of local training), readme_ms, library_ms, speedup; gflop and library_mb are of a step of the library:
+        floating-point operations by torch's counter, and peak memory beyond model and data.
     """
     settings = settings or Settings()
     with torch_threads(settings.threads):
