@@ -248,9 +248,12 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow  # a minute and a half
-def test_the_shipped_weights_are_what_the_recipe_makes(tmp_path: Path) -> None:
-    """To the bit, on the torch version of pyproject.toml; another processor may round differently."""
-    pretrain("vit-tiny", tmp_path)
-    made, shipped = (safe_open(folder / "vit-tiny/model.safetensors", "pt") for folder in (tmp_path, WEIGHTS))
-    assert all(torch.equal(made.get_tensor(name), shipped.get_tensor(name)) for name in shipped.keys())  # noqa: SIM118
+@pytest.mark.slow  # two to four minutes
+def test_the_recipe_makes_what_is_shipped(tmp_path: Path) -> None:
+    """To the bit on the processor that made it; others round differently, and 2500 steps later only the quality is alike."""
+    made = pretrain("vit-tiny", tmp_path)
+    shipped = json.loads((WEIGHTS / "vit-tiny/pretraining.json").read_text())
+    assert made["upstream_accuracy"] == pytest.approx(shipped["upstream_accuracy"], abs=0.05)
+    assert {name: made[name] for name in ("classes", "parameters", "pictures")} == {
+        name: shipped[name] for name in ("classes", "parameters", "pictures")
+    }
