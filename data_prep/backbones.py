@@ -361,6 +361,6 @@ to [-1, 1]. Stored in half precision, to be loaded in float32.
 - recipe: {epochs} epochs in batches of {batch}; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay 0.05,
   label smoothing 0.1, gradients clipped at norm 1; random crops (padding 4), mirror images and colour jitter
 - accuracy on the held-out images: {top1:.1%} top-1, {top5:.1%} top-5
-- cost: {seconds} seconds on {device} (threads: {threads}), torch {torch}, {machine}
+- cost: {seconds} seconds of wall time on {device} (threads: {threads}), torch {torch}, {machine}
 - remade by: `python -m data_prep backbones {name} --images {folder} {options}`
 """
