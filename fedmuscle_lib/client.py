@@ -1,7 +1,7 @@
 """One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1 asks of it.
 
-Nothing leaves a client but representations of public data, which are what the server's ledger counts; its local data and its
-weights never do.
+Nothing leaves a client but what it makes of public data, representations or predictions, which is what the server's ledger counts; its
+local data and its weights never do.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ from fedmuscle_lib.tasks import Task
 EVALUATION_BATCH = 256
 
 
+LocalLoss = Callable[[UserModel, Samples], Tensor]
+OutputLoss = Callable[[Tensor], Tensor]  # of the head's outputs for a batch
+View = Callable[[Tensor], Tensor]  # pixel values of a batch -> those of an augmented one
+
+
 class Reply(Protocol):
-    """What a client needs of the server's answer (see ``fedmuscle_lib.muscle.wire``)."""
+    """What a client is aligned by, such as the server's answer (see ``fedmuscle_lib.muscle.wire``)."""
 
     def loss(self, anchor: Tensor) -> Tensor: ...
 
@@ -55,6 +60,7 @@ class Client:
         user: who it is.
         task: what it learns.
         model: theta^n.
+        classes: ids of its classes, in the order of the outputs; users with the same task and classes share a label space.
         train: D^n.
         evaluation: held-out samples for the metric.
         public: the shared public set, (n, 3, h, w) uint8.
@@ -68,6 +74,7 @@ class Client:
         user: User,
         task: Task,
         model: UserModel,
+        classes: tuple[int, ...],
         train: Samples,
         evaluation: Samples,
         public: Tensor,
@@ -77,47 +84,83 @@ class Client:
         weight_decay: float,
         address: tuple[object, ...],
     ) -> None:
-        self.user, self.task, self.model = user, task, model
+        self.user, self.task, self.model, self.classes = user, task, model, classes
         self.train, self.evaluation, self.public = train, evaluation, public
         self.batch_size, self.address = batch_size, (*address, user.number)
         self.meter = FlopMeter()
-        options = {"lr": lr, "weight_decay": weight_decay, "fused": True}
-        self._local = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], **options)
-        self._alignment = torch.optim.AdamW(model.representation_parameters(), **options)
+        self._adamw = {"lr": lr, "weight_decay": weight_decay, "fused": True}
+        self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
+
+    def _new_optimisers(self) -> None:
+        self._local = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], **self._adamw)
+        self._alignment = torch.optim.AdamW(self.model.representation_parameters(), **self._adamw)
 
     def freeze_representation(self) -> None:
         """Train the head alone from here on (the control ``head_only``)."""
         for parameter in self.model.representation_parameters():
             parameter.requires_grad_(False)
 
-    def fit(self, epochs: int) -> float:
-        """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last pass (0 for none)."""
+    def restart(self, weights: dict[str, Tensor]) -> None:
+        """Begin training anew from ``weights``, by name; both optimisers forget what they have seen."""
+        self._load(weights)
+        self._new_optimisers()
+
+    def _load(self, weights: dict[str, Tensor]) -> None:
+        parameters = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, value in weights.items():
+                parameters[name].copy_(value)
+
+    # --- local data ----------------------------------------------------------------------------------------------------------
+
+    def fit(self, epochs: int, loss: LocalLoss | None = None) -> float:
+        """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last pass (0 for none).
+
+        Args:
+            loss: by default the task's, which is L^n of the paper.
+        """
         self.model.train()
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self.fit_batch(rows)).item() for rows in parts]
+            losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self.fit_batch(rows, loss)).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
         return sum(losses) / max(1, len(losses))
 
-    def fit_batch(self, rows: Tensor) -> Tensor:
+    def fit_batch(self, rows: Tensor, loss: LocalLoss | None = None) -> Tensor:
         """One step on the samples ``rows`` of D^n; returns the loss."""
-        part = self.train.take(rows)
-        loss = self.task.loss(self.model(part.images), part.targets)
-        self._local.zero_grad(set_to_none=True)
+        return self._step(self._local, (loss or self._supervised)(self.model, self.train.take(rows)))
+
+    def _supervised(self, model: UserModel, part: Samples) -> Tensor:
+        return self.task.loss(model(part.images), part.targets)
+
+    @staticmethod
+    def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+        optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        self._local.step()
+        optimiser.step()
         return loss.detach()
 
-    def represent(self, rows: Tensor) -> Tensor:
-        """Z^n for a public batch, (b, d), detached. The pass that made it is kept, so that :meth:`align` needs no second one."""
+    # --- public data ---------------------------------------------------------------------------------------------------------
+
+    def represent(self, rows: Tensor, view: View | None = None) -> Tensor:
+        """Z^n for a public batch, (b, d), detached. The pass that made it is kept, so that :meth:`align` needs no second one.
+
+        Args:
+            rows: of the public set.
+            view: what the pictures are augmented by; there may be more of them afterwards.
+        """
         self.model.train()
-        self._pending = self.meter.run(("represent", len(rows)), lambda: self.model.represent(self.public[rows]))
+        images = self._seen(rows, view)
+        self._pending = self.meter.run(("represent", len(images)), lambda: self.model.represent(images))
         return self._pending.detach()
+
+    def _seen(self, rows: Tensor, view: View | None) -> Tensor:
+        return view(self.public[rows]) if view else self.public[rows]
 
     def align(self, reply: Reply) -> float:
         """Update w^n by the loss of equation (5) on the batch last represented; returns its value.
@@ -131,11 +174,29 @@ class Client:
         return self.meter.run(("align", len(anchor)), lambda: self._alignment_step(reply, anchor)).item()
 
     def _alignment_step(self, reply: Reply, anchor: Tensor) -> Tensor:
-        loss = reply.loss(anchor)
-        self._alignment.zero_grad(set_to_none=True)
-        loss.backward()
-        self._alignment.step()
-        return loss.detach()
+        return self._step(self._alignment, reply.loss(anchor))
+
+    def fit_public(self, rows: Tensor, loss: OutputLoss, view: View | None = None) -> float:
+        """One step of all of theta^n by a loss of the head's outputs for a public batch; returns its value.
+
+        It is a loss of labels, as the local one is, and shares the local optimiser.
+        """
+        self.model.train()
+        images = self._seen(rows, view)
+        step = lambda: self._step(self._local, loss(self.model(images)))  # noqa: E731
+        return self.meter.run(("fit public", len(images)), step).item()
+
+    @torch.no_grad()
+    def predict(self, rows: Tensor, view: View | None = None) -> Tensor:
+        """The head's outputs for public pictures, (b, classes)."""
+        self.model.eval()
+        parts = self._seen(rows, view).split(EVALUATION_BATCH)
+        return torch.cat([self.meter.run(("predict", len(part)), lambda part=part: self.model(part)) for part in parts])
+
+    @torch.no_grad()
+    def predict_all(self) -> Tensor:
+        """The head's outputs for the whole public set, (n, classes)."""
+        return self.predict(torch.arange(len(self.public)))
 
     @torch.no_grad()
     def represent_all(self) -> Tensor:
@@ -143,6 +204,8 @@ class Client:
         self.model.eval()
         parts = self.public.split(EVALUATION_BATCH)
         return torch.cat([self.meter.run(("reference", len(part)), lambda part=part: self.model.represent(part)) for part in parts])
+
+    # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self) -> float:
@@ -163,10 +226,7 @@ class Client:
 
     def restore(self, state: dict) -> None:
         """Continue as if training had never stopped."""
-        parameters = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, value in state["model"].items():
-                parameters[name].copy_(value)
+        self._load(state["model"])
         self._local.load_state_dict(state["local"])
         self._alignment.load_state_dict(state["alignment"])
         self._epochs, self.meter.total = state["epochs"], state["flops"]

@@ -134,8 +134,10 @@ def _load(settings: Settings, entry: store.Entry) -> History:
 
 
 def _entry(settings: Settings) -> store.Entry:
-    leave_out = _NOT_PART_OF_A_RUN | set(algorithms.get(settings.algorithm).ignores)
-    return store.Store(RUNS).entry(settings=settings.model_dump(mode="json", exclude=leave_out), inputs=_inputs_digest(settings))
+    algorithm = algorithms.get(settings.algorithm)
+    own = settings.model_dump(mode="json", exclude=_NOT_PART_OF_A_RUN | {"options"} | set(algorithm.ignores))
+    options = algorithm.options_of(settings).model_dump(mode="json")
+    return store.Store(RUNS).entry(settings=own, options=options, inputs=_inputs_digest(settings))
 
 
 def _inputs_digest(settings: Settings) -> list[str]:
@@ -164,7 +166,7 @@ def build(settings: Settings) -> Federation:
         task = TASKS[user.task]
         backbone = load_backbone(checkpoint_folder(settings.models_path, settings.backbones[user.model]), settings.device)
         size = backbone.config.image_size
-        train, evaluation, n_classes = _local_data(settings, user, size)
+        train, evaluation, classes = _local_data(settings, user, size)
         if public is None or public.shape[-1] != size:
             n = settings.public_size if _sees_public(settings) else 0
             public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, size) if n else torch.empty(0, 3, size, size)
@@ -173,7 +175,7 @@ def build(settings: Settings) -> Federation:
             torch.manual_seed(derived_seed("weights", settings.seed, user.number))
             model = UserModel(
                 backbone,
-                n_classes,
+                len(classes),
                 proj_dim=settings.proj_dim,
                 rank=settings.rank,
                 lora_alpha=settings.lora_alpha,
@@ -187,6 +189,7 @@ def build(settings: Settings) -> Federation:
                 user,
                 task,
                 model.to(settings.device),
+                classes,
                 train.to(settings.device),
                 evaluation.to(settings.device),
                 public,
@@ -200,8 +203,8 @@ def build(settings: Settings) -> Federation:
     return Federation(clients, Server(numbers, settings.others, settings.proj_dim, (settings.seed,)))
 
 
-def _local_data(settings: Settings, user: User, size: int) -> tuple[data.Samples, data.Samples, int]:
-    """The user's D^n, drawn by the seed, its evaluation samples, and the number of its classes."""
+def _local_data(settings: Settings, user: User, size: int) -> tuple[data.Samples, data.Samples, tuple[int, ...]]:
+    """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
     where = (settings.data_dir, TASKS[user.task], user.client)
     pool, classes = data.read_user(*where, "train", size, settings.root_train_image_folder)
     split = _SPLITS[settings.evaluate_on]
@@ -209,7 +212,7 @@ def _local_data(settings: Settings, user: User, size: int) -> tuple[data.Samples
     if classes != other:
         raise data.DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
-        return data.draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, len(classes)
+        return data.draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, classes
     except data.DataError as error:
         raise data.DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
 
@@ -241,7 +244,7 @@ class _Training:
     def _round(self, round: int) -> None:
         flops = [client.meter.total for client in self.federation.clients]
         due = (round + 1) % self.settings.evaluate_every == 0 or round in (0, self.settings.rounds - 1)
-        local_loss = self.algorithm.local_update(self.federation)
+        local_loss = self.algorithm.local_update(self.federation, round)
         if due:
             self._evaluate(round, "after_local")
         alignment_loss = self.algorithm.communicate(self.federation, round)
@@ -311,6 +314,7 @@ class _Training:
             "finished_rounds": self.finished_rounds,
             "seconds": self.seconds,
             "clients": [client.state() for client in self.federation.clients],
+            "algorithm": self.algorithm.state(),
             "metrics": self.metrics,
             "costs": self.costs,
             "uplink": dict(server.uplink),
@@ -320,6 +324,7 @@ class _Training:
     def _restore(self, state: dict[str, Any]) -> None:
         for client, saved in zip(self.federation.clients, state["clients"], strict=True):
             client.restore(saved)
+        self.algorithm.restore(state["algorithm"])
         self.finished_rounds, self.seconds = state["finished_rounds"], state["seconds"]
         self.metrics, self.costs = state["metrics"], state["costs"]
         self.federation.server.uplink.update(state["uplink"])

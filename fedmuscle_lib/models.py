@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
-from transformers.utils import logging
+from transformers.utils import ModelOutput, logging
 
 
 class UserModel(nn.Module):
@@ -56,19 +57,39 @@ class UserModel(nn.Module):
         self.head_on, self.precision = head_on, precision
 
     def features(self, images: Tensor) -> Tensor:
-        """(b, 3, h, w) uint8 -> (b, width)."""
-        pixels = images.to(self.projection.weight.dtype) / 127.5 - 1
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
-            tokens = self.backbone(pixel_values=pixels).last_hidden_state  # Shape: (b, 1 + patches, width)
-        return tokens[:, 1:].mean(1, dtype=pixels.dtype)
+        """(b, 3, h, w) pixel values from 0 to 255 -> (b, width)."""
+        return self._pooled(self._backbone(images).last_hidden_state)
 
     def represent(self, images: Tensor) -> Tensor:
-        """The rows of Z^n: (b, 3, h, w) uint8 -> (b, d), unit norm."""
+        """The rows of Z^n: (b, 3, h, w) pixel values -> (b, d), unit norm."""
         return F.normalize(self.projection(self.features(images)), dim=-1)
 
     def forward(self, images: Tensor) -> Tensor:
         """The head's outputs for the user's task, (b, n_outputs)."""
-        features = self.features(images)
+        return self._outputs(self.features(images))
+
+    def forward_with_levels(self, images: Tensor, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
+        """The head's outputs, and features from shallow to deep: after each ``levels``-th part of the blocks, then the projection.
+
+        Each is (b, its width), the mean of the patch tokens there; a backbone with fewer blocks than levels has fewer of them.
+        """
+        found = self._backbone(images, output_hidden_states=True)
+        states = found.hidden_states  # before the first block, and after each
+        depth = len(states) - 1
+        blocks = sorted({math.ceil(depth * part / levels) for part in range(1, levels + 1)})
+        features = self._pooled(found.last_hidden_state)
+        return self._outputs(features), [*(self._pooled(states[block]) for block in blocks), self.projection(features)]
+
+    def _backbone(self, images: Tensor, **options: bool) -> ModelOutput:
+        pixels = images.to(self.projection.weight.dtype) / 127.5 - 1
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
+            return self.backbone(pixel_values=pixels, **options)
+
+    def _pooled(self, tokens: Tensor) -> Tensor:
+        """(b, 1 + patches, width) -> (b, width)."""
+        return tokens[:, 1:].mean(1, dtype=self.projection.weight.dtype)
+
+    def _outputs(self, features: Tensor) -> Tensor:
         return self.head(features if self.head_on == "features" else self.projection(features))
 
     def representation_parameters(self) -> list[nn.Parameter]:

@@ -39,7 +39,7 @@ _PAPER_SETUP = "setup1"
 _PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
 _PAPER_ALGORITHM = {"muscle": "fedmuscle"}
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
-_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "gramian_tau", "backbones", "precision"}
+_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "options", "backbones", "precision"}
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 _NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
 _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}

@@ -18,8 +18,8 @@ from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
 
 
-class RefusedRepresentation(ValueError):
-    """A client sent something that is no representation matrix for the open batch; the message names the user."""
+class RefusedMessage(ValueError):
+    """A client sent something else than the server asked for, such as no representation matrix; the message names the user."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Server:
         """Take user ``user``'s Z^n, (b, d), for ``batch``.
 
         Raises:
-            RefusedRepresentation: from nobody it knows, for another batch than the open one, of a wrong shape, not finite, or not of
+            RefusedMessage: from nobody it knows, for another batch than the open one, of a wrong shape, not finite, or not of
                 unit norm.
         """
         if user not in self.users:
-            raise RefusedRepresentation(f"user {user} is not of this federation of {self.users}")
+            raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
         if batch != self._batch:
-            raise RefusedRepresentation(f"user {user} sent representations for {batch}; the open batch is {self._batch}")
+            raise RefusedMessage(f"user {user} sent representations for {batch}; the open batch is {self._batch}")
         self._check(user, z, (batch.size, self.dim), str(batch))
         self._received[user] = z
         self.uplink[batch.round, user] += z.nbytes
@@ -88,7 +88,7 @@ class Server:
         """Take a user's representations of the whole public set as they are before any training, (n, d); counted in round 0.
 
         Raises:
-            RefusedRepresentation: as :meth:`receive`.
+            RefusedMessage: as :meth:`receive`.
         """
         self._check(user, z, (n_public, self.dim), "the reference before training")
         self._references[user] = z
@@ -96,13 +96,36 @@ class Server:
 
     def _check(self, user: int, z: Tensor, shape: tuple[int, int], what: str) -> None:
         if tuple(z.shape) != shape:
-            raise RefusedRepresentation(f"user {user} sent a matrix of shape {tuple(z.shape)} for {what}; {shape} is expected")
+            raise RefusedMessage(f"user {user} sent a matrix of shape {tuple(z.shape)} for {what}; {shape} is expected")
         norms = torch.linalg.vector_norm(z, dim=1)
         error = (norms - 1).abs()
         worst = int(error.nan_to_num(nan=torch.inf).argmax())
         if not error[worst] <= NORM_TOLERANCE:  # the negation also catches nan
             kind = "is not finite" if not torch.isfinite(norms[worst]) else f"has norm {norms[worst]:.4g}, not 1"
-            raise RefusedRepresentation(f"user {user} sent a representation that {kind} (row {worst} of {what})")
+            raise RefusedMessage(f"user {user} sent a representation that {kind} (row {worst} of {what})")
+
+    def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
+        """Take a message of another kind than representations, such as predictions for the public set, and count it.
+
+        Args:
+            what: the message by name, for errors.
+
+        Raises:
+            RefusedMessage: from nobody it knows, of another shape, or not finite.
+        """
+        if user not in self.users:
+            raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
+        if tuple(message.shape) != shape:
+            raise RefusedMessage(f"user {user} sent {what} of shape {tuple(message.shape)}; {shape} is expected")
+        if not torch.isfinite(message).all():
+            raise RefusedMessage(f"user {user} sent {what} that are not finite (round {round})")
+        self.uplink[round, user] += message.nbytes
+        return message
+
+    def give(self, user: int, round: int, message: Tensor) -> Tensor:
+        """Count a message of another kind than a reply to ``user`` and hand it over."""
+        self.downlink[round, user] += message.nbytes
+        return message
 
     def current(self, user: int) -> Tensor:
         """What ``user`` sent for the open batch."""

@@ -105,10 +105,9 @@ class Settings(BaseModel):
     tau_prime: Temperature = Field(
         0.15, description='tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".'
     )
-    gramian_tau: float = Field(
-        0.2,
-        gt=0,
-        description="Temperature of the Gramian loss (Appendix L), which the paper does not state; ours is the Muscle loss's.",
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description='Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them.',
     )
 
     proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
@@ -179,10 +178,22 @@ class Settings(BaseModel):
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
         if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:
             raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
+        self._check_options()
         self._check_temperatures()
         if "tau_prime" not in algorithm.ignores and self.others > 1:
             self._check_gamma()
         return self
+
+    def _check_options(self) -> None:
+        known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
+        for name, value in self.options.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise ValueError(f"options: no {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"))
+            try:
+                algorithms.get(known[name]).Options(**{name.partition(".")[2]: value})
+            except ValidationError as error:
+                raise ValueError(f"options: {name}: {error.errors()[0]['msg']} (got {value!r})") from None
 
     def _check_temperatures(self) -> None:
         for name in ("tau", "tau_prime"):

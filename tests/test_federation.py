@@ -7,7 +7,7 @@ import torch
 from fedmuscle_lib import Settings, algorithms, muscle_loss
 from fedmuscle_lib.experiment import build
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.server import Batch, RefusedRepresentation, Server
+from fedmuscle_lib.server import Batch, RefusedMessage, Server
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_server_refuses_what_is_no_representation_and_names_the_user(spoil, mess
     server = Server([2, 5], others=1, dim=4, address=(0,))
     batch = Batch(0, 0, 0, 8)
     server.open(batch)
-    with pytest.raises(RefusedRepresentation, match=message):
+    with pytest.raises(RefusedMessage, match=message):
         server.receive(5, batch, spoil(unit_rows(8, 4)))
     assert sum(server.uplink.values()) == 0
 
@@ -58,7 +58,7 @@ def test_server_refuses_what_is_no_representation_and_names_the_user(spoil, mess
 def test_server_refuses_another_batch_than_the_open_one():
     server = Server([2, 5], others=1, dim=4, address=(0,))
     server.open(Batch(1, 0, 3, 8))
-    with pytest.raises(RefusedRepresentation, match="user 2 .*round 1, CL epoch 0, batch 2.*batch 3"):
+    with pytest.raises(RefusedMessage, match="user 2 .*round 1, CL epoch 0, batch 2.*batch 3"):
         server.receive(2, Batch(1, 0, 2, 8), unit_rows(8, 4))
 
 

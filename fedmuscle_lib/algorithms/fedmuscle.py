@@ -6,12 +6,12 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
-from fedmuscle_lib.algorithms.base import Algorithm, Federation
+from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
 from fedmuscle_lib.muscle import gradient_reply, make_reply
-from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Batch, CountedReply
 
 if TYPE_CHECKING:
@@ -27,15 +27,11 @@ class FedMuscle(Algorithm):
     """
 
     name, label = "fedmuscle", "FedMuscle"
+    ignores = ()
 
     def communicate(self, federation: Federation, round: int) -> float:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
-        losses = []
-        for epoch in range(self.settings.cl_epochs):
-            order = ("public order", self.settings.seed, round, epoch)
-            for position, rows in enumerate(batches(self.settings.public_size, self.settings.batch_size, *order)):
-                losses += self._align(federation, Batch(round, epoch, position, len(rows)), rows)
-        return fmean(losses)
+        return fmean(loss for batch, rows in self.public_batches(round) for loss in self._align(federation, batch, rows))
 
     def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
         server = federation.server
@@ -77,7 +73,7 @@ class Pairwise(FedMuscle):
     """
 
     name, label = "pairwise", "Pairwise alignment"
-    ignores = ("tau_prime", "gramian_tau")
+    ignores = ("tau_prime",)
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
         tau = self._temperature("tau", [user, *(number for number, _ in members)])
@@ -90,10 +86,13 @@ class Gramian(FedMuscle):
     name, label = "gramian", "Gramian loss"
     ignores = ("tau", "tau_prime")
 
+    class Options(Options):
+        tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's.")
+
     def __init__(self, settings: Settings) -> None:
         if settings.reply != "gradient":
             raise ValueError(f"reply: the Gramian loss does not factor over users and travels as 'gradient' alone, not {settings.reply!r}")
         super().__init__(settings)
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
-        return gradient_reply(partial(objectives.gramian, tau=self.settings.gramian_tau), anchor, [z for _, z in members])
+        return gradient_reply(partial(objectives.gramian, tau=self.options.tau), anchor, [z for _, z in members])

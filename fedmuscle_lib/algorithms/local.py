@@ -10,7 +10,7 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores = ("public", "public_size", "cl_epochs", "others", "tau", "tau_prime", "gramian_tau", "reply")
+    ignores = ("public", "public_size", "cl_epochs", *Algorithm.ignores)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None

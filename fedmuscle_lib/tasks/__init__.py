@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmuscle_lib.tasks.base import Task
+from fedmuscle_lib.tasks.base import Classification, Task
 from fedmuscle_lib.tasks.image_classification import ImageClassification
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
 
@@ -15,4 +15,4 @@ TASKS: dict[str, Task] = {
     )
 }
 
-__all__ = ["TASKS", "Task", "ImageClassification", "MultiLabelClassification"]
+__all__ = ["TASKS", "Classification", "Task", "ImageClassification", "MultiLabelClassification"]

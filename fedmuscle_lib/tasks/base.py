@@ -30,3 +30,23 @@ class Task(ABC):
     @abstractmethod
     def score(self, outputs: Tensor, targets: Tensor) -> float:
         """The metric in per cent, from the outputs for the whole evaluation set."""
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """A task whose outputs are classes, in the terms in which algorithms that exchange or invent labels are written.
+
+    A sample asks for ``k`` decisions between ``c`` outcomes: one between all classes, or one a class between absent and present.
+    """
+
+    @abstractmethod
+    def decisions(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities (n, k, c) from the outputs (n, classes)."""
+
+    @abstractmethod
+    def certainty(self, log_p: Tensor) -> Tensor:
+        """How sure a sample's prediction is, (n,), from its decisions: what pseudo-labelling ranks samples by."""
+
+    @abstractmethod
+    def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Two (b, b) masks: which samples have the same label, themselves included, and which have nothing in common."""

@@ -8,11 +8,11 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.tasks.base import Task
+from fedmuscle_lib.tasks.base import Classification
 
 
 @dataclass(frozen=True)
-class ImageClassification(Task):
+class ImageClassification(Classification):
     """Targets are class indices, shape (b,); cross-entropy; top-1 accuracy in per cent."""
 
     n_classes: int
@@ -23,3 +23,15 @@ class ImageClassification(Task):
 
     def score(self, outputs: Tensor, targets: Tensor) -> float:
         return 100 * (outputs.argmax(1) == targets).float().mean().item()
+
+    def decisions(self, outputs: Tensor) -> Tensor:
+        """One decision between all classes: (n, 1, classes)."""
+        return F.log_softmax(outputs, dim=-1).unsqueeze(1)
+
+    def certainty(self, log_p: Tensor) -> Tensor:
+        """The largest probability."""
+        return log_p[:, 0].exp().amax(-1)
+
+    def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        same = targets[:, None] == targets[None]
+        return same, ~same

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.tasks.base import Task
+from fedmuscle_lib.tasks.base import Classification
 
 
 @dataclass(frozen=True)
-class MultiLabelClassification(Task):
+class MultiLabelClassification(Classification):
     """Targets are multi-hot, shape (b, classes); independent sigmoids; micro-averaged F1 in per cent.
 
     The paper does not state the decision threshold; ours is a probability of 0.5.
@@ -28,3 +29,19 @@ class MultiLabelClassification(Task):
         hits = (predicted & actual).sum().item()
         wrong = (predicted ^ actual).sum().item()
         return 100 * 2 * hits / max(1, 2 * hits + wrong)
+
+    def decisions(self, outputs: Tensor) -> Tensor:
+        """A decision a class between absent and present: (n, classes, 2)."""
+        return torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)
+
+    def certainty(self, log_p: Tensor) -> Tensor:
+        """The largest probability of a class to be present: that all are absent is sure of most pictures, and says little."""
+        return log_p[..., 1].exp().amax(-1)
+
+    def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Same: at least half of the classes of either in common (Jaccard index 0.5); nothing in common: no class."""
+        common = targets @ targets.T
+        counts = targets.sum(1)
+        union = counts[:, None] + counts[None] - common
+        same = common >= 0.5 * union  # two samples without any class are alike
+        return same, (common == 0) & (union > 0)

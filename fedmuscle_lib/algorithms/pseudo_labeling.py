@@ -1,0 +1,101 @@
+"""Pseudo-labelling by a curriculum (Cascante-Bonilla et al., 2021): users label public data for themselves, the surest first."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import fmean
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.client import Client
+from fedmuscle_lib.objectives import hard_label_loss, inverse_counts
+from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.tasks import Classification
+
+_PHASES = 6  # a first one on labelled data alone, then five, each with a fifth more of the public set
+
+
+class PseudoLabeling(Algorithm):
+    """Nothing is exchanged. Training has six phases; at the start of phase c = 1..5 a user labels the public set, keeps the 20 c % of it
+    that it is surest of, and begins anew from its initial weights, on its own samples and, in each round, the kept ones.
+
+    Choices that the paper leaves open: phases are equal parts of the rounds. Mixup, weight averaging and heavy augmentation of the authors'
+    code are left out, as no other algorithm here has them, and so is the choice of the best phase on validation data. MLC ranks pictures
+    by their most probable class and leaves out classes with probabilities from 0.35 to 0.65.
+    """
+
+    name, label = "pseudo_labeling", "Pseudo-labeling"
+
+    class Options(Options):
+        weights: Literal["inverse counts", "none"] = Field(
+            "none", description="Of the outcomes. Not stated in the paper; the authors weight classes by how rare they are."
+        )
+        restart: bool = Field(True, description="Whether a phase begins from the initial weights. The authors' code does.")
+
+    def begin(self, federation: Federation) -> None:
+        self._initial = {c.user.number: {name: p.clone() for name, p in c.model.trainable_state().items()} for c in federation.clients}
+        self._labels: dict[int, Tensor] = {}
+
+    def local_update(self, federation: Federation, round: int) -> float:
+        part = phase(round, self.settings.rounds)
+        if part and part != phase(round - 1, self.settings.rounds):
+            for client in federation.clients:
+                self._begin_phase(client, part)
+        return super().local_update(federation, round)
+
+    def _begin_phase(self, client: Client, part: int) -> None:
+        self._labels[client.user.number] = accepted_labels(client.task, client.predict_all(), part / (_PHASES - 1))
+        if self.options.restart:
+            client.restart(self._initial[client.user.number])
+
+    def communicate(self, federation: Federation, round: int) -> float | None:
+        losses = [loss for client in federation.clients if client.user.number in self._labels for loss in self._train(client, round)]
+        return fmean(losses) if losses else None
+
+    def _train(self, client: Client, round: int) -> list[float]:
+        labels = self._labels[client.user.number]
+        accepted = (labels >= 0).any(1).nonzero().flatten()
+        weights = (
+            inverse_counts(labels, client.task.decisions(torch.zeros(1, len(client.classes))).shape[-1])
+            if self.options.weights == "inverse counts"
+            else None
+        )
+        losses = []
+        for part in batches(len(accepted), self.settings.batch_size, "accepted order", self.settings.seed, client.user.number, round):
+            rows = accepted[part]
+            losses.append(client.fit_public(rows, partial(_loss, client.task, labels[rows], weights)))
+        return losses
+
+    def state(self) -> dict[str, Any]:
+        return {"labels": self._labels}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._labels = state["labels"]
+
+
+def phase(round: int, rounds: int) -> int:
+    """Which of the six phases a round is in, from 0."""
+    return round * _PHASES // rounds
+
+
+def accepted_labels(task: Classification, outputs: Tensor, fraction: float) -> Tensor:
+    """Hard labels (n, k) int8 of the ``fraction`` of samples with the largest certainty, -1 for all others.
+
+    A sample whose certainty equals the last one's is accepted too.
+    """
+    log_p = task.decisions(outputs)
+    certainty = task.certainty(log_p)
+    accepted = certainty >= certainty.quantile(1 - fraction)
+    labels = log_p.argmax(-1)
+    if labels.shape[1] > 1:  # several decisions: those of which the model isn't sure are left out
+        best = log_p.exp().amax(-1)
+        labels = labels.where(best > 0.65, -1)
+    return labels.where(accepted[:, None], -1).to(torch.int8)
+
+
+def _loss(task: Classification, labels: Tensor, weights: Tensor | None, outputs: Tensor) -> Tensor:
+    return hard_label_loss(task.decisions(outputs), labels, weights)

@@ -1,0 +1,406 @@
+"""Table 1's algorithms: what each exchanges, whom it leaves alone, and what its steps are, on a federation of small users.
+
+Users 2 and 3 have MLC, 4 and 5 IC100, and user 6 is alone with IC10.
+"""
+
+import importlib
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from fedmuscle_lib import Settings, algorithms, experiment, run, views
+from fedmuscle_lib.algorithms import Algorithm, Federation
+from fedmuscle_lib.algorithms.cofed import merge, vote
+from fedmuscle_lib.algorithms.feddf import ensemble
+from fedmuscle_lib.algorithms.pseudo_labeling import accepted_labels, phase
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.server import RefusedMessage
+from fedmuscle_lib.settings import parse
+from fedmuscle_lib.tasks import TASKS
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = 66
+ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
+BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "simclr"]
+
+
+@pytest.fixture
+def settings(mini_world, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
+
+    def make(**given):
+        small = {"users": (2, 4, 5, 6), "others": 2, "rounds": 6, "local_epochs": 1, "public_size": PUBLIC, "head_hidden": 32}
+        return Settings(**(small | {"data_dir": mini_world, "models_path": mini_world / "models"} | given))
+
+    return make
+
+
+def begun(settings, name, **given):
+    s = settings(algorithm=name, **given)
+    federation = build(s)
+    algorithm = algorithms.get(name)(s)
+    algorithm.begin(federation)
+    return federation, algorithm
+
+
+def weights(client):
+    return {name: p.clone() for name, p in client.model.trainable_state().items()}
+
+
+def same(before, client):
+    return all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
+
+
+def unlike(n, classes, seed=0):
+    return torch.randn(n, classes, generator=torch.Generator().manual_seed(seed))
+
+
+# --- what every algorithm has to do -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, name):
+    federation, algorithm = begun(settings, name, options={"cofed.warm_up": 0, "cofed.margin": 0.0} if name == "cofed" else {})
+    assert algorithm.local_update(federation, 0) > 0
+    before = [client.meter.total for client in federation.clients]
+    states = [weights(client) for client in federation.clients]
+    algorithm.local_update(federation, 1)
+    loss = algorithm.communicate(federation, 1)
+    if name != "fedrcl":
+        assert loss is not None and 0 <= loss < 50
+    for client, flops, state in zip(federation.clients, before, states, strict=True):
+        assert client.meter.total > flops and not same(state, client)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_resumed_run_is_the_uninterrupted_one(settings, name, monkeypatch, tmp_path):
+    """The same metrics and ledger to the bit, though the run was cut off inside a phase."""
+
+    class Stop(Exception):
+        pass
+
+    def cut(line):
+        if "round 5/6" in line:
+            raise Stop
+
+    s = settings(algorithm=name, users=(4, 5, 6), rounds=6 if name != "pseudo_labeling" else 8, options={})
+    with pytest.raises(Stop):
+        run(s, progress=cut if s.rounds == 6 else lambda line: cut(line.replace("round 5/8", "round 5/6")))
+    resumed = run(s, progress=lambda line: None)
+    monkeypatch.setattr(experiment, "RUNS", tmp_path / "whole")
+    whole = run(s, progress=lambda line: None)
+    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
+    pd.testing.assert_frame_equal(resumed.costs, whole.costs)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_test_data_choose_nothing(settings, name):
+    """With other test data a run trains to the same weights."""
+    states = []
+    for spoiled in (False, True):
+        federation, algorithm = begun(settings, name, users=(4, 5, 6))
+        for client in federation.clients:
+            if spoiled:
+                client.evaluation.targets.zero_()
+        for round in range(3):
+            algorithm.local_update(federation, round)
+            for client in federation.clients:
+                client.evaluate()
+            algorithm.communicate(federation, round)
+        states.append([weights(client) for client in federation.clients])
+    for a, b in zip(*states, strict=True):
+        assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("name", sorted(ALONE))
+def test_users_on_their_own_send_and_get_nothing(settings, name):
+    federation, algorithm = begun(settings, name)
+    for round in range(2):
+        algorithm.local_update(federation, round)
+        algorithm.communicate(federation, round)
+    assert not federation.server.uplink and not federation.server.downlink
+
+
+@pytest.mark.parametrize("name", ["feddf", "sage"])
+def test_predictions_travel_within_a_label_space(settings, name):
+    federation, algorithm = begun(settings, name)
+    algorithm.communicate(federation, 0)
+    expected = {(0, user): PUBLIC * 100 * 4 for user in (4, 5)}  # MLC's user 2 is alone here, and so is user 6
+    assert dict(federation.server.uplink) == expected == dict(federation.server.downlink)
+
+
+def test_a_client_that_sends_nonsense_is_named(settings):
+    federation, algorithm = begun(settings, "feddf")
+    federation.clients[2].predict_all = lambda: torch.full((PUBLIC, 100), torch.nan)
+    with pytest.raises(RefusedMessage, match="user 5 sent predictions that are not finite"):
+        algorithm.communicate(federation, 0)
+    federation.clients[2].predict_all = lambda: torch.zeros(PUBLIC, 10)
+    with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(66, 10\); \(66, 100\)"):
+        algorithm.communicate(federation, 0)
+
+
+def test_groups_are_label_spaces(settings):
+    federation = build(settings(users=(1, 2, 3, 4, 5, 6)))
+    assert [[c.user.number for c in group] for group in federation.groups()] == [[1, 2, 3], [4, 5], [6]]
+    federation.clients[1].classes = federation.clients[1].classes[:-1]
+    assert [[c.user.number for c in group] for group in federation.groups()] == [[1, 3], [2], [4, 5], [6]]
+
+
+# --- options ------------------------------------------------------------------------------------------------------------------
+
+
+def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
+    plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.5})
+    default = settings(algorithm="simclr", options={"simclr.tau": 0.1, "fedhenn.samples": 64})
+    folder = {s: experiment._entry(x).folder for s, x in {"plain": plain, "other": other, "default": default}.items()}
+    assert folder["plain"] == folder["default"] != folder["other"]
+    assert algorithms.get("simclr")(other).options.tau == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"simclr.taw": 1}, "did you mean 'simclr.tau'"),
+        ({"simclr.tau": -1}, "simclr.tau: .*greater than 0.*-1"),
+        ({"feddf.average": "losses"}, "feddf.average: .*'logits' or 'probabilities'.*'losses'"),
+        ({"nobody": 1}, "no 'nobody'; known: "),
+    ],
+)
+def test_a_wrong_option_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        parse({"options": options})
+
+
+# --- FedRCL -------------------------------------------------------------------------------------------------------------------
+
+
+def test_fedrcl_without_its_terms_is_local_training(settings):
+    federation, algorithm = begun(settings, "fedrcl", options={"fedrcl.weight": 0.0})
+    other, local = begun(settings, "local")
+    algorithm.local_update(federation, 0)
+    local.local_update(other, 0)
+    for a, b in zip(federation.clients, other.clients, strict=True):
+        for name, p in a.model.trainable_state().items():
+            torch.testing.assert_close(p, b.model.trainable_state()[name], rtol=0, atol=1e-6, msg=name)
+
+
+def test_levels_go_from_shallow_to_the_representation(settings):
+    client = build(settings()).clients[0]
+    images = client.train.images[:4]
+    outputs, levels = client.model.forward_with_levels(images)
+    width = client.model.projection.in_features
+    assert [level.shape for level in levels] == [(4, width)] * 4 + [(4, 256)]
+    torch.testing.assert_close(outputs, client.model(images))
+    torch.testing.assert_close(torch.nn.functional.normalize(levels[-1], dim=-1), client.model.represent(images))
+    assert len({level.sum().item() for level in levels}) == 5
+
+
+def test_pictures_are_alike_by_their_labels():
+    alike, apart = TASKS["IC10"].alike(torch.tensor([3, 3, 5]))
+    assert alike.tolist() == [[True, True, False], [True, True, False], [False, False, True]] and torch.equal(apart, ~alike)
+    hot = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 1.0], [0, 0, 0, 0]])
+    alike, apart = TASKS["MLC"].alike(hot)
+    assert alike[0].tolist() == [True, True, False, False, False]  # half of the classes; then a quarter, none, none
+    assert apart[0].tolist() == [False, False, False, True, True]
+    assert alike.diagonal().all() and not (alike & apart).any()
+
+
+# --- FedDF --------------------------------------------------------------------------------------------------------------------
+
+
+def test_feddf_leaves_a_user_alone_in_its_label_space_alone(settings):
+    federation, algorithm = begun(settings, "feddf")
+    before = [weights(client) for client in federation.clients]
+    algorithm.communicate(federation, 0)
+    assert [same(state, client) for state, client in zip(before, federation.clients, strict=True)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("task", ["IC10", "MLC"])
+@pytest.mark.parametrize("average", ["logits", "probabilities"])
+def test_the_ensemble_of_equals_is_each_of_them(task, average):
+    outputs = unlike(5, 10)
+    teacher = ensemble(TASKS[task], [outputs, outputs, outputs], average)
+    torch.testing.assert_close(teacher, TASKS[task].decisions(outputs).exp())
+    torch.testing.assert_close(teacher.sum(-1), torch.ones(teacher.shape[:2]))
+
+
+def test_the_ensemble_of_logits_is_blind_to_a_constant_only_where_classes_exclude_each_other():
+    a, b = unlike(5, 10), unlike(5, 10, seed=1)
+    for task, blind in (("IC10", True), ("MLC", False)):
+        plain, shifted = (ensemble(TASKS[task], [x, b], "logits") for x in (a, a + 3))
+        assert torch.allclose(plain, shifted, atol=1e-6) == blind
+    mean = (a + b) / 2
+    torch.testing.assert_close(ensemble(TASKS["IC10"], [a, b], "logits")[:, 0], mean.softmax(-1))
+    torch.testing.assert_close(ensemble(TASKS["MLC"], [a, b], "logits")[..., 1], mean.sigmoid())
+
+
+# --- CoFED --------------------------------------------------------------------------------------------------------------------
+
+
+def test_votes_are_cast_by_margin():
+    p = torch.tensor([[[0.6, 0.3, 0.1]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
+    assert vote(p.log(), 0.3).flatten().tolist() == [-1, 0, 2, -1]
+    present = torch.tensor([0.7, 0.6, 0.4, 0.3])
+    mlc = torch.stack([1 - present, present], -1)[:, None]
+    assert vote(mlc.log(), 0.3).flatten().tolist() == [1, -1, -1, 0]
+
+
+def test_votes_are_merged_by_quorum_and_contradictions_dropped():
+    votes = torch.tensor([[2, 2, -1, 0, -1], [2, 0, 1, 0, -1], [-1, -1, -1, 1, -1]])[..., None]
+    assert merge(votes, 3, 0.3).flatten().tolist() == [2, -1, 1, -1, -1]  # one of three is enough; 2 against 0 and 0 against 1 are dropped
+    assert merge(votes, 3, 0.5).flatten().tolist() == [2, -1, -1, 0, -1]
+    assert (merge(votes, 3, 1.0) == -1).all()
+    assert torch.equal(merge(votes[[2, 0, 1]], 3, 0.3), merge(votes, 3, 0.3))
+
+
+def test_cofed_sends_a_byte_a_decision_after_its_warm_up(settings):
+    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), options={"cofed.warm_up": 1})
+    assert algorithm.communicate(federation, 0) is None and not federation.server.uplink
+    algorithm.communicate(federation, 1)
+    classes = len(federation.clients[0].classes)
+    assert dict(federation.server.uplink) == {(1, 2): PUBLIC * classes, (1, 3): PUBLIC * classes, (1, 4): PUBLIC, (1, 5): PUBLIC}
+
+
+def test_cofed_once_exchanges_once(settings):
+    federation, algorithm = begun(settings, "cofed", options={"cofed.schedule": "once"})
+    for round in range(6):
+        algorithm.communicate(federation, round)
+    assert {round for round, _ in federation.server.uplink} == {3}
+
+
+def test_cofed_without_accepted_labels_changes_nothing(settings):
+    federation, algorithm = begun(settings, "cofed", options={"cofed.quorum": 1.0, "cofed.warm_up": 0})
+    before = [weights(client) for client in federation.clients]
+    assert algorithm.communicate(federation, 0) is None
+    assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
+
+
+# --- FedHeNN ------------------------------------------------------------------------------------------------------------------
+
+
+def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(settings):
+    federation, algorithm = begun(settings, "fedhenn")
+    assert algorithm.communicate(federation, 0) is None
+    before = [weights(client) for client in federation.clients]
+    algorithm.communicate(federation, 1)
+    assert dict(federation.server.uplink) == {(1, user): 32 * 32 * 4 for user in (2, 4, 5, 6)}
+    assert dict(federation.server.downlink) == {(1, user): 32 * 32 * 4 + 32 * 8 for user in (2, 4, 5, 6)}
+    for state, client in zip(before, federation.clients, strict=True):
+        changed = {name for name, p in client.model.trainable_state().items() if not torch.equal(state[name], p)}
+        assert changed and not any("head" in name for name in changed)
+
+
+def test_a_user_alone_has_nothing_to_learn_from_fedhenn(settings):
+    """Its own matrix is the mean: the loss is 0 there."""
+    federation, algorithm = begun(settings, "fedhenn")
+    alone = Federation(federation.clients[:1], federation.server)
+    assert algorithm.communicate(alone, 1) == pytest.approx(0, abs=1e-6)
+
+
+# --- SAGE and SimCLR: views ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return torch.randint(0, 256, (6, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("view", [views.weak, views.strong, lambda *address: views.simclr(0.5, *address)])
+def test_views_depend_on_their_address_alone(pictures, view):
+    state = torch.get_rng_state()
+    first = view(0, "user", 3)(pictures)
+    torch.rand(7)
+    assert torch.equal(first, view(0, "user", 3)(pictures))
+    assert not torch.equal(first, view(0, "user", 4)(pictures))
+    assert first.shape[1:] == pictures.shape[1:] and first.min() >= 0 and first.max() <= 255.01
+    torch.set_rng_state(state)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_views_leave_the_generator_of_everybody_else_alone(pictures):
+    state = torch.get_rng_state()
+    views.strong(0)(pictures)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_weak_view_is_the_picture_moved_by_an_eighth_at_most(pictures):
+    padded = torch.nn.functional.pad(pictures.float(), (4, 4, 4, 4), mode="reflect")
+    for row, seen in enumerate(views.weak(1)(pictures)):
+        crops = [padded[row, :, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
+        assert any(torch.allclose(seen, c, atol=0.01) or torch.allclose(seen, c.flip(-1), atol=0.01) for c in crops)
+
+
+def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictures):
+    grey = (views.strong(2)(pictures) - 127.5).abs().amax(1) < 0.01
+    assert (grey.flatten(1).float().mean(1) >= 0.249).all()
+    two = views.simclr(0.5, 3)(pictures)
+    assert len(two) == 12 and not torch.equal(two[:6], two[6:])
+
+
+def test_sage_learns_nothing_where_nobody_is_sure(settings):
+    federation, algorithm = begun(settings, "sage", options={"sage.threshold": 1.0})
+    assert algorithm.communicate(federation, 0) == 0
+
+
+# --- pseudo-labelling ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("task", ["IC10", "MLC"])
+def test_a_phase_accepts_a_fifth_more_of_the_public_set(task, part):
+    outputs = 5 * unlike(100, 10)
+    labels = accepted_labels(TASKS[task], outputs, part / 5)
+    certainty = TASKS[task].certainty(TASKS[task].decisions(outputs))
+    accepted = (labels >= 0).any(1)
+    assert accepted.sum() == max(1, 20 * part)  # nobody asks for the labels of the first phase, whose quantile is the maximum
+    assert part == 5 or certainty[accepted].min() > certainty[~accepted].max()
+
+
+def test_pseudo_labels_are_the_models_and_leave_out_unsure_classes():
+    outputs = torch.tensor([[3.0, -3.0, 0.1]])
+    assert accepted_labels(TASKS["MLC"], outputs, 1.0).tolist() == [[1, 0, -1]]
+    assert accepted_labels(TASKS["IC10"], outputs, 1.0).tolist() == [[0]]
+
+
+def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
+    s = {"users": (4, 5, 6), "rounds": 6}
+    ours = run(settings(algorithm="pseudo_labeling", **s), progress=lambda line: None).metrics
+    local = run(settings(algorithm="local", **s), progress=lambda line: None).metrics
+    pd.testing.assert_frame_equal(ours[ours["round"] == 1], local[local["round"] == 1])
+
+
+def test_phases_are_equal_parts_of_the_rounds():
+    assert [phase(r, 150) for r in (0, 24, 25, 124, 125, 149)] == [0, 0, 1, 4, 5, 5]
+    assert [phase(r, 6) for r in range(6)] == list(range(6))
+
+
+def test_a_phase_begins_from_the_initial_weights(settings):
+    federation, algorithm = begun(settings, "pseudo_labeling", local_epochs=0)
+    start = [weights(client) for client in federation.clients]
+    algorithm.local_update(federation, 1)
+    algorithm.communicate(federation, 1)
+    assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
+    algorithm.local_update(federation, 2)
+    assert all(same(state, client) for state, client in zip(start, federation.clients, strict=True))
+
+
+# --- a new one ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_readmes_example_is_a_whole_algorithm(settings, tmp_path, monkeypatch):
+    """One new file: registered under its name, with an option that the settings know, and run like any other."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (block,) = (block for block in blocks if "class MeanPeer" in block)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 20
+    (tmp_path / "mean_peer.py").write_text(block)
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
+    importlib.import_module("fedmuscle_lib.algorithms.mean_peer")
+    s = settings(algorithm="mean_peer", users=(4, 5, 6), rounds=1, options={"mean_peer.own": 0.5})
+    history = run(s, progress=lambda line: None)
+    assert len(history.final()) == 3 and history.costs.uplink_bytes.min() == PUBLIC * 256 * 4
+    with pytest.raises(ValueError, match="mean_peer.own.*less than 1"):
+        parse({"algorithm": "mean_peer", "options": {"mean_peer.own": 2}})
