@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 from fedmuscle_lib import algorithms as registry
 from fedmuscle_lib import bench, experiment, report
-from fedmuscle_lib.experiment import History, run, run_all, stored
+from fedmuscle_lib.experiment import History, run, stored
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.settings import PROFILES, Settings, parse
 from fedmuscle_lib.setups import SETUPS, User
@@ -206,10 +206,10 @@ def _named_value(text: str) -> tuple[str, Any]:
 
 
 def _bench_run(settings: Settings) -> None:
-    """Two rounds of local training and of FedMuscle, computed anew."""
+    """Two rounds of local training and of FedMuscle, computed anew and one after the other."""
     with TemporaryDirectory() as folder:
         experiment.RUNS = Path(folder)  # what is in the store was measured some other time
-        histories = run_all(settings.model_copy(update={"algorithm": name, "rounds": 2}) for name in ("local", "fedmuscle"))
+        histories = [run(settings.model_copy(update={"algorithm": name, "rounds": 2})) for name in ("local", "fedmuscle")]
     print(report.costs(histories).round(2).to_string(index=False))
 
 

@@ -11,7 +11,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,53 +68,33 @@ class History:
         return rows[rows["round"] == rows["round"].max()].reset_index(drop=True)
 
 
-def run(settings: Settings, progress: Callable[[str], None] | None = None) -> History:
+def run(settings: Settings, progress: Callable[[str], None] | None = None, wait: bool = True) -> History:
     """Compute or fetch one run.
 
     Args:
         settings: what to run.
         progress: called with a line of text every round, with Delta so far where there was an evaluation; by default the lines go to
             the logger "fedmuscle".
+        wait: for another process that is computing this run; then its result is fetched.
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
         ValueError: a local loss is no longer finite; the message names the user.
+        Busy: ``wait`` is false and another process is computing this run.
     """
-    return _run(settings, progress or _log.info, wait=True)
-
-
-def run_all(settings: Iterable[Settings], progress: Callable[[str], None] | None = None) -> list[History]:
-    """Compute or fetch several runs, in the given order; one that another process is computing is put off while others can be done."""
-    wanted = list(settings)
-    results: dict[int, History] = {}
-    while len(results) < len(wanted):
-        before = len(results)
-        for i, one in enumerate(wanted):
-            if i not in results:
-                try:
-                    results[i] = _run(one, progress or _log.info, wait=False)
-                except store.Busy:
-                    continue
-        if len(results) == before:  # all that is left is being computed elsewhere
-            i = next(i for i in range(len(wanted)) if i not in results)
-            results[i] = _run(wanted[i], progress or _log.info, wait=True)
-    return [results[i] for i in range(len(wanted))]
-
-
-def stored(settings: Settings) -> History | None:
-    """The finished run, if there is one; computes nothing."""
-    entry = _entry(settings)
-    return _load(settings, entry) if entry.done else None
-
-
-def _run(settings: Settings, progress: Callable[[str], None], wait: bool) -> History:
-    entry = _entry(settings)
+    entry = entry_of(settings)
     if not entry.done:
         with entry.lock(wait):
             if not entry.done:  # another process may have finished it while this one waited
                 with torch_threads(settings.threads):
-                    _Training(settings, entry, progress).complete()
+                    _Training(settings, entry, progress or _log.info).complete()
     return _load(settings, entry)
+
+
+def stored(settings: Settings) -> History | None:
+    """The finished run, if there is one; computes nothing."""
+    entry = entry_of(settings)
+    return _load(settings, entry) if entry.done else None
 
 
 @contextmanager
@@ -133,7 +113,8 @@ def _load(settings: Settings, entry: store.Entry) -> History:
     return History(settings, tables["metrics"], tables["costs"], provenance)
 
 
-def _entry(settings: Settings) -> store.Entry:
+def entry_of(settings: Settings) -> store.Entry:
+    """The run's place in the store; settings that differ in nothing that the run looks at have the same."""
     algorithm = algorithms.get(settings.algorithm)
     own = settings.model_dump(mode="json", exclude=_NOT_PART_OF_A_RUN | {"options"} | set(algorithm.ignores))
     options = algorithm.options_of(settings).model_dump(mode="json")

@@ -75,8 +75,9 @@ def reproduce(
     target = Path(output).resolve() / profile
     common = {"profile": profile, "seeds": list(seeds), "output": os.path.relpath(target.parent, folder)}
     parameters = plan(select(notebooks, folder), common, overrides or {})
-    children = _Children(cores=max(1, _cores() // jobs))
-    pool = ThreadPoolExecutor(jobs)
+    at_a_time = min(jobs, len(parameters))
+    children = _Children(cores=max(1, _cores() // at_a_time))
+    pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
         _try_to_write(target)

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
-_REPORTING = {"report.py", "plots.py", "bench.py", "reproduce.py", "__main__.py"}  # these read results and don't make them
+_REPORTING = {"pool.py", "report.py", "plots.py", "bench.py", "reproduce.py", "__main__.py"}  # these ask for results and don't make them
 
 
 class Busy(RuntimeError):

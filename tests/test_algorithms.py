@@ -155,7 +155,7 @@ def test_groups_are_label_spaces(settings):
 def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
     plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.5})
     default = settings(algorithm="simclr", options={"simclr.tau": 0.1, "fedhenn.samples": 64})
-    folder = {s: experiment._entry(x).folder for s, x in {"plain": plain, "other": other, "default": default}.items()}
+    folder = {s: experiment.entry_of(x).folder for s, x in {"plain": plain, "other": other, "default": default}.items()}
     assert folder["plain"] == folder["default"] != folder["other"]
     assert algorithms.get("simclr")(other).options.tau == 0.5
 

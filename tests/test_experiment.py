@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file, save_file
 
-from fedmuscle_lib import Settings, experiment, run, run_all
+from fedmuscle_lib import Settings, experiment, run
 from fedmuscle_lib.pickles import DataError
 
 SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
@@ -111,26 +111,6 @@ def test_local_training_never_looks_at_public_data(settings, runs):
     pd.testing.assert_frame_equal(a.metrics, b.metrics)
     assert not a.costs[["uplink_bytes", "downlink_bytes"]].any().any()
     assert a.final("after_local").value.equals(a.final("after_alignment").value)
-
-
-def test_run_all_defers_what_another_process_computes(settings):
-    first, second = settings(algorithm="local"), settings(algorithm="head_only")
-    order = []
-    entry = experiment._entry(first)
-    with entry.lock():
-        context = multiprocessing.get_context("spawn")
-        queue = context.Queue()
-        process = context.Process(target=_run_all_in_a_process, args=(experiment.RUNS, [first, second], queue))
-        process.start()
-        order.append(queue.get(timeout=120))
-    order.append(queue.get(timeout=120))
-    process.join()
-    assert [line.split()[0] for line in order] == ["head_only", "local"]
-
-
-def _run_all_in_a_process(folder, wanted, queue):
-    experiment.RUNS = folder
-    run_all(wanted, progress=lambda line: queue.put(line) if "round 1/" in line else None)
 
 
 def test_costs_are_metered(settings):

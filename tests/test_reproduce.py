@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import nbformat
 import pytest
+from processes import alive, eventually
 
 from fedmuscle_lib import __main__ as command_line
 from fedmuscle_lib import experiment, reproduce
@@ -158,19 +158,19 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     assert eventually(lambda: not alive(int(pid_file.read_text())))
 
 
-def eventually(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not (held := condition()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return held
+@pytest.mark.parametrize(("count", "share"), [(1, "8"), (2, "4"), (3, "4")])
+def test_notebooks_at_a_time_share_the_cores(folder, tmp_path, monkeypatch, count, share):
+    def execute(path, folder, parameters, children):
+        given.append(children._environment["OMP_NUM_THREADS"])
+        return reproduce.Outcome(path.stem, parameters, 0.0, None)
 
-
-def alive(pid):
-    """Whether the process runs; one that ended and was not yet waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    given = []
+    for k in range(count):
+        notebook(folder, f"table{k}")
+    monkeypatch.setattr(reproduce, "_cores", lambda: 8)
+    monkeypatch.setattr(reproduce, "_execute", execute)
+    reproduce.reproduce(jobs=2, output=tmp_path / "figures", folder=folder)
+    assert given == [share] * count
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch, capsys):
