@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
 from fedmuscle_lib.models import UserModel
+from fedmuscle_lib.objectives import hard_label_loss
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import Task
@@ -185,6 +186,24 @@ class Client:
         images = self._seen(rows, view)
         step = lambda: self._step(self._local, loss(self.model(images)))  # noqa: E731
         return self.meter.run(("fit public", len(images)), step).item()
+
+    def fit_labels(self, labels: Tensor, weights: Tensor | None, *address: object) -> list[float]:
+        """An epoch over the public samples that somebody labelled; returns the loss of each batch, none if fewer than two samples are.
+
+        Args:
+            labels: (n, k), outcomes of each decision (see ``Classification``), or -1.
+            weights: (k, c), as ``objectives.hard_label_loss`` takes them.
+            address: of the order.
+        """
+        labelled = (labels >= 0).any(1).nonzero().flatten()
+        if len(labelled) < 2:
+            return []
+        losses = []
+        for part in batches(len(labelled), self.batch_size, "labelled order", *self.address, *address):
+            rows = labelled[part]
+            known = labels[rows]
+            losses.append(self.fit_public(rows, lambda outputs, known=known: hard_label_loss(self.task.decisions(outputs), known, weights)))
+        return losses
 
     @torch.no_grad()
     def predict(self, rows: Tensor, view: View | None = None) -> Tensor:

@@ -222,19 +222,30 @@ def test_feddf_leaves_a_user_alone_in_its_label_space_alone(settings):
 @pytest.mark.parametrize("average", ["logits", "probabilities"])
 def test_the_ensemble_of_equals_is_each_of_them(task, average):
     outputs = unlike(5, 10)
-    teacher = ensemble(TASKS[task], [outputs, outputs, outputs], average)
-    torch.testing.assert_close(teacher, TASKS[task].decisions(outputs).exp())
-    torch.testing.assert_close(teacher.sum(-1), torch.ones(teacher.shape[:2]))
+    mean = ensemble(TASKS[task], [outputs, outputs, outputs], average)
+    torch.testing.assert_close(TASKS[task].decisions(mean), TASKS[task].decisions(outputs))
+
+
+@pytest.mark.parametrize("task", ["IC10", "MLC"])
+def test_decisions_are_distributions_and_travel_as_outputs(task):
+    log_p = TASKS[task].decisions(unlike(5, 10))
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(log_p.shape[:2]))
+    assert log_p.shape[-1] == TASKS[task].outcomes
+    torch.testing.assert_close(TASKS[task].decisions(TASKS[task].outputs(log_p)), log_p)
 
 
 def test_the_ensemble_of_logits_is_blind_to_a_constant_only_where_classes_exclude_each_other():
     a, b = unlike(5, 10), unlike(5, 10, seed=1)
     for task, blind in (("IC10", True), ("MLC", False)):
-        plain, shifted = (ensemble(TASKS[task], [x, b], "logits") for x in (a, a + 3))
+        plain, shifted = (TASKS[task].decisions(ensemble(TASKS[task], [x, b], "logits")) for x in (a, a + 3))
         assert torch.allclose(plain, shifted, atol=1e-6) == blind
-    mean = (a + b) / 2
-    torch.testing.assert_close(ensemble(TASKS["IC10"], [a, b], "logits")[:, 0], mean.softmax(-1))
-    torch.testing.assert_close(ensemble(TASKS["MLC"], [a, b], "logits")[..., 1], mean.sigmoid())
+
+
+def test_the_ensemble_of_probabilities_is_their_mean():
+    a, b = unlike(5, 10), unlike(5, 10, seed=1)
+    mean = {task: TASKS[task].decisions(ensemble(TASKS[task], [a, b], "probabilities")).exp() for task in ("IC10", "MLC")}
+    torch.testing.assert_close(mean["IC10"][:, 0], (a.softmax(-1) + b.softmax(-1)) / 2)
+    torch.testing.assert_close(mean["MLC"][..., 1], (a.sigmoid() + b.sigmoid()) / 2)
 
 
 # --- CoFED --------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from statistics import fmean
 from typing import Literal
 
@@ -11,10 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.objectives import hard_label_loss, inverse_counts
-from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.tasks import Classification
+from fedmuscle_lib.objectives import inverse_counts
 
 
 class CoFED(Algorithm):
@@ -57,32 +53,16 @@ class CoFED(Algorithm):
 
     def _exchange(self, group: Federation, round: int) -> list[float]:
         server, task = group.server, group.clients[0].task
-        votes = []
-        for client in group.clients:
-            cast = vote(task.decisions(client.predict_all()), self.options.margin)
-            votes.append(cast if len(group.clients) == 1 else server.take(client.user.number, round, cast, tuple(cast.shape), "votes"))
-        labels = merge(torch.stack(votes), self._outcomes(group.clients[0]), self.options.quorum)
+        votes = [vote(task.decisions(client.predict_all()), self.options.margin) for client in group.clients]
+        if len(votes) > 1:  # nothing travels where there is nobody to travel to
+            shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.clients[0].classes))).shape[1])
+            votes = [server.take(c.user.number, round, cast, shape, "votes") for c, cast in zip(group.clients, votes, strict=True)]
+        labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
+        weights = inverse_counts(labels, task.outcomes) if self.options.weights == "inverse counts" else None
         losses = []
         for client in group.clients:
-            received = labels if len(group.clients) == 1 else server.give(client.user.number, round, labels)
-            losses += self._train(client, received, round)
-        return losses
-
-    @staticmethod
-    def _outcomes(client: Client) -> int:
-        return client.task.decisions(torch.zeros(1, len(client.classes))).shape[-1]
-
-    def _train(self, client: Client, labels: Tensor, round: int) -> list[float]:
-        """An epoch on the samples with a label; none if there are fewer than two."""
-        accepted = (labels >= 0).any(1).nonzero().flatten()
-        if len(accepted) < 2:
-            return []
-        order = batches(len(accepted), self.settings.batch_size, "accepted order", self.settings.seed, client.user.number, round)
-        weights = inverse_counts(labels[accepted], self._outcomes(client)) if self.options.weights == "inverse counts" else None
-        losses = []
-        for part in order:
-            rows = accepted[part]
-            losses.append(client.fit_public(rows, partial(_loss, client.task, labels[rows], weights)))
+            received = server.give(client.user.number, round, labels) if len(votes) > 1 else labels
+            losses += client.fit_labels(received, weights, round)
         return losses
 
 
@@ -104,7 +84,3 @@ def merge(votes: Tensor, outcomes: int, quorum: float) -> Tensor:
     shares = torch.stack([(votes == outcome).float().mean(0) for outcome in range(outcomes)], dim=-1)  # (n, k, c)
     accepted = shares > quorum
     return accepted.int().argmax(-1).where(accepted.sum(-1) == 1, -1).to(torch.int8)
-
-
-def _loss(task: Classification, labels: Tensor, weights: Tensor | None, outputs: Tensor) -> Tensor:
-    return hard_label_loss(task.decisions(outputs), labels, weights)

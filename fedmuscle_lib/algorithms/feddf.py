@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from statistics import fmean
 from typing import Literal
@@ -43,24 +44,26 @@ class FedDF(Algorithm):
         server, task = group.server, group.clients[0].task
         shape = (self.settings.public_size, len(group.clients[0].classes))
         outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
-        teacher = ensemble(task, outputs, self.options.average)
-        for client in group.clients:
-            server.give(client.user.number, round, outputs[0])  # the ensemble travels as one matrix of outputs
+        mean = ensemble(task, outputs, self.options.average)
+        teachers = [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
         losses = []
         for _, rows in self.public_batches(round):
-            for client in group.clients:
+            for client, teacher in zip(group.clients, teachers, strict=True):
                 losses.append(client.fit_public(rows, partial(_distillation, task, teacher[rows])))
         return losses
 
 
-def ensemble(task: Classification, outputs: list[Tensor], average: str) -> Tensor:
-    """Probabilities (n, k, c) of users' mean prediction, in the space of their logits or of their probabilities.
+def ensemble(task: Classification, outputs: list[Tensor], average: Literal["logits", "probabilities"]) -> Tensor:
+    """Outputs (n, classes) of users' mean prediction, in the space of their logits or of their probabilities.
 
     Args:
         outputs: each (n, classes). What all of a sample's logits have in common does not matter where classes exclude each other.
     """
-    log_p = torch.stack([task.decisions(o) for o in outputs])  # (users, n, k, c)
-    return log_p.mean(0).softmax(-1) if average == "logits" else log_p.exp().mean(0)
+    together = torch.stack(outputs)  # (users, n, classes)
+    if average == "logits":
+        return together.mean(0)
+    log_p = torch.stack([task.decisions(each) for each in together])  # (users, n, k, c)
+    return task.outputs(log_p.logsumexp(0) - math.log(len(outputs)))
 
 
 def _distillation(task: Classification, teacher: Tensor, outputs: Tensor) -> Tensor:

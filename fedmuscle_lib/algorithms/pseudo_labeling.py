@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.objectives import hard_label_loss, inverse_counts
-from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.tasks import Classification
 
 _PHASES = 6  # a first one on labelled data alone, then five, each with a fifth more of the public set
@@ -53,22 +51,12 @@ class PseudoLabeling(Algorithm):
             client.restart(self._initial[client.user.number])
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        losses = [loss for client in federation.clients if client.user.number in self._labels for loss in self._train(client, round)]
-        return fmean(losses) if losses else None
-
-    def _train(self, client: Client, round: int) -> list[float]:
-        labels = self._labels[client.user.number]
-        accepted = (labels >= 0).any(1).nonzero().flatten()
-        weights = (
-            inverse_counts(labels, client.task.decisions(torch.zeros(1, len(client.classes))).shape[-1])
-            if self.options.weights == "inverse counts"
-            else None
-        )
         losses = []
-        for part in batches(len(accepted), self.settings.batch_size, "accepted order", self.settings.seed, client.user.number, round):
-            rows = accepted[part]
-            losses.append(client.fit_public(rows, partial(_loss, client.task, labels[rows], weights)))
-        return losses
+        for client in federation.clients:
+            if (labels := self._labels.get(client.user.number)) is not None:
+                weights = inverse_counts(labels, client.task.outcomes) if self.options.weights == "inverse counts" else None
+                losses += client.fit_labels(labels, weights, round)
+        return fmean(losses) if losses else None
 
     def state(self) -> dict[str, Any]:
         return {"labels": self._labels}
@@ -95,7 +83,3 @@ def accepted_labels(task: Classification, outputs: Tensor, fraction: float) -> T
         best = log_p.exp().amax(-1)
         labels = labels.where(best > 0.65, -1)
     return labels.where(accepted[:, None], -1).to(torch.int8)
-
-
-def _loss(task: Classification, labels: Tensor, weights: Tensor | None, outputs: Tensor) -> Tensor:
-    return hard_label_loss(task.decisions(outputs), labels, weights)

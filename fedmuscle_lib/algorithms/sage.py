@@ -54,9 +54,10 @@ class SAGE(Algorithm):
             return task.decisions(group.clients[0].predict_all()).exp()
         shape = (self.settings.public_size, len(group.clients[0].classes))
         outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
+        mean = ensemble(task, outputs, "probabilities")
         for client in group.clients:
-            server.give(client.user.number, round, outputs[0])  # the mean, as one probability a class
-        return ensemble(task, outputs, "probabilities")
+            server.give(client.user.number, round, mean)
+        return task.decisions(mean).exp()
 
     def _step(self, client: Client, batch: Batch, rows: Tensor, probabilities: Tensor) -> float:
         address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)

@@ -39,9 +39,18 @@ class Classification(Task):
     A sample asks for ``k`` decisions between ``c`` outcomes: one between all classes, or one a class between absent and present.
     """
 
+    @property
+    @abstractmethod
+    def outcomes(self) -> int:
+        """c."""
+
     @abstractmethod
     def decisions(self, outputs: Tensor) -> Tensor:
         """Log-probabilities (n, k, c) from the outputs (n, classes)."""
+
+    @abstractmethod
+    def outputs(self, log_p: Tensor) -> Tensor:
+        """Outputs (n, classes) that have these decisions, the inverse of :meth:`decisions`: how decisions travel."""
 
     @abstractmethod
     def certainty(self, log_p: Tensor) -> Tensor:

@@ -24,9 +24,16 @@ class ImageClassification(Classification):
     def score(self, outputs: Tensor, targets: Tensor) -> float:
         return 100 * (outputs.argmax(1) == targets).float().mean().item()
 
+    @property
+    def outcomes(self) -> int:
+        return self.n_classes
+
     def decisions(self, outputs: Tensor) -> Tensor:
         """One decision between all classes: (n, 1, classes)."""
         return F.log_softmax(outputs, dim=-1).unsqueeze(1)
+
+    def outputs(self, log_p: Tensor) -> Tensor:
+        return log_p[:, 0]
 
     def certainty(self, log_p: Tensor) -> Tensor:
         """The largest probability."""

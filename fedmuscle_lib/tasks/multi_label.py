@@ -20,6 +20,7 @@ class MultiLabelClassification(Classification):
     """
 
     metric: ClassVar[str] = "micro-F1"
+    outcomes: ClassVar[int] = 2
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)
@@ -33,6 +34,9 @@ class MultiLabelClassification(Classification):
     def decisions(self, outputs: Tensor) -> Tensor:
         """A decision a class between absent and present: (n, classes, 2)."""
         return torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)
+
+    def outputs(self, log_p: Tensor) -> Tensor:
+        return log_p[..., 1] - log_p[..., 0]
 
     def certainty(self, log_p: Tensor) -> Tensor:
         """The largest probability of a class to be present: that all are absent is sure of most pictures, and says little."""
