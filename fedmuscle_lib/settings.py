@@ -22,7 +22,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "local_epochs": 3,
         "public_size": 256,
         "head_hidden": 1024,
-        "evaluate_every": 5,
+        "evaluate_every": 10,
         "threads": 1,
         "data_dir": ROOT / "data/mini",
         "models_path": ROOT / "data/mini/models",

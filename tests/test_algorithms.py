@@ -24,6 +24,7 @@ from fedmuscle_lib.tasks import TASKS
 ROOT = Path(__file__).parents[1]
 PUBLIC = 66
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
+SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
 BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "simclr"]
 
 
@@ -63,32 +64,33 @@ def unlike(n, classes, seed=0):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, name):
-    federation, algorithm = begun(settings, name, options={"cofed.warm_up": 0, "cofed.margin": 0.0} if name == "cofed" else {})
-    assert algorithm.local_update(federation, 0) > 0
-    before = [client.meter.total for client in federation.clients]
+    federation, algorithm = begun(settings, name, users=(4, 5, 6), options={"cofed.margin": 0.0})
     states = [weights(client) for client in federation.clients]
-    algorithm.local_update(federation, 1)
-    loss = algorithm.communicate(federation, 1)
-    if name != "fedrcl":
-        assert loss is not None and 0 <= loss < 50
+    assert algorithm.local_update(federation, SECOND_HALF) > 0
+    before = [client.meter.total for client in federation.clients]
+    loss = algorithm.communicate(federation, SECOND_HALF)
+    assert (loss is None) == (name == "fedrcl") and 0 <= (loss or 0) < 50
     for client, flops, state in zip(federation.clients, before, states, strict=True):
-        assert client.meter.total > flops and not same(state, client)
+        assert flops > 0 and not same(state, client)
+        skips = name == "fedrcl" or (name == "feddf" and client.user.number == 6)
+        assert (client.meter.total == flops) == skips
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_resumed_run_is_the_uninterrupted_one(settings, name, monkeypatch, tmp_path):
-    """The same metrics and ledger to the bit, though the run was cut off inside a phase."""
+    """The same metrics and ledger to the bit, though the run was cut off in the middle of a phase."""
 
     class Stop(Exception):
         pass
 
     def cut(line):
-        if "round 5/6" in line:
+        if f"round {cut_in}/{s.rounds}" in line:  # after the round, before its checkpoint
             raise Stop
 
-    s = settings(algorithm=name, users=(4, 5, 6), rounds=6 if name != "pseudo_labeling" else 8, options={})
+    s = settings(algorithm=name, users=(4, 5, 6), rounds=9 if name == "pseudo_labeling" else 2)
+    cut_in = s.rounds if name != "pseudo_labeling" else 4  # rounds 3 and 4 are a phase
     with pytest.raises(Stop):
-        run(s, progress=cut if s.rounds == 6 else lambda line: cut(line.replace("round 5/8", "round 5/6")))
+        run(s, progress=cut)
     resumed = run(s, progress=lambda line: None)
     monkeypatch.setattr(experiment, "RUNS", tmp_path / "whole")
     whole = run(s, progress=lambda line: None)
@@ -105,11 +107,10 @@ def test_test_data_choose_nothing(settings, name):
         for client in federation.clients:
             if spoiled:
                 client.evaluation.targets.zero_()
-        for round in range(3):
-            algorithm.local_update(federation, round)
-            for client in federation.clients:
-                client.evaluate()
-            algorithm.communicate(federation, round)
+        algorithm.local_update(federation, SECOND_HALF)
+        for client in federation.clients:
+            client.evaluate()
+        algorithm.communicate(federation, SECOND_HALF)
         states.append([weights(client) for client in federation.clients])
     for a, b in zip(*states, strict=True):
         assert all(torch.equal(a[name], b[name]) for name in a)
@@ -118,9 +119,8 @@ def test_test_data_choose_nothing(settings, name):
 @pytest.mark.parametrize("name", sorted(ALONE))
 def test_users_on_their_own_send_and_get_nothing(settings, name):
     federation, algorithm = begun(settings, name)
-    for round in range(2):
-        algorithm.local_update(federation, round)
-        algorithm.communicate(federation, round)
+    algorithm.local_update(federation, SECOND_HALF)
+    algorithm.communicate(federation, SECOND_HALF)
     assert not federation.server.uplink and not federation.server.downlink
 
 
@@ -184,6 +184,8 @@ def test_fedrcl_without_its_terms_is_local_training(settings):
     local.local_update(other, 0)
     for a, b in zip(federation.clients, other.clients, strict=True):
         for name, p in a.model.trainable_state().items():
+            if "projection" in name:
+                continue  # has a gradient, of zero, so that AdamW's decay acts on it
             torch.testing.assert_close(p, b.model.trainable_state()[name], rtol=0, atol=1e-6, msg=name)
 
 
@@ -268,7 +270,7 @@ def test_votes_are_merged_by_quorum_and_contradictions_dropped():
 
 
 def test_cofed_sends_a_byte_a_decision_after_its_warm_up(settings):
-    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), options={"cofed.warm_up": 1})
+    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), options={"cofed.schedule": "every round", "cofed.warm_up": 1})
     assert algorithm.communicate(federation, 0) is None and not federation.server.uplink
     algorithm.communicate(federation, 1)
     classes = len(federation.clients[0].classes)
@@ -276,16 +278,16 @@ def test_cofed_sends_a_byte_a_decision_after_its_warm_up(settings):
 
 
 def test_cofed_once_exchanges_once(settings):
-    federation, algorithm = begun(settings, "cofed", options={"cofed.schedule": "once"})
+    federation, algorithm = begun(settings, "cofed")
     for round in range(6):
         algorithm.communicate(federation, round)
     assert {round for round, _ in federation.server.uplink} == {3}
 
 
 def test_cofed_without_accepted_labels_changes_nothing(settings):
-    federation, algorithm = begun(settings, "cofed", options={"cofed.quorum": 1.0, "cofed.warm_up": 0})
+    federation, algorithm = begun(settings, "cofed", options={"cofed.quorum": 1.0})
     before = [weights(client) for client in federation.clients]
-    assert algorithm.communicate(federation, 0) is None
+    assert algorithm.communicate(federation, SECOND_HALF) is None
     assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
@@ -389,7 +391,7 @@ def test_phases_are_equal_parts_of_the_rounds():
 
 
 def test_a_phase_begins_from_the_initial_weights(settings):
-    federation, algorithm = begun(settings, "pseudo_labeling", local_epochs=0)
+    federation, algorithm = begun(settings, "pseudo_labeling", local_epochs=0, options={"pseudo_labeling.restart": True})
     start = [weights(client) for client in federation.clients]
     algorithm.local_update(federation, 1)
     algorithm.communicate(federation, 1)

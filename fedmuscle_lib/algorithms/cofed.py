@@ -22,8 +22,9 @@ class CoFED(Algorithm):
     optimiser. A user that is alone in its label space learns from its own votes; the paper's user 6 does change with the public set.
 
     Choices that the paper leaves open: the authors exchange once, after training to convergence, and pick the better of two learning rates
-    by test accuracy, which we don't. The cost in Table 1, twice what one exchange could take, suggests repeated training, so ours makes new
-    labels every round after some local epochs. MLC votes class by class on presence and absence.
+    by test accuracy, which we don't. Ours is one exchange too, at half time, after which training goes on: new labels in every round, which
+    the cost in Table 1 suggests (twenty times local training's), were worse on a development seed. MLC votes class by class on presence
+    and absence, and there too the rarer outcome weighs more, without which nearly all labels say absent.
     """
 
     name, label = "cofed", "CoFED"
@@ -31,12 +32,12 @@ class CoFED(Algorithm):
     class Options(Options):
         weights: Literal["inverse counts", "none"] = Field(
             "inverse counts",
-            description="Of the outcomes. Not stated in the paper; the authors' code, for classes that exclude each other.",
+            description="Of a decision's outcomes. Not stated in the paper; the authors' code, for its classes.",
         )
         margin: float = Field(0.3, ge=0, lt=1, description="Not stated in the paper; the authors' code.")
         quorum: float = Field(0.3, ge=0, le=1, description="Not stated in the paper; the authors' code.")
         schedule: Literal["every round", "once"] = Field(
-            "every round", description="Not stated in the paper; theirs is once, here at half time."
+            "once", description="Not stated in the paper; the authors' code, here at half time."
         )
         warm_up: int = Field(10, ge=0, description="Local epochs before the first votes of `every round`. Not stated anywhere; ours.")
 
