@@ -20,8 +20,11 @@ from matplotlib.ticker import MaxNLocator
 
 from fedmuscle_lib.report import BASELINE, label
 
-# Okabe and Ito's colours and two of Tol's, told apart under the common colour-vision deficiencies; the markers do so without colour.
-STYLES: dict[str, tuple[str, str]] = {
+Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
+
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Sixteen are more
+# than colour alone can tell apart, so no two share a marker.
+STYLES: dict[str, tuple[str, Marker]] = {
     "local": ("#555555", "o"),
     "fedmuscle": ("#0072B2", "D"),
     "gramian": ("#E69F00", "s"),
@@ -31,8 +34,15 @@ STYLES: dict[str, tuple[str, str]] = {
     "self": ("#D55E00", "v"),
     "head_only": ("#999933", "h"),
     "anchored": ("#882255", ">"),
+    "sage": ("#332288", "<"),
+    "fedhenn": ("#EE6677", "p"),
+    "cofed": ("#994F00", "*"),
+    "feddf": ("#1A85FF", "d"),
+    "fedrcl": ("#000000", (4, 1, 0)),
+    "simclr": ("#AA4499", (8, 1, 0)),
+    "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
-_SPARE = ("#332288", "#44AA99", "#AA4499", "#117733", "#661100", "#6699CC")
+_SPARE = ("#44AA99", "#117733", "#6699CC")
 _HOUSE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -46,10 +56,10 @@ _HOUSE = {
 _HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 
 
-def style(algorithm: str) -> tuple[str, str]:
+def style(algorithm: str) -> tuple[str, Marker]:
     """Colour and marker of an algorithm; one that is not in the table gets a colour that its name determines."""
     spare = _SPARE[hashlib.sha256(algorithm.encode()).digest()[0] % len(_SPARE)]
-    return STYLES.get(algorithm, (spare, "d"))
+    return STYLES.get(algorithm, (spare, "8"))
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -143,11 +153,16 @@ def _strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     for row in rows.itertuples():
-        colour, marker = style(row.algorithm)
         y = arms.index(row.algorithm)
         if pd.notna(row.ci_low):
-            ax.plot([row.ci_low, row.ci_high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
-        ax.plot(row.value, y, marker, color=colour, markersize=7, markeredgecolor="white", markeredgewidth=0.6)
+            ax.plot([row.ci_low, row.ci_high], [y, y], color=style(row.algorithm)[0], linewidth=2, solid_capstyle="butt")
+        _point(ax, row.value, y, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+
+
+def _point(ax: Axes, x: float, y: float, algorithm: str, **options: object) -> None:
+    colour, marker = style(algorithm)
+    is_star = marker == "*" or isinstance(marker, tuple)
+    ax.plot(x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options)  # a star fills less of its circle
 
 
 # --- training ----------------------------------------------------------------------------------------------------------------
