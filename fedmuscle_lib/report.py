@@ -1,7 +1,7 @@
 """From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
 
-Standard deviations are over seeds with ddof = 0, because the paper's are: each of Table 7's 60 distinct cells is the mean and the
-population standard deviation of three values with one decimal, while only 31 of them could be sample standard deviations.
+Standard deviations are over seeds with ddof = 0, because the paper's are: each of the 172 distinct cells of Tables 1 and 7 is the mean and
+the population standard deviation of three values with one decimal, while only 86 of them could be sample standard deviations.
 Intervals are 95 % Student t intervals over seeds (ddof = 1). A single seed has neither: both are NaN.
 
 Every function takes the ``phase`` of a round that it reads: "after_alignment", the literal end of Algorithm 1, or "after_local".
@@ -34,7 +34,10 @@ TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "pa
 DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta"]
 INTERVAL_COLUMNS = ["n_seeds", "ci_low", "ci_high"]
 
-# Table 7 names public sets as the datasets' authors do, and the objective where we name the algorithm; its users are Setup1's.
+# Both are about Setup1, and agree on the cells that both have.
+_PAPER_CELLS = ("table1", "table7")
+_PAPER_DELTAS = ("table1_delta", "table7_delta")
+# They name public sets as the datasets' authors do, and Table 7 the objective where we name the algorithm.
 _PAPER_SETUP = "setup1"
 _PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
 _PAPER_ALGORITHM = {"muscle": "fedmuscle"}
@@ -49,11 +52,13 @@ _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
 
 
 @lru_cache(maxsize=8)
-def paper_table(name: str) -> pd.DataFrame:
-    """A table of the paper, such as "table7", with this project's names of public sets and algorithms."""
-    with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
-        table = pd.read_csv(file)
-    return table.replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM})
+def paper_table(*names: str) -> pd.DataFrame:
+    """A table of the paper, such as "table7", or the union of several, with this project's names of public sets and algorithms."""
+    tables = []
+    for name in names:
+        with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
+            tables.append(pd.read_csv(file).replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM}))
+    return pd.concat(tables).drop_duplicates(ignore_index=True)
 
 
 def departures(settings: Settings) -> pd.DataFrame:
@@ -120,18 +125,19 @@ def over_seeds(rows: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
 
 
 def table(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
-    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 7 has one."""
+    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 1 or 7 has one."""
     ours = over_seeds(scores(histories, phase), [*USER, "algorithm"], "value")
-    return _beside_the_paper(ours, histories, "table7", ["user"], {"mean": "paper_mean", "std": "paper_std"})[TABLE_COLUMNS]
+    paper = paper_table(*_PAPER_CELLS).rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    return _beside(ours, paper[["public", "algorithm", "user", "paper_mean", "paper_std"]], histories)[TABLE_COLUMNS]
 
 
-def _beside_the_paper(ours: pd.DataFrame, histories: Sequence[History], name: str, key: list[str], cells: dict[str, str]) -> pd.DataFrame:
-    """``ours`` with the columns ``cells`` of a table of the paper under their new names, NaN where it has none."""
-    key = ["public", "algorithm", *key]
-    paper = paper_table(name)[[*key, *cells]].rename(columns=cells)
-    if histories[0].settings.setup != _PAPER_SETUP:
+def _beside(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
+    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
+    settings = histories[0].settings
+    all_took_part = len(settings.members) == len(SETUPS[settings.setup])
+    if settings.setup != _PAPER_SETUP or not ("user" in paper or all_took_part):
         paper = paper[:0]
-    return ours.merge(paper, on=key, how="left")
+    return ours.merge(paper, how="left")
 
 
 # --- Delta -------------------------------------------------------------------------------------------------------------------
@@ -164,11 +170,8 @@ def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.
     """``DELTA_COLUMNS`` and ``INTERVAL_COLUMNS``: Delta over seeds in per cent, beside the paper's where all of its users took part."""
     ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
     ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
-    joined = _beside_the_paper(ours, histories, "table7_delta", [], {"delta_paper": "paper_delta"})
-    settings = histories[0].settings
-    if len(settings.members) < len(SETUPS[settings.setup]):
-        joined["paper_delta"] = float("nan")
-    return joined[DELTA_COLUMNS + INTERVAL_COLUMNS]
+    paper = paper_table(*_PAPER_DELTAS).rename(columns={"delta_paper": "paper_delta"})
+    return _beside(ours, paper[["public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS + INTERVAL_COLUMNS]
 
 
 def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
