@@ -33,6 +33,7 @@ USER = ["public", "user", "model", "task", "metric"]
 TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
 DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta"]
 INTERVAL_COLUMNS = ["n_seeds", "ci_low", "ci_high"]
+ORIGINS = ("the paper's algorithms", "controls and ours")
 
 # Both are about Setup1, and agree on the cells that both have.
 _PAPER_CELLS = ("table1", "table7")
@@ -359,7 +360,10 @@ def save(frame: pd.DataFrame, path: Path) -> None:
 
 
 def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
-    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell."""
+    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
+
+    The columns have two levels: the paper's algorithms come first, controls and ours after them.
+    """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
     wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
     blocks = []
@@ -371,8 +375,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
             columns=wide.columns,
         )
         blocks.append(pd.concat([block, last]))
-    whole = pd.concat(blocks).fillna("")
-    return whole.rename(columns=label).rename_axis(columns=None)
+    whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
+    return whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
 
 
 def _named(table: pd.DataFrame) -> Iterable:
@@ -390,6 +394,11 @@ def _delta_cell(row: pd.Series) -> str:
         return "undefined: a local metric is 0"
     ours = f"{row.delta:+.2f}" + (f" {interval(row.ci_low, row.ci_high)}" if pd.notna(row.ci_low) else "")
     return ours if pd.isna(row.paper_delta) else f"{ours} | {row.paper_delta:+.2f}"
+
+
+def added(algorithm: str) -> bool:
+    """Whether the paper does not have the algorithm: it is a control, or ours."""
+    return algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
 
 
 def label(algorithm: str) -> str:

@@ -251,8 +251,16 @@ def test_comparison_of_deltas_quotes_the_paper(paper_runs):
 def test_rendering_puts_ours_beside_the_papers(paper_runs):
     shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
     shown = shown.reset_index()
-    assert shown.query("public == 'voc' and user == 1")["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
-    assert shown.query("public == 'coco' and user == ''")["Gramian loss"].item() == "+22.31 | +22.31"
+    papers = shown["the paper's algorithms"]
+    assert papers[(shown.public == "voc") & (shown.user == 1)]["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
+    assert papers[(shown.public == "coco") & (shown.user == "")]["Gramian loss"].item() == "+22.31 | +22.31"
+
+
+def test_controls_and_ours_stand_apart():
+    runs = [history(name, [40] * 6) for name in ("local", "self", "fedmuscle", "anchored", "pairwise")]
+    columns = report.side_by_side(report.table(runs), report.delta(runs)).columns
+    assert columns[:3].tolist() == [("the paper's algorithms", name) for name in ("Local training", "FedMuscle", "Pairwise alignment")]
+    assert columns[3:].tolist() == [("controls and ours", name) for name in ("Self (no communication)", "Anchored FedMuscle (ours)")]
 
 
 def test_departures_name_what_differs_from_the_paper():
