@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 
-from fedmuscle_lib.report import BASELINE, label
+from fedmuscle_lib.report import BASELINE, added, label
 
 Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
 
@@ -163,6 +164,83 @@ def _point(ax: Axes, x: float, y: float, algorithm: str, **options: object) -> N
     colour, marker = style(algorithm)
     is_star = marker == "*" or isinstance(marker, tuple)
     ax.plot(x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options)  # a star fills less of its circle
+
+
+# --- Table 1 -----------------------------------------------------------------------------------------------------------------
+
+
+def table1(delta: pd.DataFrame) -> Figure:
+    """One panel a public set: Delta of every algorithm with its 95 % interval, the paper's hollow; controls and ours below a line.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+    """
+    arms = sorted(dict.fromkeys(delta.algorithm), key=added)
+    publics = list(dict.fromkeys(delta.public))
+    with plt.rc_context(_HOUSE):
+        size = (2.4 * len(publics) + 1.6, 0.8 + 0.26 * len(arms))
+        figure, axes = plt.subplots(1, len(publics), figsize=size, sharex=True, sharey=True, squeeze=False)
+        for ax, public in zip(axes[0], publics, strict=True):
+            rows = delta[delta.public == public]
+            for row in rows.itertuples():
+                _point(ax, row.paper_delta, arms.index(row.algorithm), row.algorithm, fillstyle="none")
+            _strip(ax, rows.rename(columns={"delta": "value"}), arms)
+            ax.axhline(sum(not added(arm) for arm in arms) - 0.5, color="#888888", linewidth=0.8, linestyle="--")
+            ax.set_title(public)
+            ax.set_xlabel("Δ over local training (%)")
+        axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
+        axes[0, 0].invert_yaxis()
+        ours = Line2D([], [], color="#555555", marker="o", label="ours, with 95 % interval")
+        theirs = Line2D([], [], color="#555555", marker="o", fillstyle="none", linestyle="", label="the paper's")
+        figure.legend(handles=[ours, theirs], loc="outside upper center", ncols=2)
+    return _closed(figure)
+
+
+def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
+    """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one panel a public set.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+        ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
+    """
+    with plt.rc_context(_HOUSE):
+        figure, axes = plt.subplots(1, len(ranks), figsize=(3.4 * len(ranks), 3.6), sharey=True, squeeze=False)
+        panels = {public: rows.dropna(subset=["delta", "paper_delta"]) for public, rows in delta.groupby("public")}
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            for row in panels[rank.public].itertuples():
+                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=style(row.algorithm)[0], linewidth=1)
+                _point(ax, row.paper_delta, row.delta, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+            ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
+            ax.set_xlabel("the paper's Δ over local training (%)")
+        axes[0, 0].set_ylabel("our Δ over local training (%)")
+        _closed(figure)  # names can be kept apart once the axes stay where they are
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            _name_points(ax, panels[rank.public])
+    return figure
+
+
+def _name_points(ax: Axes, rows: pd.DataFrame) -> None:
+    """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
+    points = ax.transData.transform(rows[["paper_delta", "delta"]])
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
+    for row in rows.sort_values("delta").itertuples():
+        is_right = row.paper_delta > np.mean(ax.get_xlim())
+        name = ax.annotate(
+            label(row.algorithm),
+            (row.paper_delta, row.delta),
+            xytext=(-6 if is_right else 6, 0),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            va="center",
+            color=style(row.algorithm)[0],
+            fontsize=7,
+            bbox=_HALO,
+        )
+        while any(name.get_window_extent().overlaps(other) for other in taken):
+            name.xyann = (name.xyann[0], name.xyann[1] + 1)
+        taken.append(name.get_window_extent())
 
 
 # --- training ----------------------------------------------------------------------------------------------------------------

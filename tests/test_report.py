@@ -177,6 +177,19 @@ def test_differences_are_paired_over_seeds():
     assert rows.ci_high[0] - 2 == pytest.approx(4.3026527 / math.sqrt(3))
 
 
+def test_every_delta_minus_that_of_a_control():
+    runs = spread_runs() + [history("fedmuscle", [44] * 6, public="coco"), history("self", [40] * 6, public="coco")]
+    rows = report.delta_over(runs, "self")
+    assert rows.algorithm.drop_duplicates().tolist() == ["local", "fedmuscle"]
+    pd.testing.assert_frame_equal(
+        rows[rows.algorithm == "fedmuscle"].drop(columns="algorithm").reset_index(drop=True),
+        report.delta_difference(runs, "fedmuscle", "self"),
+    )
+    shown = report.by_public(rows)
+    assert shown.index.tolist() == ["Local training", "FedMuscle"] and shown.columns.tolist() == ["voc", "coco"]
+    assert shown.loc["FedMuscle", "coco"] == "+10.00" and shown.loc["Local training", "voc"] == "+0.00 [+0.00, +0.00]"
+
+
 def test_phases_are_told_apart(tmp_path):
     runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6, before=[48] * 6)]
     assert report.delta(runs, "after_alignment").delta[1] == pytest.approx(10)
@@ -220,6 +233,68 @@ def test_refusals_name_what_is_wrong():
         report.per_user_difference([local, history("self", [44] * 6, seed=1)], "self", "local")
     with pytest.raises(ValueError, match="no runs"):
         report.table([])
+
+
+# --- the order of the algorithms ---------------------------------------------------------------------------------------------
+
+
+def test_the_papers_own_order_agrees_with_itself(paper_runs):
+    ranks = report.rank_agreement(paper_runs)
+    assert ranks.public.tolist() == ["voc", "coco", "cifar100"]
+    assert ranks.n_algorithms.eq(4).all()
+    assert ranks.rho.tolist() == ranks.tau.tolist() == pytest.approx([1] * 3)
+    assert ranks.rho_p.tolist() == ranks.tau_p.tolist() == pytest.approx([2 / math.factorial(4)] * 3)  # the two extremes of 24 orders
+    assert ranks.n_seeds.eq(1).all() and ranks[["rho_lowest", "rho_highest"]].isna().all(axis=None)
+
+
+def test_all_nine_algorithms_are_compared(table1_runs):
+    ranks = report.rank_agreement([run for run in table1_runs if run.settings.public == "voc"]).iloc[0]
+    # by its cells FedHeNN is sixth, not eighth, so that two others are a place lower: rho is 1 - 6 (2^2 + 1 + 1) / (9^3 - 9)
+    assert (ranks.n_algorithms, ranks.rho, ranks.tau) == pytest.approx((9, 0.95, 1 - 2 * 2 / 36))
+    assert ranks.rho_p < 1e-3
+
+
+def test_an_opposite_order_and_one_with_a_tie():
+    opposite = with_deltas({"fedmuscle": -3, "gramian": -2, "pairwise": -1, "self": 99})  # which the paper does not have
+    ranks = report.rank_agreement(opposite).iloc[0]
+    assert (ranks.n_algorithms, ranks.rho, ranks.tau) == pytest.approx((4, -1, -1))
+    tied = report.rank_agreement(with_deltas({"fedmuscle": 3, "gramian": 3, "pairwise": 1})).iloc[0]
+    # ranks 3.5, 3.5, 2, 1 against 4, 3, 2, 1; five of the six pairs are in order and one is tied
+    assert (tied.rho, tied.tau) == pytest.approx((4.5 / math.sqrt(4.5 * 5), 5 / math.sqrt(5 * 6)))
+
+
+def test_single_seeds_show_how_far_the_order_is_noise():
+    runs = with_deltas({"fedmuscle": 3, "gramian": 2, "pairwise": 1})
+    runs += with_deltas({"fedmuscle": -2.9, "gramian": -2, "pairwise": -1}, seed=1)
+    runs += [history("fedmuscle", [99] * 6, seed=2), history("local", [40] * 6, seed=2)]  # the others lack this one
+    ranks = report.rank_agreement(runs).iloc[0]
+    assert (ranks.n_seeds, ranks.rho_lowest, ranks.rho_highest) == pytest.approx((2, -1, 1))
+
+
+@pytest.mark.parametrize(
+    ("runs", "n"),
+    [
+        (with_deltas({}), 1),
+        (with_deltas({"fedmuscle": 0, "gramian": 0}), 3),
+        ([history("local", [40] * 6, users=(3, 4, 5, 6)), history("fedmuscle", [44] * 6, users=(3, 4, 5, 6))], 0),
+    ],
+    ids=["one algorithm", "all alike", "not all users"],
+)
+def test_where_there_is_no_order_there_is_no_agreement(runs, n):
+    ranks = report.rank_agreement(runs)
+    assert ranks.n_algorithms.tolist() == [n]
+    assert ranks[["rho", "rho_p", "tau", "tau_p", "rho_lowest", "rho_highest"]].isna().all(axis=None)
+    assert "`voc`: 0 of the" in report.displaced(runs)
+    assert plots.agreement(report.delta(runs), ranks).axes[0].get_title() == "voc"
+
+
+def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
+    assert "- `voc`: 0 of the 6 pairs" in report.displaced(paper_runs)
+    lines = report.displaced(with_deltas({"fedmuscle": 1, "gramian": 2, "pairwise": 3}), most=2).splitlines()
+    assert lines[0] == "- `voc`: 3 of the 6 pairs of algorithms that the paper has a Δ for stand the other way round than there."
+    assert lines[1].startswith("  - Pairwise alignment (place 1, there 3) before FedMuscle (place 3, there 1): ")
+    assert "= **+2.00** points; without an interval this can't be told from chance. The paper's is -9.36." in lines[1]
+    assert len(lines) == 3
 
 
 # --- sentences ---------------------------------------------------------------------------------------------------------------
@@ -275,12 +350,36 @@ def test_costs_are_per_user_and_round():
     assert (row.runs, row.uplink_bytes, row.downlink_bytes, row.tflop, row.peak_memory_mib) == (2, 100, 300, 12, 1024)
 
 
+def test_costs_stand_beside_the_papers_as_ratios():
+    runs = [history("local", [40] * 6, sent=0), history("head_only", [40] * 6, sent=0, flops=5 * 10**11)]
+    runs += [
+        history("fedmuscle", [44] * 6, public=public, flops=flops, sent=10**6) for public, flops in (("voc", 10**12), ("coco", 2 * 10**12))
+    ]
+    runs += [history("shuffled", [44] * 6, sent=2 * 10**6)]
+    rows = report.relative_costs(runs).set_index("algorithm")
+    assert rows.flop_over_local.to_dict() == {"local": 1, "head_only": 0.5, "fedmuscle": 1.5, "shuffled": 1}
+    assert rows.paper_flop_over_local.to_dict() == pytest.approx(
+        {"local": 1, "head_only": math.nan, "fedmuscle": 523 / 29, "shuffled": math.nan}, nan_ok=True
+    )
+    assert rows.bytes_over_fedmuscle.to_dict() == {"local": 0, "head_only": 0, "fedmuscle": 1, "shuffled": 2}
+    assert rows.loc["fedmuscle", ["seconds_over_local", "uplink_mb", "downlink_mb"]].tolist() == [1, 1, 3]
+    assert "The 2 algorithms of Table 1" in (text := report.cost_order(runs)) and "ρ = **+1.00** (p = 1)" in text
+    with pytest.raises(ValueError, match="need a run of fedmuscle and of local"):
+        report.relative_costs(runs[1:2])
+
+
+def test_costs_of_some_users_are_not_compared_with_the_papers():
+    runs = [history(name, [40] * 6, users=(3, 4, 5, 6)) for name in ("local", "fedmuscle")]
+    assert report.relative_costs(runs).paper_flop_over_local.isna().all()
+    assert "no order" in report.cost_order(runs)
+
+
 # --- figures -----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_algorithm_has_a_colour_of_its_own():
-    styles = [plots.style(name) for name in algorithms.names()]
-    assert len({colour for colour, _ in styles}) == len(styles)
+def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
+    assert set(plots.STYLES) >= set(algorithms.names())
+    assert len({colour for colour, _ in plots.STYLES.values()}) == len({marker for _, marker in plots.STYLES.values()}) == len(plots.STYLES)
     assert plots.style("not there yet") == plots.style("not there yet")
 
 
@@ -291,12 +390,29 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs,
     runs = spread_runs()
     panels = plots.controls(report.over_baseline(runs), report.delta(runs))
     assert len(panels.axes) == 7
+    strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
+    hollow = [[line for line in ax.lines if line.get_fillstyle() == "none" and not math.isnan(line.get_xdata()[0])] for ax in strips.axes]
+    assert [len(lines) for lines in hollow] == [4, 4, 4]
+    points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
+    assert points.axes[0].get_title() == "voc: ρ = +1.00"
+    assert {text.get_text() for text in points.axes[0].texts} == {"Local training", "FedMuscle", "Gramian loss", "Pairwise alignment"}
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
-        for name, figure in {"bars": bars, "panels": panels, "curve": plots.training_curve(report.curve(runs))}.items():
+        curve = plots.training_curve(report.curve(runs))
+        for name, figure in {"bars": bars, "panels": panels, "strips": strips, "points": points, "curve": curve}.items():
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_names_of_points_cover_nothing():
+    """Not even where points lie on top of each other."""
+    runs = with_deltas({"fedmuscle": 0.01, "gramian": 0.02, "pairwise": 0.01})
+    (ax,) = plots.agreement(report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)).axes
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
+    points = ax.transData.transform([line.get_xydata()[0] for line in ax.lines if line.get_marker() not in ("None", "")])
+    assert len(points) == 4 and not [1 for box in boxes for point in points if box.contains(*point)]
 
 
 def test_a_subset_is_said_to_be_one(tmp_path):
