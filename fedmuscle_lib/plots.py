@@ -17,11 +17,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 
-from fedmuscle_lib.report import BASELINE, label
+from fedmuscle_lib.report import BASELINE, added, label
 
-# Okabe and Ito's colours and two of Tol's, told apart under the common colour-vision deficiencies; the markers do so without colour.
-STYLES: dict[str, tuple[str, str]] = {
+Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
+
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Sixteen are more
+# than colour alone can tell apart, so no two share a marker.
+STYLES: dict[str, tuple[str, Marker]] = {
     "local": ("#555555", "o"),
     "fedmuscle": ("#0072B2", "D"),
     "gramian": ("#E69F00", "s"),
@@ -31,8 +35,15 @@ STYLES: dict[str, tuple[str, str]] = {
     "self": ("#D55E00", "v"),
     "head_only": ("#999933", "h"),
     "anchored": ("#882255", ">"),
+    "sage": ("#332288", "<"),
+    "fedhenn": ("#EE6677", "p"),
+    "cofed": ("#994F00", "*"),
+    "feddf": ("#1A85FF", "d"),
+    "fedrcl": ("#000000", (4, 1, 0)),
+    "simclr": ("#AA4499", (8, 1, 0)),
+    "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
-_SPARE = ("#332288", "#44AA99", "#AA4499", "#117733", "#661100", "#6699CC")
+_SPARE = ("#44AA99", "#117733", "#6699CC")
 _HOUSE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -46,10 +57,10 @@ _HOUSE = {
 _HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 
 
-def style(algorithm: str) -> tuple[str, str]:
+def style(algorithm: str) -> tuple[str, Marker]:
     """Colour and marker of an algorithm; one that is not in the table gets a colour that its name determines."""
     spare = _SPARE[hashlib.sha256(algorithm.encode()).digest()[0] % len(_SPARE)]
-    return STYLES.get(algorithm, (spare, "d"))
+    return STYLES.get(algorithm, (spare, "8"))
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -143,11 +154,93 @@ def _strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     for row in rows.itertuples():
-        colour, marker = style(row.algorithm)
         y = arms.index(row.algorithm)
         if pd.notna(row.ci_low):
-            ax.plot([row.ci_low, row.ci_high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
-        ax.plot(row.value, y, marker, color=colour, markersize=7, markeredgecolor="white", markeredgewidth=0.6)
+            ax.plot([row.ci_low, row.ci_high], [y, y], color=style(row.algorithm)[0], linewidth=2, solid_capstyle="butt")
+        _point(ax, row.value, y, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+
+
+def _point(ax: Axes, x: float, y: float, algorithm: str, **options: object) -> None:
+    colour, marker = style(algorithm)
+    is_star = marker == "*" or isinstance(marker, tuple)
+    ax.plot(x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options)  # a star fills less of its circle
+
+
+# --- Table 1 -----------------------------------------------------------------------------------------------------------------
+
+
+def table1(delta: pd.DataFrame) -> Figure:
+    """One panel a public set: Delta of every algorithm with its 95 % interval, the paper's hollow; controls and ours below a line.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+    """
+    arms = sorted(dict.fromkeys(delta.algorithm), key=added)
+    publics = list(dict.fromkeys(delta.public))
+    with plt.rc_context(_HOUSE):
+        size = (2.4 * len(publics) + 1.6, 0.8 + 0.26 * len(arms))
+        figure, axes = plt.subplots(1, len(publics), figsize=size, sharex=True, sharey=True, squeeze=False)
+        for ax, public in zip(axes[0], publics, strict=True):
+            rows = delta[delta.public == public]
+            for row in rows.itertuples():
+                _point(ax, row.paper_delta, arms.index(row.algorithm), row.algorithm, fillstyle="none")
+            _strip(ax, rows.rename(columns={"delta": "value"}), arms)
+            ax.axhline(sum(not added(arm) for arm in arms) - 0.5, color="#888888", linewidth=0.8, linestyle="--")
+            ax.set_title(public)
+            ax.set_xlabel("Δ over local training (%)")
+        axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
+        axes[0, 0].invert_yaxis()
+        ours = Line2D([], [], color="#555555", marker="o", label="ours, with 95 % interval")
+        theirs = Line2D([], [], color="#555555", marker="o", fillstyle="none", linestyle="", label="the paper's")
+        figure.legend(handles=[ours, theirs], loc="outside upper center", ncols=2)
+    return _closed(figure)
+
+
+def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
+    """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one panel a public set.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+        ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
+    """
+    with plt.rc_context(_HOUSE):
+        figure, axes = plt.subplots(1, len(ranks), figsize=(3.4 * len(ranks), 3.6), sharey=True, squeeze=False)
+        panels = {public: rows.dropna(subset=["delta", "paper_delta"]) for public, rows in delta.groupby("public")}
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            for row in panels[rank.public].itertuples():
+                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=style(row.algorithm)[0], linewidth=1)
+                _point(ax, row.paper_delta, row.delta, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+            ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
+            ax.set_xlabel("the paper's Δ over local training (%)")
+        axes[0, 0].set_ylabel("our Δ over local training (%)")
+        _closed(figure)  # names can be kept apart once the axes stay where they are
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            _name_points(ax, panels[rank.public])
+    return figure
+
+
+def _name_points(ax: Axes, rows: pd.DataFrame) -> None:
+    """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
+    points = ax.transData.transform(rows[["paper_delta", "delta"]])
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
+    for row in rows.sort_values("delta").itertuples():
+        is_right = row.paper_delta > np.mean(ax.get_xlim())
+        name = ax.annotate(
+            label(row.algorithm),
+            (row.paper_delta, row.delta),
+            xytext=(-6 if is_right else 6, 0),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            va="center",
+            color=style(row.algorithm)[0],
+            fontsize=7,
+            bbox=_HALO,
+        )
+        while any(name.get_window_extent().overlaps(other) for other in taken):
+            name.xyann = (name.xyann[0], name.xyann[1] + 1)
+        taken.append(name.get_window_extent())
 
 
 # --- training ----------------------------------------------------------------------------------------------------------------

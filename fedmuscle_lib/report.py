@@ -1,7 +1,7 @@
 """From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
 
-Standard deviations are over seeds with ddof = 0, because the paper's are: each of Table 7's 60 distinct cells is the mean and the
-population standard deviation of three values with one decimal, while only 31 of them could be sample standard deviations.
+Standard deviations are over seeds with ddof = 0, because the paper's are: each of the 172 distinct cells of Tables 1 and 7 is the mean and
+the population standard deviation of three values with one decimal, while only 86 of them could be sample standard deviations.
 Intervals are 95 % Student t intervals over seeds (ddof = 1). A single seed has neither: both are NaN.
 
 Every function takes the ``phase`` of a round that it reads: "after_alignment", the literal end of Algorithm 1, or "after_local".
@@ -10,13 +10,16 @@ Every function takes the ``phase`` of a round that it reads: "after_alignment", 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
+from itertools import permutations
+from math import comb, factorial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.stats import kendalltau, permutation_test, rankdata, spearmanr
 from scipy.stats import t as student
 
 from fedmuscle_lib import algorithms
@@ -33,8 +36,12 @@ USER = ["public", "user", "model", "task", "metric"]
 TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
 DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta"]
 INTERVAL_COLUMNS = ["n_seeds", "ci_low", "ci_high"]
+ORIGINS = ("the paper's algorithms", "controls and ours")
 
-# Table 7 names public sets as the datasets' authors do, and the objective where we name the algorithm; its users are Setup1's.
+# Both are about Setup1, and agree on the cells that both have.
+_PAPER_CELLS = ("table1", "table7")
+_PAPER_DELTAS = ("table1_delta", "table7_delta")
+# They name public sets as the datasets' authors do, and Table 7 the objective where we name the algorithm.
 _PAPER_SETUP = "setup1"
 _PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
 _PAPER_ALGORITHM = {"muscle": "fedmuscle"}
@@ -49,11 +56,13 @@ _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
 
 
 @lru_cache(maxsize=8)
-def paper_table(name: str) -> pd.DataFrame:
-    """A table of the paper, such as "table7", with this project's names of public sets and algorithms."""
-    with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
-        table = pd.read_csv(file)
-    return table.replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM})
+def paper_table(*names: str) -> pd.DataFrame:
+    """A table of the paper, such as "table7", or the union of several, with this project's names of public sets and algorithms."""
+    tables = []
+    for name in names:
+        with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
+            tables.append(pd.read_csv(file).replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM}))
+    return pd.concat(tables).drop_duplicates(ignore_index=True)
 
 
 def departures(settings: Settings) -> pd.DataFrame:
@@ -120,18 +129,19 @@ def over_seeds(rows: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
 
 
 def table(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
-    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 7 has one."""
+    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 1 or 7 has one."""
     ours = over_seeds(scores(histories, phase), [*USER, "algorithm"], "value")
-    return _beside_the_paper(ours, histories, "table7", ["user"], {"mean": "paper_mean", "std": "paper_std"})[TABLE_COLUMNS]
+    paper = paper_table(*_PAPER_CELLS).rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    return _beside(ours, paper[["public", "algorithm", "user", "paper_mean", "paper_std"]], histories)[TABLE_COLUMNS]
 
 
-def _beside_the_paper(ours: pd.DataFrame, histories: Sequence[History], name: str, key: list[str], cells: dict[str, str]) -> pd.DataFrame:
-    """``ours`` with the columns ``cells`` of a table of the paper under their new names, NaN where it has none."""
-    key = ["public", "algorithm", *key]
-    paper = paper_table(name)[[*key, *cells]].rename(columns=cells)
-    if histories[0].settings.setup != _PAPER_SETUP:
+def _beside(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
+    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
+    settings = histories[0].settings
+    all_took_part = len(settings.members) == len(SETUPS[settings.setup])
+    if settings.setup != _PAPER_SETUP or not ("user" in paper or all_took_part):
         paper = paper[:0]
-    return ours.merge(paper, on=key, how="left")
+    return ours.merge(paper, how="left")
 
 
 # --- Delta -------------------------------------------------------------------------------------------------------------------
@@ -164,11 +174,8 @@ def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.
     """``DELTA_COLUMNS`` and ``INTERVAL_COLUMNS``: Delta over seeds in per cent, beside the paper's where all of its users took part."""
     ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
     ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
-    joined = _beside_the_paper(ours, histories, "table7_delta", [], {"delta_paper": "paper_delta"})
-    settings = histories[0].settings
-    if len(settings.members) < len(SETUPS[settings.setup]):
-        joined["paper_delta"] = float("nan")
-    return joined[DELTA_COLUMNS + INTERVAL_COLUMNS]
+    paper = paper_table(*_PAPER_DELTAS).rename(columns={"delta_paper": "paper_delta"})
+    return _beside(ours, paper[["public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS + INTERVAL_COLUMNS]
 
 
 def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
@@ -198,14 +205,23 @@ def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Pha
 
 def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
-    names = [name for name in dict.fromkeys(history.settings.algorithm for history in histories) if name != BASELINE]
-    return pd.concat([per_user_difference(histories, name, BASELINE, phase).assign(algorithm=name) for name in names], ignore_index=True)
+    return _each_minus(per_user_difference, histories, BASELINE, phase)
+
+
+def _each_minus(difference: Callable[..., pd.DataFrame], histories: Sequence[History], reference: str, phase: Phase) -> pd.DataFrame:
+    names = [name for name in dict.fromkeys(history.settings.algorithm for history in histories) if name != reference]
+    return pd.concat([difference(histories, name, reference, phase).assign(algorithm=name) for name in names], ignore_index=True)
 
 
 def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
     """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high."""
     rows = delta_by_seed(histories, phase)
     return over_seeds(_paired(rows, a, b, ["public"], "delta"), ["public"], "difference").rename(columns={"mean": "difference"})
+
+
+def delta_over(histories: Sequence[History], reference: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """:func:`delta_difference` of every algorithm from ``reference``, one after the other, with a column ``algorithm``."""
+    return _each_minus(delta_difference, histories, reference, phase)
 
 
 def _paired(rows: pd.DataFrame, a: str, b: str, by: list[str], column: str) -> pd.DataFrame:
@@ -215,6 +231,57 @@ def _paired(rows: pd.DataFrame, a: str, b: str, by: list[str], column: str) -> p
     if difference.empty:
         raise ValueError(f"{a} and {b} have no run with the same seed and public set")
     return difference.rename("difference").reset_index()
+
+
+# --- the order of the algorithms ---------------------------------------------------------------------------------------------
+
+
+def rank_agreement(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """For each public set, whether Delta orders the algorithms as in the paper: those that it has a Delta for, local training at 0 too.
+
+    Returns:
+        public, n_algorithms, rho (Spearman's), rho_p, tau (Kendall's tau-b), tau_p, n_seeds, rho_lowest and rho_highest (over single
+        seeds that every algorithm was run on; NaN for fewer than two). The p-values are two-sided, of our order having nothing to do
+        with the paper's: ``rho_p`` by permutation, all of them for up to nine algorithms, ``tau_p`` exact unless there are ties.
+        All of it is NaN where there is no order: fewer than two algorithms, or one and the same Delta for all.
+    """
+    by_seed = delta_by_seed(histories, phase)
+    rows = []
+    for public, both in _beside_papers_delta(histories, phase):
+        single = by_seed[by_seed.public == public].pivot(index="algorithm", columns="seed", values="delta").loc[both.index]
+        rhos = pd.Series([_rho(deltas, both.paper_delta) for _, deltas in single.dropna(axis="columns").items()], dtype=float)
+        lowest, highest = (rhos.min(), rhos.max()) if len(rhos) > 1 else (float("nan"), float("nan"))
+        rows.append(
+            {"public": public, "n_algorithms": len(both)}
+            | _rank_correlation(both.delta, both.paper_delta)
+            | {"n_seeds": len(rhos), "rho_lowest": lowest, "rho_highest": highest}
+        )
+    return pd.DataFrame(rows)
+
+
+def _beside_papers_delta(histories: Sequence[History], phase: Phase) -> Iterable[tuple[str, pd.DataFrame]]:
+    """For each public set, by algorithm, the rows of :func:`delta` that have both."""
+    for public, rows in delta(histories, phase).set_index("algorithm").groupby("public", sort=False):
+        yield public, rows.dropna(subset=["delta", "paper_delta"])
+
+
+def _rank_correlation(ours: pd.Series, paper: pd.Series) -> dict[str, float]:
+    """rho, rho_p, tau and tau_p as :func:`rank_agreement` describes them."""
+    rho = _rho(ours, paper)
+    if pd.isna(rho):
+        return dict.fromkeys(("rho", "rho_p", "tau", "tau_p"), float("nan"))
+    ranks = rankdata(paper)
+    # the scalar product of the ranks orders permutations as rho does, and is far faster
+    permuted = permutation_test(
+        (rankdata(ours),), lambda x, axis: (x * ranks).sum(axis=axis), permutation_type="pairings", n_resamples=factorial(9), rng=0
+    )
+    tau = kendalltau(ours, paper)
+    return {"rho": rho, "rho_p": permuted.pvalue, "tau": tau.statistic, "tau_p": tau.pvalue}
+
+
+def _rho(ours: pd.Series, paper: pd.Series) -> float:
+    """Spearman's; NaN where one side puts nothing in order."""
+    return spearmanr(ours, paper).statistic if min(ours.nunique(), paper.nunique()) > 1 else float("nan")
 
 
 # --- costs -------------------------------------------------------------------------------------------------------------------
@@ -244,6 +311,34 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     means = groups.mean()
     means.insert(0, "runs", groups.size())
     return means.reset_index()
+
+
+def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
+    """:func:`costs` as ratios, beside the paper's, for each algorithm.
+
+    Returns:
+        algorithm; flop_over_local (counted, of all users and rounds); paper_flop_over_local (of Table 1's TeraFLOPS); seconds_over_local;
+        uplink_mb and downlink_mb (10^6 bytes per user and round); bytes_over_fedmuscle (both ways; local training sends none).
+
+    Raises:
+        ValueError: no run of local training or of FedMuscle to divide by.
+    """
+    ours = costs(histories)
+    if lacking := {BASELINE, "fedmuscle"} - set(ours.algorithm):
+        raise ValueError(f"relative costs need a run of {' and of '.join(sorted(lacking))}")
+    rows = _beside(ours, paper_table("table1_teraflops"), histories).set_index("algorithm")
+    over_local = rows[["tflop", "teraflops", "seconds"]] / rows.loc[BASELINE, ["tflop", "teraflops", "seconds"]]
+    both_ways = rows.uplink_bytes + rows.downlink_bytes
+    return pd.DataFrame(
+        {
+            "flop_over_local": over_local.tflop,
+            "paper_flop_over_local": over_local.teraflops,
+            "seconds_over_local": over_local.seconds,
+            "uplink_mb": rows.uplink_bytes / 1e6,
+            "downlink_mb": rows.downlink_bytes / 1e6,
+            "bytes_over_fedmuscle": both_ways / both_ways["fedmuscle"],
+        }
+    ).reset_index()
 
 
 def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataFrame:
@@ -356,7 +451,10 @@ def save(frame: pd.DataFrame, path: Path) -> None:
 
 
 def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
-    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell."""
+    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
+
+    The columns have two levels: the paper's algorithms come first, controls and ours after them.
+    """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
     wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
     blocks = []
@@ -368,8 +466,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
             columns=wide.columns,
         )
         blocks.append(pd.concat([block, last]))
-    whole = pd.concat(blocks).fillna("")
-    return whole.rename(columns=label).rename_axis(columns=None)
+    whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
+    return whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
 
 
 def _named(table: pd.DataFrame) -> Iterable:
@@ -383,10 +481,26 @@ def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
 
 
 def _delta_cell(row: pd.Series) -> str:
-    if pd.isna(row.delta):
-        return "undefined: a local metric is 0"
-    ours = f"{row.delta:+.2f}" + (f" {interval(row.ci_low, row.ci_high)}" if pd.notna(row.ci_low) else "")
+    ours = _with_interval(row.delta, row.ci_low, row.ci_high)
     return ours if pd.isna(row.paper_delta) else f"{ours} | {row.paper_delta:+.2f}"
+
+
+def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
+    """A row an algorithm and a column a public set, with ``column`` of ``rows`` and its interval in a cell."""
+    cells = rows.assign(cell=[_with_interval(*cell) for cell in rows[[column, "ci_low", "ci_high"]].to_numpy()])
+    wide = cells.pivot_table(index="algorithm", columns="public", values="cell", aggfunc="first", sort=False)
+    return wide.rename(index=label).rename_axis(index=None, columns=None)
+
+
+def _with_interval(value: float, low: float, high: float) -> str:
+    if pd.isna(value):
+        return "undefined: a local metric is 0"
+    return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
+
+
+def added(algorithm: str) -> bool:
+    """Whether the paper does not have the algorithm: it is a control, or ours."""
+    return algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
 
 
 def label(algorithm: str) -> str:
@@ -415,14 +529,47 @@ def note(histories: Sequence[History]) -> str:
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
     """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
-    lines = []
-    paper = paper_table("table7_delta").set_index(["public", "algorithm"]).delta_paper
+    return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b, phase).items())
+
+
+def _compared(histories: Sequence[History], a: str, b: str, phase: Phase) -> dict[str, str]:
+    paper = delta(histories, phase).set_index(["algorithm", "public"]).paper_delta
+    sentences = {}
     for row in delta_difference(histories, a, b, phase).itertuples():
-        line = f"- `{row.public}`: Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.2f}** points{_verdict(row)}"
-        if {(row.public, a), (row.public, b)} <= set(paper.index):
-            line += f" The paper's is {paper[row.public, a] - paper[row.public, b]:+.2f}."
-        lines.append(line)
-    return "\n".join(lines)
+        theirs = paper[a, row.public] - paper[b, row.public]
+        quoted = "" if pd.isna(theirs) else f" The paper's is {theirs:+.2f}."
+        sentences[row.public] = f"Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.2f}** points{_verdict(row)}{quoted}"
+    return sentences
+
+
+def displaced(histories: Sequence[History], most: int = 3, phase: Phase = "after_alignment") -> str:
+    """Markdown, an item a public set: how many pairs of algorithms Delta orders otherwise than in the paper, and ``most`` of them.
+
+    First come those whose distance in places differs most from the paper's.
+    """
+    items = []
+    for public, both in _beside_papers_delta(histories, phase):
+        here, there = (both[column].rank(ascending=False, method="min").astype(int) for column in ("delta", "paper_delta"))
+        turned = [(a, b) for a, b in permutations(both.index, 2) if here[a] < here[b] and there[a] > there[b]]
+        turned.sort(key=lambda pair: here[pair[1]] - here[pair[0]] + there[pair[0]] - there[pair[1]], reverse=True)
+        of = f"{len(turned)} of the {comb(len(both), 2)} pairs of algorithms that the paper has a Δ for"
+        items.append(f"- `{public}`: {of} stand the other way round than there.")
+        for a, b in turned[:most]:
+            first, second = (f"{label(name)} (place {here[name]}, there {there[name]})" for name in (a, b))
+            items.append(f"  - {first} before {second}: {_compared(histories, a, b, phase)[public]}")
+    return "\n".join(items)
+
+
+def cost_order(histories: Sequence[History]) -> str:
+    """A Markdown sentence: whether counted computation orders the algorithms of Table 1 as its TeraFLOPS do."""
+    both = relative_costs(histories).dropna(subset="paper_flop_over_local")
+    agreement = _rank_correlation(both.flop_over_local, both.paper_flop_over_local)
+    if pd.isna(agreement["rho"]):
+        return "There is no order of computation to compare with the paper's."
+    return (
+        f"The {len(both)} algorithms of Table 1, ordered by their computation here, stand as in the paper "
+        f"with Spearman's ρ = **{agreement['rho']:+.2f}** (p = {agreement['rho_p']:.2g})."
+    )
 
 
 def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = "after_alignment") -> str:
