@@ -153,11 +153,11 @@ def test_groups_are_label_spaces(settings):
 
 
 def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
-    plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.5})
-    default = settings(algorithm="simclr", options={"simclr.tau": 0.1, "fedhenn.samples": 64})
+    plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.1})
+    default = settings(algorithm="simclr", options={"simclr.tau": 0.5, "fedhenn.samples": 64})
     folder = {s: experiment.entry_of(x).folder for s, x in {"plain": plain, "other": other, "default": default}.items()}
     assert folder["plain"] == folder["default"] != folder["other"]
-    assert algorithms.get("simclr")(other).options.tau == 0.5
+    assert algorithms.get("simclr")(other).options.tau == 0.1
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_cofed_without_accepted_labels_changes_nothing(settings):
 
 
 def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(settings):
-    federation, algorithm = begun(settings, "fedhenn")
+    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": 32})
     assert algorithm.communicate(federation, 0) is None
     before = [weights(client) for client in federation.clients]
     algorithm.communicate(federation, 1)

@@ -34,7 +34,7 @@ class SimCLR(Algorithm):
     name, label = "simclr", "SimCLR"
 
     class Options(Options):
-        tau: float = Field(0.1, gt=0, description="Not stated in the paper; the default of SimCLR's code (0.5 in its CIFAR-10 command).")
+        tau: float = Field(0.5, gt=0, description="Not stated in the paper; that of SimCLR's CIFAR-10 command (the code's default is 0.1).")
         strength: float = Field(0.5, ge=0, description="Colour jitter. Not stated in the paper; that of SimCLR's CIFAR-10 command.")
 
     def communicate(self, federation: Federation, round: int) -> float:
