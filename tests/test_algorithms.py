@@ -254,7 +254,7 @@ def test_the_ensemble_of_probabilities_is_their_mean():
 
 
 def test_votes_are_cast_by_margin():
-    p = torch.tensor([[[0.6, 0.3, 0.1]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
+    p = torch.tensor([[[0.59, 0.3, 0.11]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
     assert vote(p.log(), 0.3).flatten().tolist() == [-1, 0, 2, -1]
     present = torch.tensor([0.7, 0.6, 0.4, 0.3])
     mlc = torch.stack([1 - present, present], -1)[:, None]
@@ -361,14 +361,14 @@ def test_sage_learns_nothing_where_nobody_is_sure(settings):
 # --- pseudo-labelling ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(1, 6))
 @pytest.mark.parametrize("task", ["IC10", "MLC"])
 def test_a_phase_accepts_a_fifth_more_of_the_public_set(task, part):
-    outputs = 5 * unlike(100, 10)
+    outputs = 3 * unlike(100, 10)
     labels = accepted_labels(TASKS[task], outputs, part / 5)
     certainty = TASKS[task].certainty(TASKS[task].decisions(outputs))
     accepted = (labels >= 0).any(1)
-    assert accepted.sum() == max(1, 20 * part)  # nobody asks for the labels of the first phase, whose quantile is the maximum
+    assert accepted.sum() == 20 * part
     assert part == 5 or certainty[accepted].min() > certainty[~accepted].max()
 
 

@@ -158,7 +158,7 @@ def spied_members(s, name):
     algorithm.reply = spy
     algorithm.begin(federation)
     before = {c.user.number: c.represent_all() for c in federation.clients}
-    algorithm.local_update(federation)
+    algorithm.local_update(federation, 0)
     algorithm.communicate(federation, 0)
     return members, sent, before, federation.server
 
@@ -212,7 +212,7 @@ def test_head_only_leaves_the_representation_alone(settings):
     algorithm.begin(federation)
     before = [c.represent_all() for c in federation.clients]
     heads = [c.model.head[0].weight.clone() for c in federation.clients]
-    algorithm.local_update(federation)
+    algorithm.local_update(federation, 0)
     for client, z, head in zip(federation.clients, before, heads, strict=True):
         assert torch.equal(client.represent_all(), z)
         assert not torch.equal(client.model.head[0].weight, head)
