@@ -16,22 +16,6 @@ USERS = SETUPS["setup1"]
 METRIC = {"MLC": "micro-F1", "IC100": "Accuracy", "IC10": "Accuracy"}
 
 
-STAND_INS = {"sage": "SAGE", "fedhenn": "FedHeNN", "cofed": "CoFED", "feddf": "FedDF", "fedrcl": "FedRCL", "simclr": "SimCLR"}
-STAND_INS |= {"pseudo_labeling": "Pseudo-labeling"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def stand_ins():
-    """Names for the algorithms of Table 1 that are not written yet."""
-    missing = {name: text for name, text in STAND_INS.items() if name not in algorithms.names()}
-    for name, text in missing.items():
-        base = algorithms.get("local" if name == "fedrcl" else "fedmuscle")
-        type(name, (base,), {"name": name, "label": text, "__module__": __name__})
-    yield
-    for name in missing:
-        del algorithms.Algorithm.registry[name]
-
-
 def history(algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, **settings):
     """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment."""
     rows = [
