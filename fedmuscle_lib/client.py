@@ -22,13 +22,13 @@ from fedmuscle_lib.objectives import hard_label_loss
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import Task
+from fedmuscle_lib.views import View
 
-EVALUATION_BATCH = 256
+REFERENCE_BATCH = 256  # public samples at once, where no step follows
 
 
 LocalLoss = Callable[[UserModel, Samples], Tensor]
 OutputLoss = Callable[[Tensor], Tensor]  # of the head's outputs for a batch
-View = Callable[[Tensor], Tensor]  # pixel values of a batch -> those of an augmented one
 
 
 class Reply(Protocol):
@@ -64,7 +64,7 @@ class Client:
         classes: ids of its classes, in the order of the outputs; users with the same task and classes share a label space.
         train: D^n.
         evaluation: held-out samples for the metric.
-        public: the shared public set, (n, 3, h, w) uint8.
+        public: the shared public set, as its model reads it: (n, 3, h, w) uint8 pictures, or (n, l) token ids of their captions.
         batch_size: B, for local and public batches alike.
         lr, weight_decay: of AdamW. Local training and alignment have an optimiser each, since their gradients differ in scale.
         address: prefix of every draw's address, such as the seed.
@@ -109,10 +109,10 @@ class Client:
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
-        parameters = dict(self.model.named_parameters())
+        ours = self.model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, value in weights.items():
-                parameters[name].copy_(value)
+                ours[name].copy_(value)
 
     # --- local data ----------------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Client:
         return self._step(self._local, (loss or self._supervised)(self.model, self.train.take(rows)))
 
     def _supervised(self, model: UserModel, part: Samples) -> Tensor:
-        return self.task.loss(model(part.images), part.targets)
+        return self.task.loss(model(part.inputs), part.targets)
 
     @staticmethod
     def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
@@ -154,13 +154,18 @@ class Client:
         Args:
             rows: of the public set.
             view: what the pictures are augmented by; there may be more of them afterwards.
+
+        Raises:
+            ValueError: a view of what is no picture.
         """
         self.model.train()
-        images = self._seen(rows, view)
-        self._pending = self.meter.run(("represent", len(images)), lambda: self.model.represent(images))
+        inputs = self._seen(rows, view)
+        self._pending = self.meter.run(("represent", len(inputs)), lambda: self.model.represent(inputs))
         return self._pending.detach()
 
     def _seen(self, rows: Tensor, view: View | None) -> Tensor:
+        if view and self.public.ndim != 4:
+            raise ValueError(f"user {self.user.number} reads texts, of which there are no augmented views")
         return view(self.public[rows]) if view else self.public[rows]
 
     def align(self, reply: Reply) -> float:
@@ -183,9 +188,9 @@ class Client:
         It is a loss of labels, as the local one is, and shares the local optimiser.
         """
         self.model.train()
-        images = self._seen(rows, view)
-        step = lambda: self._step(self._local, loss(self.model(images)))  # noqa: E731
-        return self.meter.run(("fit public", len(images)), step).item()
+        inputs = self._seen(rows, view)
+        step = lambda: self._step(self._local, loss(self.model(inputs)))  # noqa: E731
+        return self.meter.run(("fit public", len(inputs)), step).item()
 
     def fit_labels(self, labels: Tensor, weights: Tensor | None, *address: object) -> list[float]:
         """An epoch over the public samples that somebody labelled; returns the loss of each batch, none if fewer than two samples are.
@@ -209,7 +214,7 @@ class Client:
     def predict(self, rows: Tensor, view: View | None = None) -> Tensor:
         """The head's outputs for public pictures, (b, classes)."""
         self.model.eval()
-        parts = self._seen(rows, view).split(EVALUATION_BATCH)
+        parts = self._seen(rows, view).split(REFERENCE_BATCH)
         return torch.cat([self.meter.run(("predict", len(part)), lambda part=part: self.model(part)) for part in parts])
 
     @torch.no_grad()
@@ -221,17 +226,18 @@ class Client:
     def represent_all(self) -> Tensor:
         """Representations of the whole public set, (n, d), without a step to follow."""
         self.model.eval()
-        parts = self.public.split(EVALUATION_BATCH)
+        parts = self.public.split(REFERENCE_BATCH)
         return torch.cat([self.meter.run(("reference", len(part)), lambda part=part: self.model.represent(part)) for part in parts])
 
     # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples, in per cent."""
+        """The task's metric on the evaluation samples."""
         self.model.eval()
-        outputs = torch.cat([self.model(part) for part in self.evaluation.images.split(EVALUATION_BATCH)])
-        return self.task.score(outputs, self.evaluation.targets)
+        size = self.task.evaluation_batch
+        parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
+        return self.task.score(sum(self.task.count(self.model(inputs), targets) for inputs, targets in parts))
 
     def state(self) -> dict[str, object]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""

@@ -22,12 +22,12 @@ import pandas as pd
 import peft
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmuscle_lib import algorithms, data, store
 from fedmuscle_lib.algorithms import Algorithm, Federation
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
+from fedmuscle_lib.models import architecture, checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import PUBLIC_SETS, Settings
@@ -123,7 +123,7 @@ def entry_of(settings: Settings) -> store.Entry:
 
 def _inputs_digest(settings: Settings) -> list[str]:
     """Hashes of what the run reads: checkpoints, the users' files and images, and the public set if it is looked at."""
-    read = {(checkpoint_folder(settings.models_path, settings.backbones[user.model]), "**/*") for user in settings.members}
+    read = {(_checkpoint(settings, user), "**/*") for user in settings.members}
     for user in settings.members:
         folder = settings.data_dir / TASKS[user.task].folder
         read |= {(folder, f"{split}/client_{user.client}.*") for split in ("train", _SPLITS[settings.evaluate_on])}
@@ -131,7 +131,7 @@ def _inputs_digest(settings: Settings) -> list[str]:
             if images:
                 read.add((images, "**/*"))
     if _sees_public(settings):
-        read.add((settings.data_dir / PUBLIC_SETS[settings.public], "*"))
+        read.add((settings.data_dir / PUBLIC_SETS[settings.public], "**/*"))
     return [store.files_digest(folder, pattern) for folder, pattern in sorted(read)]
 
 
@@ -140,23 +140,32 @@ def _sees_public(settings: Settings) -> bool:
 
 
 def build(settings: Settings) -> Federation:
-    """The federation of a run before its first round: data read, models initialised from the seed."""
-    public: Tensor | None = None
+    """The federation of a run before its first round: data read, models initialised from the seed.
+
+    Raises:
+        ValueError: a user's checkpoint can't do its task; the message names the user.
+    """
+    public: dict[data.Encoding, Tensor] = {}  # once for all users who read it alike
     clients = []
     for user in settings.members:
         task = TASKS[user.task]
-        backbone = load_backbone(checkpoint_folder(settings.models_path, settings.backbones[user.model]), settings.device)
-        size = backbone.config.image_size
-        train, evaluation, classes = _local_data(settings, user, size)
-        if public is None or public.shape[-1] != size:
+        checkpoint = _checkpoint(settings, user)
+        backbone = load_backbone(checkpoint, settings.device)
+        kind = architecture(model_type(checkpoint))
+        if task.head not in kind.heads:
+            raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
+        encoding = _encoding(settings, user, backbone)
+        train, evaluation, classes = _local_data(settings, user, encoding)
+        if encoding not in public:
             n = settings.public_size if _sees_public(settings) else 0
-            public = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, size) if n else torch.empty(0, 3, size, size)
-            public = public.to(settings.device)  # once for all users
+            known = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, encoding) if n else encoding.empty()
+            public[encoding] = known.to(settings.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", settings.seed, user.number))
-            model = UserModel(
+            model = kind(
                 backbone,
-                len(classes),
+                task.n_outputs(classes),
+                head=task.head,
                 proj_dim=settings.proj_dim,
                 rank=settings.rank,
                 lora_alpha=settings.lora_alpha,
@@ -173,7 +182,7 @@ def build(settings: Settings) -> Federation:
                 classes,
                 train.to(settings.device),
                 evaluation.to(settings.device),
-                public,
+                public[encoding],
                 batch_size=settings.batch_size,
                 lr=settings.lr,
                 weight_decay=settings.weight_decay,
@@ -184,12 +193,24 @@ def build(settings: Settings) -> Federation:
     return Federation(clients, Server(numbers, settings.others, settings.proj_dim, (settings.seed,)))
 
 
-def _local_data(settings: Settings, user: User, size: int) -> tuple[data.Samples, data.Samples, tuple[int, ...]]:
+def _checkpoint(settings: Settings, user: User) -> Path:
+    return checkpoint_folder(settings.models_path, settings.backbones[user.model])
+
+
+def _encoding(settings: Settings, user: User, backbone: nn.Module) -> data.Encoding:
+    """How the user's model reads its inputs."""
+    checkpoint = _checkpoint(settings, user)
+    if architecture(model_type(checkpoint)).reads == "texts":
+        return data.Tokens(load_tokenizer(checkpoint), min(settings.text_length, backbone.config.max_position_embeddings))
+    return data.Pixels(settings.mask_size if TASKS[user.task].head == "decoder" else backbone.config.image_size)
+
+
+def _local_data(settings: Settings, user: User, encoding: data.Encoding) -> tuple[data.Samples, data.Samples, tuple[int, ...]]:
     """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
     where = (settings.data_dir, TASKS[user.task], user.client)
-    pool, classes = data.read_user(*where, "train", size, settings.root_train_image_folder)
+    pool, classes = data.read_user(*where, "train", encoding, settings.root_train_image_folder)
     split = _SPLITS[settings.evaluate_on]
-    evaluation, other = data.read_user(*where, split, size, settings.root_val_image_folder)
+    evaluation, other = data.read_user(*where, split, encoding, settings.root_val_image_folder)
     if classes != other:
         raise data.DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,7 +13,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.setups import SETUPS, User
 
 ROOT = Path(__file__).parents[1]  # the clone
-Temperature = float | tuple[tuple[float, ...], ...]
+Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 # A profile is numbers, names and paths. Nothing outside this table asks which profile it is. The numbers of `mini` were chosen on
 # the seeds 100 and 101 and the validation split alone; figures/mini/development.md lists what was tried.
@@ -69,6 +70,7 @@ PUBLIC_SETS = {
     "voc": "MLC_setup/public_Pascal",
     "coco": "MLC_setup/public_COCO",
     "cifar100": "IC/CIFAR100/public",
+    "flickr30k": "TC/flicker_public",  # the README's spelling
 }
 
 
@@ -82,8 +84,9 @@ class Settings(BaseModel):
 
     algorithm: str = Field("fedmuscle", description="What the users do together; `python -m fedmuscle_lib algorithms` lists them.")
     setup: str = Field("setup1", description="Who the users are (Appendix H).")
-    public: Literal["voc", "coco", "cifar100"] = Field(
-        "voc", description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC".'
+    public: Literal["voc", "coco", "cifar100", "flickr30k"] = Field(
+        "voc",
+        description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K.',
     )
     profile: str = Field("mini", description="Which numbers, data and checkpoints: " + ", ".join(PROFILES) + ".")
     seed: int = Field(
@@ -99,8 +102,8 @@ class Settings(BaseModel):
 
     tau: Temperature = Field(
         0.2,
-        description="tau^(M+1) of equation (3), between the anchor and the others; a number, or a matrix over users. "
-        'Section 6.1: "set to 0.2 and 0.15".',
+        description="tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over users, or numbers by pairs of "
+        'tasks or users, such as {"default": 0.2, "SS-TC": 100}. Section 6.1: "set to 0.2 and 0.15".',
     )
     tau_prime: Temperature = Field(
         0.15, description='tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".'
@@ -114,9 +117,14 @@ class Settings(BaseModel):
     rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
     lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
     lora_targets: tuple[str, ...] = Field(
-        ("q_proj", "v_proj"),
-        description="Which linear layers LoRA adapts. Not stated in the paper; query and value as in Hu et al. (2022).",
+        ("q_proj", "v_proj", "query", "value", "q_lin", "v_lin", "c_attn"),
+        description="Which linear layers LoRA adapts, by the names that architectures give them. Not stated in the paper; query and "
+        "value as in Hu et al. (2022).",
     )
+    mask_size: int = Field(
+        512, ge=32, description="Side in pixels of what SS users segment. Not stated in the paper; what its SegFormers were fine-tuned at."
+    )
+    text_length: int = Field(128, ge=4, description="Tokens after which a text is cut. Not stated in the paper; captions are shorter.")
     head_on: Literal["features", "representation"] = Field(
         "features",
         description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
@@ -199,6 +207,9 @@ class Settings(BaseModel):
         for name in ("tau", "tau_prime"):
             value = getattr(self, name)
             n = len(self.members)
+            if isinstance(value, dict):
+                self._check_pairs(name, value)
+                continue
             rows = value if isinstance(value, tuple) else ((value,),)
             if isinstance(value, tuple) and (len(rows) != n or any(len(row) != n for row in rows)):
                 raise ValueError(f"{name}: a matrix of temperatures is users x users, here {n} x {n}")
@@ -207,14 +218,37 @@ class Settings(BaseModel):
             if isinstance(value, tuple) and any(rows[i][j] != rows[j][i] for i in range(n) for j in range(i)):
                 raise ValueError(f"{name}: a matrix of temperatures is symmetric (Appendix A)")
 
+    def _check_pairs(self, name: str, value: dict[str, float]) -> None:
+        if "default" not in value:
+            raise ValueError(f"{name}: temperatures by pair need a 'default'")
+        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
+        for pair, t in value.items():
+            first, dash, second = pair.partition("-")
+            if pair != "default" and not (dash and {first, second} <= known and first.isdigit() == second.isdigit()):
+                raise ValueError(f"{name}: {pair!r} is neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}")
+            if f"{second}-{first}" in value and first != second:
+                raise ValueError(f"{name}: {pair!r} stands there twice, in both orders")
+            if not t > 0:
+                raise ValueError(f"{name}: a temperature is positive, got {t}")
+
     def _check_gamma(self) -> None:
         """Remark 1: tau^(M+1) > tau^(M) for every pair of others, so that gamma is positive; 0 is admitted, for pairwise alignment."""
-        n = len(self.members)
-        tau, tau_prime = (t if isinstance(t, tuple) else ((t,) * n,) * n for t in (self.tau, self.tau_prime))
-        for i in range(n):
-            for j in range(i):
-                if tau_prime[i][j] > tau[i][j]:
-                    raise ValueError(f"tau_prime: {tau_prime[i][j]} is larger than tau = {tau[i][j]}; Remark 1 wants it smaller")
+        for first, second in combinations([user.number for user in self.members], 2):
+            tau, tau_prime = (self.temperature(name, first, second) for name in ("tau", "tau_prime"))
+            if tau_prime > tau:
+                raise ValueError(f"tau_prime: {tau_prime} is larger than tau = {tau}; Remark 1 wants it smaller")
+
+    def temperature(self, name: str, first: int, second: int) -> float:
+        """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of tasks, and these before the default."""
+        value = getattr(self, name)
+        if isinstance(value, float):
+            return value
+        if isinstance(value, tuple):
+            numbers = [user.number for user in self.members]
+            return value[numbers.index(first)][numbers.index(second)]
+        task = {user.number: user.task for user in self.members}
+        pairs = [(first, second), (second, first), (task[first], task[second]), (task[second], task[first])]
+        return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
 
     @property
     def members(self) -> tuple[User, ...]:

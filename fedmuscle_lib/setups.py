@@ -24,16 +24,30 @@ class User:
     train_samples: int
 
 
-SETUPS: dict[str, tuple[User, ...]] = {
+_SETUP1 = (
     # Appendix H: "Users 1, 2, and 3 perform the MLC task using ViT-Base, ViT-Small, and ViT-Large, respectively. Users 4 and 5
     # perform the IC100 task using ViT-Base and ViT-Small, respectively. User 6 performs the IC10 task using ViT-Tiny."
     # Appendix G: 200, 100 and 50 training samples for a user with MLC, IC100 and IC10.
-    "setup1": (
-        User(1, "ViT-Base", "MLC", 0, 200),
-        User(2, "ViT-Small", "MLC", 1, 200),
-        User(3, "ViT-Large", "MLC", 2, 200),
-        User(4, "ViT-Base", "IC100", 0, 100),
-        User(5, "ViT-Small", "IC100", 1, 100),
-        User(6, "ViT-Tiny", "IC10", 0, 50),
-    ),
+    User(1, "ViT-Base", "MLC", 0, 200),
+    User(2, "ViT-Small", "MLC", 1, 200),
+    User(3, "ViT-Large", "MLC", 2, 200),
+    User(4, "ViT-Base", "IC100", 0, 100),
+    User(5, "ViT-Small", "IC100", 1, 100),
+    User(6, "ViT-Tiny", "IC10", 0, 50),
+)
+_SETUP2 = (
+    *_SETUP1,
+    # "Users 7 and 8 perform the SS task using SegFormer-B0 and SegFormer-B1, respectively. Users 9 and 10 perform the TC task using
+    # BERT-Base and DistilBERT-Base, respectively." 1000 and 100 training samples for a user with SS and TC.
+    User(7, "SegFormer-B0", "SS", 0, 1000),
+    User(8, "SegFormer-B1", "SS", 1, 1000),
+    User(9, "BERT-Base", "TC", 0, 100),
+    User(10, "DistilBERT-Base", "TC", 1, 100),
+)
+
+SETUPS: dict[str, tuple[User, ...]] = {
+    "setup1": _SETUP1,
+    "setup2": _SETUP2,
+    # not the paper's: a user who generates text, which the README's package lists, beside Setup2's
+    "setup2_generation": (*_SETUP2, User(11, "GPT-2", "TG", 0, 100)),
 }

@@ -191,7 +191,7 @@ def test_fedrcl_without_its_terms_is_local_training(settings):
 
 def test_levels_go_from_shallow_to_the_representation(settings):
     client = build(settings()).clients[0]
-    images = client.train.images[:4]
+    images = client.train.inputs[:4]
     outputs, levels = client.model.forward_with_levels(images)
     width = client.model.projection.in_features
     assert [level.shape for level in levels] == [(4, width)] * 4 + [(4, 256)]

@@ -17,7 +17,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from data_prep.layout import write_coco, write_images, write_pickle
-from fedmuscle_lib.data import Samples, draw_local, load_images, read_public, read_user
+from fedmuscle_lib.data import Pixels, Samples, draw_local, load_images, read_public, read_user
 from fedmuscle_lib.pickles import DataError, load_pickle
 from fedmuscle_lib.tasks import TASKS
 
@@ -34,7 +34,7 @@ def _ic10_file(data_dir: Path) -> Path:
 
 
 def _read_ic10(data_dir: Path) -> Samples:
-    return read_user(data_dir, IC10, 0, "train", SIZE)[0]
+    return read_user(data_dir, IC10, 0, "train", Pixels(SIZE))[0]
 
 
 def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
@@ -48,10 +48,10 @@ def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
 
 def test_pickled_clients_round_trip(tmp_path: Path) -> None:
     write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
-    samples, classes = read_user(tmp_path, IC10, 0, "train", SIZE)
+    samples, classes = read_user(tmp_path, IC10, 0, "train", Pixels(SIZE))
     assert classes == tuple(range(10))
     assert samples.targets.tolist() == LABELS
-    assert torch.equal(samples.images, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+    assert torch.equal(samples.inputs, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
 
 
 def _renamed(pickled: bytes, protocol: int) -> bytes:
@@ -156,7 +156,7 @@ def test_a_missing_client_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_images_are_resized(tmp_path: Path) -> None:
     write_pickle(_ic10_file(tmp_path), np.full_like(IMAGES, 77), np.array(LABELS))
-    images = read_user(tmp_path, IC10, 0, "train", 2 * SIZE)[0].images
+    images = read_user(tmp_path, IC10, 0, "train", Pixels(2 * SIZE))[0].inputs
     assert images.shape == (6, 3, 2 * SIZE, 2 * SIZE)
     assert images.unique().tolist() == [77]
 
@@ -195,10 +195,10 @@ def test_coco_files_open_in_pycocotools(tmp_path: Path) -> None:
 
 def test_targets_are_the_categories_of_an_images_annotations(tmp_path: Path) -> None:
     _write_coco(tmp_path)
-    samples, classes = read_user(tmp_path, MLC, 0, "train", SIZE)
+    samples, classes = read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
     assert len(classes) == 3
     assert samples.targets.tolist() == [[c in row for c in CATEGORIES] for row in CLASSES]
-    assert torch.equal(samples.images, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+    assert torch.equal(samples.inputs, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
@@ -207,7 +207,7 @@ def test_targets_agree_with_a_count_over_the_raw_json(mini_world: Path, split: s
     images = {annotation["category_id"]: set() for annotation in document["annotations"]}
     for annotation in document["annotations"]:
         images[annotation["category_id"]].add(annotation["image_id"])
-    samples, classes = read_user(mini_world, MLC, 1, split, 32)
+    samples, classes = read_user(mini_world, MLC, 1, split, Pixels(32))
     assert len(classes) == len(document["categories"]) == samples.targets.shape[1]
     assert samples.targets.sum(0).tolist() == [len(images[category]) for category in sorted(images)]
     per_image = Counter(image for of_category in images.values() for image in of_category)
@@ -232,7 +232,7 @@ def test_a_damaged_coco_file_is_refused_by_name(tmp_path: Path, damage: Callable
     path, _ = _write_coco(tmp_path)
     path.write_text(damage(json.loads(path.read_text())))
     with pytest.raises(DataError) as refusal:
-        read_user(tmp_path, MLC, 0, "train", SIZE)
+        read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
     assert str(path) in str(refusal.value)
 
 
@@ -241,7 +241,7 @@ def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> 
     image = tmp_path / MLC.folder / "images/train/client_0_000003.png"
     image.unlink()
     with pytest.raises(DataError, match=r"client_0_000003\.png: no such file"):
-        read_user(tmp_path, MLC, 0, "train", SIZE)
+        read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
 
 
 # --- images ------------------------------------------------------------------------------------------------------------------
@@ -250,15 +250,15 @@ def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> 
 def test_public_images_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     write_images(tmp_path, IMAGES)
     (tmp_path / "notes.txt").write_text("no image")
-    assert torch.equal(read_public(tmp_path, 4, SIZE), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2))
+    assert torch.equal(read_public(tmp_path, 4, Pixels(SIZE)), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2))
 
 
 def test_a_small_or_missing_public_set_is_named(tmp_path: Path) -> None:
     write_images(tmp_path, IMAGES)
     with pytest.raises(DataError, match=rf"{tmp_path}: a public set of 7 was asked for, it holds 6 images"):
-        read_public(tmp_path, 7, SIZE)
+        read_public(tmp_path, 7, Pixels(SIZE))
     with pytest.raises(DataError, match=rf"{tmp_path / 'absent'}: no such folder"):
-        read_public(tmp_path / "absent", 1, SIZE)
+        read_public(tmp_path / "absent", 1, Pixels(SIZE))
 
 
 @pytest.mark.parametrize("keep", [0, 7, 33, 60, -40])
@@ -303,7 +303,7 @@ def test_local_draws_are_balanced(n: int) -> None:
     counts = torch.bincount(local.targets, minlength=10)
     assert len(local) == n
     assert counts.max() - counts.min() <= 1
-    assert local.images.unique().numel() == n
+    assert local.inputs.unique().numel() == n
 
 
 def test_a_rare_class_is_used_up_before_others_fill_in() -> None:
@@ -314,18 +314,18 @@ def test_a_rare_class_is_used_up_before_others_fill_in() -> None:
 
 def test_local_draws_depend_on_their_address_alone() -> None:
     pool = _pool(300, 10)
-    first = draw_local(pool, 50, 0, 4).images
+    first = draw_local(pool, 50, 0, 4).inputs
     torch.rand(7)  # whatever else was drawn
-    assert torch.equal(first, draw_local(pool, 50, 0, 4).images)
+    assert torch.equal(first, draw_local(pool, 50, 0, 4).inputs)
     for other in ((1, 4), (0, 5)):
-        assert set(first.flatten().tolist()) != set(draw_local(pool, 50, *other).images.flatten().tolist())
+        assert set(first.flatten().tolist()) != set(draw_local(pool, 50, *other).inputs.flatten().tolist())
 
 
 def test_multi_hot_draws_are_drawn_from_the_whole_pool() -> None:
     pool = Samples(torch.arange(300).reshape(300, 1, 1, 1), torch.ones(300, 4))
     local = draw_local(pool, 200, 0, 1)
-    assert local.images.unique().numel() == len(local) == 200
-    assert local.images.max() > 250
+    assert local.inputs.unique().numel() == len(local) == 200
+    assert local.inputs.max() > 250
 
 
 def test_a_pool_that_is_too_small_is_refused() -> None:
@@ -336,7 +336,7 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_split_of_the_embedded_world_reads(mini_world: Path, task: Any) -> None:
     for split in ("train", "val", "test"):
-        samples, classes = read_user(mini_world, task, 0, split, 32)
-        assert samples.images.dtype == torch.uint8
+        samples, classes = read_user(mini_world, task, 0, split, Pixels(32))
+        assert samples.inputs.dtype == torch.uint8
         assert task.loss(torch.zeros(len(samples), len(classes)), samples.targets) > 0
         assert len(classes) == {"IC10": 10, "IC100": 100, "MLC": 20}[task.name]

@@ -26,7 +26,7 @@ from data_prep import build, coco, fetch
 from data_prep.__main__ import MODULES, main
 from data_prep.catalogue import CATALOGUE, SourceError
 from data_prep.layout import write_texts
-from fedmuscle_lib.data import read_public, read_user
+from fedmuscle_lib.data import Pixels, read_public, read_user
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
 
@@ -330,13 +330,13 @@ def test_cifar(archives: Path, data_dir: Path, name: str, task: str, users: int)
     assert len(public) == 60
     everything = [image.tobytes() for images in rows.values() for image in images] + [image.tobytes() for image in public]
     assert len(set(everything)) == len(everything)
-    assert read_public(data_dir / "IC" / name.upper() / "public", 60, 32).shape == (60, 3, 32, 32)
+    assert read_public(data_dir / "IC" / name.upper() / "public", 60, Pixels(32)).shape == (60, 3, 32, 32)
     # an image is the row of its number: the archive's channels-first bytes, and the label that belongs to it
     source = {np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8).tobytes(): i for i in range(600)}
     for (split, client), images in rows.items():
-        samples, classes = read_user(data_dir, TASKS[task], client, split, 32)
+        samples, classes = read_user(data_dir, TASKS[task], client, split, Pixels(32))
         assert len(classes) == {"IC10": 10, "IC100": 100}[task]
-        for image, label, read in zip(images, samples.targets.tolist(), samples.images, strict=True):
+        for image, label, read in zip(images, samples.targets.tolist(), samples.inputs, strict=True):
             number = source[image.transpose(2, 0, 1).tobytes()]
             assert number % len(classes) == label
             assert (number >= {"IC10": 150, "IC100": 300}[task]) == (split == "test")
@@ -373,10 +373,10 @@ def test_coco(archives: Path, data_dir: Path, size: int | None) -> None:
     assert len(public.union(*from_train)) == 10 + sum(map(len, from_train))  # disjoint
     of_mlc = [ids for (folder, split, _), ids in users.items() if (folder, split) == ("MLC_setup", "test")]
     assert len(set().union(*of_mlc)) == sum(map(len, of_mlc))
-    samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", 16)
+    samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", Pixels(16))
     assert classes == (1, 2, 3)
     assert samples.targets.shape == (6, 3) and samples.targets.min() == 1  # three categories in a row
-    assert read_public(data_dir / "MLC_setup/public_COCO", 10, 16).shape == (10, 3, 16, 16)
+    assert read_public(data_dir / "MLC_setup/public_COCO", 10, Pixels(16)).shape == (10, 3, 16, 16)
 
 
 def test_coco_parts_of_two_runs_are_disjoint(archives: Path, data_dir: Path) -> None:
@@ -515,9 +515,9 @@ def test_voc(archives: Path, data_dir: Path) -> None:
             seen |= stems
     public = {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.png")}
     assert len(public) == 75 - len(seen) and not public & seen
-    samples, classes = read_user(data_dir, TASKS["MLC"], 2, "test", 32)
+    samples, classes = read_user(data_dir, TASKS["MLC"], 2, "test", Pixels(32))
     assert len(classes) == 20 and samples.targets.sum(1).max() <= 2
-    assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), 32).shape[0] == len(public)
+    assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), Pixels(32)).shape[0] == len(public)
     # the public set alone, later, spares the users' images all the same
     assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--seed", "5") == 0
     assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
@@ -578,7 +578,7 @@ def test_flickr30k(archives: Path, data_dir: Path) -> None:
     assert len(captions) == 8
     for name, said in captions.items():
         assert said == [f"Caption {k} of\u2028 {Path(name).stem} –\x85 naïve ." for k in range(5)]
-    assert read_public(folder / "images", 8, 16).shape == (8, 3, 16, 16)
+    assert read_public(folder / "images", 8, Pixels(16)).shape == (8, 3, 16, 16)
 
 
 def test_flickr30k_captions_that_are_no_text_are_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
@@ -626,7 +626,7 @@ def test_photo_classes(archives: Path, data_dir: Path, name: str, folder: str) -
     assert len(set(everything)) == len(everything)
     task = ImageClassification("two", folder=f"IC/{folder}", n_classes=2)
     for split, client in rows:
-        assert len(read_user(data_dir, task, client, split, 16)[0]) == len(rows[split, client])
+        assert len(read_user(data_dir, task, client, split, Pixels(16))[0]) == len(rows[split, client])
     # the first class's pictures are those of the keys 0.., of Caltech's the second: its background is none
     first = 0 if name == "food101" else 1000
     of_first = {
@@ -735,9 +735,9 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         assert manifest["whole"] and not manifest["official"]
     for folder, task in (("CIFAR10", "IC10"), ("CIFAR100", "IC100")):
         for split, client in _rows(data_dir, folder):
-            assert len(read_user(data_dir, TASKS[task], client, split, 32)[0]) > 0
+            assert len(read_user(data_dir, TASKS[task], client, split, Pixels(32))[0]) > 0
     for path in (data_dir / "MLC_setup").glob("*/client_*.json"):
-        samples, classes = read_user(data_dir, TASKS["MLC"], int(path.stem[-1]), path.parent.name, 32)
+        samples, classes = read_user(data_dir, TASKS["MLC"], int(path.stem[-1]), path.parent.name, Pixels(32))
         assert len(classes) == {"coco": 80, "voc": 20}[name]
         assert samples.targets.sum(1).min() >= 1
     shutil.rmtree(data_dir)

@@ -13,6 +13,7 @@ from data_prep.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib import Settings
 from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
+from fedmuscle_lib.models.vision import VisionTransformer
 from fedmuscle_lib.settings import PROFILES
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
@@ -28,7 +29,7 @@ def models_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _model(backbone: torch.nn.Module, precision: str) -> UserModel:
     torch.manual_seed(0)
     options = {"rank": 4, "lora_alpha": 4, "lora_targets": ("q_proj",), "head_hidden": 8, "head_on": "features"}
-    return UserModel(backbone, 3, proj_dim=16, precision=precision, **options)
+    return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options)
 
 
 def test_the_papers_checkpoints_have_the_papers_sizes() -> None:

@@ -58,12 +58,11 @@ class FedMuscle(Algorithm):
         return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime, names)
 
     def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
-        """The setting's number, or the part of its users x users matrix that ``numbers`` select, anchor first."""
+        """The setting's number, or a matrix of what it is between each two of ``numbers``, anchor first."""
         value = getattr(self.settings, name)
-        if not isinstance(value, tuple):
+        if isinstance(value, float):
             return value
-        index = [[user.number for user in self.settings.members].index(number) for number in numbers]
-        return [[value[i][j] for j in index] for i in index]
+        return [[self.settings.temperature(name, i, j) for j in numbers] for i in numbers]
 
 
 class Pairwise(FedMuscle):

@@ -39,7 +39,7 @@ class FedRCL(LocalTraining):
 
     def _loss_of(self, client: Client):
         def loss(model: UserModel, part: Samples) -> Tensor:
-            outputs, levels = model.forward_with_levels(part.images)
+            outputs, levels = model.forward_with_levels(part.inputs)
             return client.task.loss(outputs, part.targets) + self.options.weight * self._contrast(levels, *client.task.alike(part.targets))
 
         return loss

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fedmuscle_lib.tasks.base import Classification, Task
-from fedmuscle_lib.tasks.image_classification import ImageClassification
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
+from fedmuscle_lib.tasks.segmentation import SemanticSegmentation
+from fedmuscle_lib.tasks.single_label import ImageClassification, TextClassification
+from fedmuscle_lib.tasks.text_generation import TextGeneration
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -12,7 +14,19 @@ TASKS: dict[str, Task] = {
         ImageClassification("IC10", folder="IC/CIFAR10", n_classes=10),
         ImageClassification("IC100", folder="IC/CIFAR100", n_classes=100),
         MultiLabelClassification("MLC", folder="MLC_setup"),
+        SemanticSegmentation("SS", folder="semseg_setup"),
+        TextClassification("TC", folder="TC/yahoo_qa", n_classes=10),
+        TextGeneration("TG", folder="TC/ag_news"),
     )
 }
 
-__all__ = ["TASKS", "Classification", "Task", "ImageClassification", "MultiLabelClassification"]
+__all__ = [
+    "TASKS",
+    "Classification",
+    "ImageClassification",
+    "MultiLabelClassification",
+    "SemanticSegmentation",
+    "Task",
+    "TextClassification",
+    "TextGeneration",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -17,19 +17,33 @@ class Task(ABC):
         name: the paper's abbreviation (Section 6.1).
         folder: where its users' files lie below ``data_dir``.
         metric: name of the metric in the paper's tables.
+        lower_is_better: whether an improvement is a smaller metric.
+        head: the kind of prediction head (Appendix H).
+        evaluation_batch: how many samples are evaluated at once, which outputs of many numbers a sample bound.
     """
 
     name: str
     folder: str
     metric: ClassVar[str]
+    lower_is_better: ClassVar[bool] = False
+    head: ClassVar[Literal["two layers", "linear", "decoder", "language model"]] = "two layers"
+    evaluation_batch: ClassVar[int] = 256
+
+    def n_outputs(self, classes: tuple[int, ...]) -> int:
+        """Width of the head's output for a user with these classes."""
+        return len(classes)
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The local loss L^n, a scalar mean over the batch."""
 
     @abstractmethod
-    def score(self, outputs: Tensor, targets: Tensor) -> float:
-        """The metric in per cent, from the outputs for the whole evaluation set."""
+    def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What the metric is made of, float64: counts of a batch, which add up over the evaluation set."""
+
+    @abstractmethod
+    def score(self, counts: Tensor) -> float:
+        """The metric from the counts of the whole evaluation set; in per cent, unless its name says otherwise."""
 
 
 @dataclass(frozen=True)

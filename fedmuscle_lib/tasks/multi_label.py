@@ -25,10 +25,13 @@ class MultiLabelClassification(Classification):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)
 
-    def score(self, outputs: Tensor, targets: Tensor) -> float:
+    def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Classes that were rightly found, and those that were wrongly found or missed."""
         predicted, actual = outputs > 0, targets > 0.5
-        hits = (predicted & actual).sum().item()
-        wrong = (predicted ^ actual).sum().item()
+        return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).double()
+
+    def score(self, counts: Tensor) -> float:
+        hits, wrong = counts.tolist()
         return 100 * 2 * hits / max(1, 2 * hits + wrong)
 
     def decisions(self, outputs: Tensor) -> Tensor:

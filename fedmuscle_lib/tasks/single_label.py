@@ -1,10 +1,11 @@
-"""Single-label image classification: IC10 and IC100 of the paper."""
+"""Classification into classes that exclude each other: of pictures, IC10 and IC100 of the paper, and of texts, TC."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -12,7 +13,7 @@ from fedmuscle_lib.tasks.base import Classification
 
 
 @dataclass(frozen=True)
-class ImageClassification(Classification):
+class SingleLabelClassification(Classification):
     """Targets are class indices, shape (b,); cross-entropy; top-1 accuracy in per cent."""
 
     n_classes: int
@@ -21,8 +22,13 @@ class ImageClassification(Classification):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets)
 
-    def score(self, outputs: Tensor, targets: Tensor) -> float:
-        return 100 * (outputs.argmax(1) == targets).float().mean().item()
+    def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Hits, and samples."""
+        return torch.stack([(outputs.argmax(1) == targets).sum(), torch.tensor(len(targets), device=outputs.device)]).double()
+
+    def score(self, counts: Tensor) -> float:
+        hits, samples = counts.tolist()
+        return 100 * hits / samples
 
     @property
     def outcomes(self) -> int:
@@ -42,3 +48,13 @@ class ImageClassification(Classification):
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         same = targets[:, None] == targets[None]
         return same, ~same
+
+
+class ImageClassification(SingleLabelClassification):
+    """Reads pictures; the head is two layers."""
+
+
+class TextClassification(SingleLabelClassification):
+    """Reads texts; the head is one layer."""
+
+    head: ClassVar[str] = "linear"

@@ -1,0 +1,35 @@
+"""A user's model theta = {w, phi}: a pretrained backbone with LoRA and a projection to d (w), and a prediction head (phi).
+
+One module a modality; a checkpoint's ``model_type`` says which it is.
+"""
+
+from __future__ import annotations
+
+from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.language import LanguageModel
+from fedmuscle_lib.models.segformer import SegFormer
+from fedmuscle_lib.models.text import TextEncoder
+from fedmuscle_lib.models.vision import VisionTransformer
+
+ARCHITECTURES: dict[str, type[UserModel]] = {
+    "vit": VisionTransformer,
+    "segformer": SegFormer,
+    "bert": TextEncoder,
+    "distilbert": TextEncoder,
+    "gpt2": LanguageModel,
+}
+
+
+def architecture(checkpoint: str) -> type[UserModel]:
+    """The class of models that a ``model_type`` of Hugging Face belongs to.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if checkpoint not in ARCHITECTURES:
+        raise ValueError(f"model_type {checkpoint!r} is not known; known: {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[checkpoint]
+
+
+__all__ = ["ARCHITECTURES", "UserModel", "architecture", "checkpoint_folder", "load_backbone", "load_tokenizer", "model_type"]

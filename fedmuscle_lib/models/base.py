@@ -1,0 +1,120 @@
+"""What every user's model is made of, whatever its modality."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import ClassVar, Literal
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Head = Literal["two layers", "linear", "decoder", "language model"]
+
+
+class UserModel(nn.Module, ABC):
+    """Representation model and head of one user (Section 3, Appendix H).
+
+    Args:
+        backbone: a Hugging Face model; frozen but for the LoRA matrices added here.
+        n_outputs: width of the head's output.
+        head: the task's kind of head (Appendix H).
+        head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
+        proj_dim: d of the paper.
+        precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
+
+    Attributes:
+        heads: the kinds of head that the architecture can carry.
+        reads: its modality.
+
+    Raises:
+        ValueError: the architecture can't carry the head.
+    """
+
+    heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
+    reads: ClassVar[Literal["pictures", "texts"]] = "pictures"
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_outputs: int,
+        *,
+        head: Head = "two layers",
+        proj_dim: int,
+        rank: int,
+        lora_alpha: int,
+        lora_targets: tuple[str, ...],
+        head_hidden: int,
+        head_on: Literal["features", "representation"],
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        super().__init__()
+        if head not in self.heads:
+            raise ValueError(f"a {backbone.config.model_type} can't carry a head of the kind {head!r}")
+        self.head_on, self.precision = head_on, precision
+        width = self.width(backbone)
+        adapters = LoraConfig(r=rank, lora_alpha=lora_alpha, target_modules=list(lora_targets), lora_dropout=0.0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # between peft and transformers
+            warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft sets what GPT-2's transposed layers need
+            self.backbone = get_peft_model(backbone, adapters)
+        self.projection = nn.Linear(width, proj_dim)
+        self.head = self.build_head(head, backbone, width if head_on == "features" else proj_dim, head_hidden, n_outputs)
+
+    def train(self, mode: bool = True) -> UserModel:
+        """Training mode for the head alone: dropout in a frozen backbone would be drawn anew in every pass, and the paper states none."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    @staticmethod
+    def width(backbone: nn.Module) -> int:
+        """Of the pooled features."""
+        return backbone.config.hidden_size
+
+    @staticmethod
+    def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
+        """phi, freshly initialised from torch's global generator: "two linear layers with a ReLU in between", or one."""
+        if head == "linear":
+            return nn.Linear(width, n_outputs)
+        return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, n_outputs))
+
+    @abstractmethod
+    def features(self, inputs: Tensor) -> Tensor:
+        """A batch of what the model reads -> (b, width), pooled."""
+
+    def represent(self, inputs: Tensor) -> Tensor:
+        """The rows of Z^n: (b, d), unit norm."""
+        return F.normalize(self.projection(self.features(inputs)), dim=-1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The head's outputs for the user's task."""
+        return self.outputs(self.features(inputs))
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """The head's outputs from pooled features, (b, n_outputs)."""
+        return self.head(features if self.head_on == "features" else self.projection(features))
+
+    def forward_with_levels(self, inputs: Tensor, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
+        """The head's outputs, and features from shallow to deep.
+
+        Raises:
+            ValueError: the architecture has no levels that would be comparable.
+        """
+        raise ValueError(f"a {type(self).__name__} has no levels of features to contrast")
+
+    def autocast(self, inputs: Tensor) -> AbstractContextManager:
+        """In which the backbone runs."""
+        return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+
+    def representation_parameters(self) -> list[nn.Parameter]:
+        """The trainable part of w: LoRA and projection."""
+        return [p for p in self.backbone.parameters() if p.requires_grad] + list(self.projection.parameters())
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """What training changes, by name: trainable weights, and what a decoder keeps count of. The frozen backbone is not in it."""
+        state = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
+        return state | {f"head.{name}": b for name, b in self.head.named_buffers()}

@@ -1,0 +1,93 @@
+"""Reads checkpoints: where one lies, what it is, its frozen backbone, its tokenizer. Nothing is downloaded and no pickle is loaded."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+_NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
+
+
+def checkpoint_folder(models_path: Path, name: str) -> Path:
+    """Where the checkpoint ``name`` lies: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
+
+    The README of the original code downloads ``google/vit-base-patch16-224-in21k`` with ``cache_dir=models_path/google``.
+    """
+    folder = models_path / name
+    cached = folder.parent / f"models--{name.replace('/', '--')}"
+    main = cached / "refs/main"
+    if (folder / "config.json").exists() or not main.exists():
+        return folder
+    return cached / "snapshots" / main.read_text().strip()
+
+
+def model_type(path: Path) -> str:
+    """What the checkpoint's config.json says it is, such as "vit".
+
+    Raises:
+        OSError: there is no checkpoint, or its config.json is none; the message names it.
+    """
+    try:
+        return json.loads((path / "config.json").read_text())["model_type"]
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and the README says "
+            "where the other profiles' come from"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise OSError(f"{path / 'config.json'}: not a checkpoint's ({type(error).__name__}: {error})") from None
+
+
+@lru_cache(maxsize=16)
+def _frozen(path: str, device: str) -> nn.Module:
+    pooler = {"add_pooling_layer": False} if model_type(Path(path)) in _NO_POOLER else {}
+    logging.disable_progress_bar()
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # it would report the pretraining heads that checkpoints carry and nobody asks for
+    # the project's own checkpoints are stored in half precision and trained in full
+    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True} | pooler
+    try:
+        model, report = AutoModel.from_pretrained(path, output_loading_info=True, **options)
+    except Exception as error:  # safetensors and transformers have kinds of their own
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+    finally:
+        logging.set_verbosity(before)
+    if report["missing_keys"]:  # they would be drawn at random
+        raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
+    return model.requires_grad_(False).to(device)
+
+
+def load_backbone(path: Path, device: str = "cpu") -> nn.Module:
+    """A backbone whose frozen weights are shared in the device's memory by all that load the same path; the modules are its own.
+
+    Raises:
+        OSError: there is no checkpoint, or it can't be read; the message names it.
+    """
+    frozen = _frozen(str(path), device)
+    # what is in the memo is not copied but shared
+    return copy.deepcopy(frozen, {id(parameter): parameter for parameter in frozen.parameters()})
+
+
+@lru_cache(maxsize=8)
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads with the token that ends a text.
+
+    Raises:
+        OSError: there is none, or it can't be read; the message names it.
+    """
+    if not (path / "tokenizer.json").exists():
+        raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # the Rust library has kinds of its own
+        raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

@@ -1,0 +1,50 @@
+"""SegFormer (Xie et al., 2021), for semantic segmentation."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
+from transformers.utils import ModelOutput
+
+from fedmuscle_lib.models.base import Head, UserModel
+
+# of ImageNet, which the checkpoints were trained on
+_MEAN, _STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+
+
+class SegFormer(UserModel):
+    """Reads (b, 3, h, w) pixel values from 0 to 255; its outputs are (b, classes, h/4, w/4).
+
+    The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say what the representation model is; its
+    Appendix R names the place where representations are taken as a limitation. Ours is the encoder: it is what LoRA adapts and
+    what stands before the head, as for every other user. Features are the mean over all positions of its last stage, the most
+    abstract, so that what is aligned says what is in a picture and leaves where it is to the shallower stages that the decoder reads too.
+    """
+
+    heads = ("decoder",)
+
+    @staticmethod
+    def width(backbone: nn.Module) -> int:
+        return backbone.config.hidden_sizes[-1]
+
+    @staticmethod
+    def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
+        config = copy.deepcopy(backbone.config)
+        config.num_labels, config.classifier_dropout_prob = n_outputs, 0.0  # no dropout, as for every other head
+        return SegformerDecodeHead(config)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        return self._backbone(inputs).last_hidden_state.mean((2, 3), dtype=self.projection.weight.dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        stages = self._backbone(inputs, output_hidden_states=True).hidden_states
+        return self.head([stage.to(self.projection.weight.dtype) for stage in stages])
+
+    def _backbone(self, images: Tensor, **options: bool) -> ModelOutput:
+        mean, std = (values.to(images.device).view(3, 1, 1) for values in (_MEAN, _STD))
+        pixels = (images.to(self.projection.weight.dtype) / 255 - mean) / std
+        with self.autocast(images):
+            return self.backbone(pixel_values=pixels, **options)
