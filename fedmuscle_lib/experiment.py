@@ -32,7 +32,7 @@ from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import PUBLIC_SETS, Settings
 from fedmuscle_lib.setups import User
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, direction
 
 Phase = Literal["after_local", "after_alignment"]
 PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
@@ -302,13 +302,14 @@ class _Training:
     def _delta_so_far(self, round: int) -> str:
         """Delta after this round's alignment, against the local run of the same seed after as many rounds, if that has been run."""
         local = stored(self.settings.model_copy(update={"algorithm": "local"}))
-        ours = {row["user"]: row["value"] for row in self.metrics if row["round"] == round and row["phase"] == "after_alignment"}
+        ours = {row["user"]: row for row in self.metrics if row["round"] == round and row["phase"] == "after_alignment"}
         if local is None:
-            return f"mean metric {sum(ours.values()) / len(ours):.1f} %"
+            return "metrics " + " ".join(f"{row['value']:.1f}" for row in ours.values())
         rows = local.metrics.query("round == @round and phase == 'after_alignment'").set_index("user").value
         if set(rows.index) != set(ours) or (rows == 0).any():
             return ""
-        return f"Delta {100 * sum(ours[u] / rows[u] - 1 for u in ours) / len(ours):+.1f} %"
+        gains = [direction(row["metric"]) * (row["value"] / rows[user] - 1) for user, row in ours.items()]
+        return f"Delta {100 * sum(gains) / len(gains):+.1f} %"
 
     def _checkpoint(self) -> dict[str, Any]:
         server = self.federation.server

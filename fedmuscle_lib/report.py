@@ -28,7 +28,7 @@ from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.settings import PUBLIC_SETS, Settings
 from fedmuscle_lib.setups import SETUPS
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, direction
 
 BASELINE = "local"
 CONFIDENCE = 0.95
@@ -150,6 +150,8 @@ def _beside(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History
 def relative(rows: pd.DataFrame) -> pd.DataFrame:
     """``rows`` with ``value`` as the improvement over the same seed's local training, in per cent of it; NaN where that is 0.
 
+    An improvement is a larger metric, or a smaller one where lower is better, as perplexity.
+
     Raises:
         ValueError: a seed or public set has no local run.
     """
@@ -160,7 +162,7 @@ def relative(rows: pd.DataFrame) -> pd.DataFrame:
     if (alone := paired[paired.local.isna()]).size:
         row = alone.iloc[0]
         raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of local training to compare with")
-    value = 100 * (paired.value - paired.local) / paired.local.where(paired.local != 0)
+    value = 100 * paired.metric.map(direction) * (paired.value - paired.local) / paired.local.where(paired.local != 0)
     return paired.assign(value=value).drop(columns="local")
 
 

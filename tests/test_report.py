@@ -432,3 +432,13 @@ def test_a_target_is_met_or_not():
     assert "**not reached**" in report.against_target(runs, "fedmuscle", {"voc": 12})
     runs += [history("local", [40.0] * 6, seed=1), history("fedmuscle", [40.4] * 6, seed=1)]
     assert "not by the whole interval" in report.against_target(runs, "fedmuscle", {"voc": 0})
+
+
+def test_a_smaller_perplexity_is_an_improvement():
+    rows = [
+        {"public": "flickr30k", "user": user, "metric": metric, "seed": 0, "algorithm": algorithm, "value": value}
+        for algorithm, values in (("local", (20.0, 50.0)), ("self", (15.0, 40.0)))
+        for user, metric, value in zip((1, 2), ("Perplexity", "Accuracy"), values, strict=True)
+    ]
+    gains = report.relative(pd.DataFrame(rows)).set_index(["algorithm", "user"]).value
+    assert gains["self", 1] == pytest.approx(25) and gains["self", 2] == pytest.approx(-20)

@@ -20,6 +20,12 @@ TASKS: dict[str, Task] = {
     )
 }
 
+
+def direction(metric: str) -> int:
+    """+1 where a larger value of the metric is better, -1 where a smaller one is."""
+    return -1 if any(task.metric == metric and task.lower_is_better for task in TASKS.values()) else 1
+
+
 __all__ = [
     "TASKS",
     "Classification",
@@ -29,4 +35,5 @@ __all__ = [
     "Task",
     "TextClassification",
     "TextGeneration",
+    "direction",
 ]
