@@ -54,7 +54,7 @@ class History:
             Phase "after_local" is after the local updates of the round, "after_alignment" at its end; in the last round the
             latter is the literal end of Algorithm 1.
         costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's own computation).
-        provenance: seconds, peak memory, versions, machine.
+        provenance: seconds, peak memory, versions, machine, and each user's metric by an answer that looks at no input.
     """
 
     settings: Settings
@@ -346,5 +346,6 @@ class _Training:
             "peft": peft.__version__,
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
             "device": self.settings.device,
+            "trivial": {c.user.number: c.task.trivial(c.train.targets, c.evaluation.targets) for c in self.federation.clients},
             "source": store.source_digest(),
         }

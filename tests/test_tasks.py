@@ -112,5 +112,20 @@ def test_what_follows_the_end_of_a_text_does_not_count():
     assert scored(TG, outputs, targets) == pytest.approx(7)
 
 
+# --- answers that look at nothing ---------------------------------------------------------------------------------------------
+
+
+def test_trivial_answers():
+    majority = TASKS["IC10"].trivial(torch.tensor([4, 4, 2]), torch.tensor([4, 2, 2, 4, 4]))
+    assert majority == pytest.approx(60)
+    everything = TASKS["MLC"].trivial(torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0], [1.0, 1.0, 0, 0]]))
+    assert everything == pytest.approx(100 * 2 * 3 / (2 * 3 + 5))
+    targets = torch.tensor([[[0, 0, 0, 1], [0, 0, IGNORED, 2]]])
+    assert SS.trivial(targets, targets) == pytest.approx(scored(SS, as_outputs(torch.zeros_like(targets), 3), targets))
+    texts = torch.tensor([[9, 1, 1, 2, NO_TOKEN], [9, 1, 2, NO_TOKEN, NO_TOKEN]])
+    # after the first: 1 three times, 2 twice, and 0 never, which counts as once
+    assert TG.trivial(texts, texts) == pytest.approx(math.exp(-(3 * math.log(3 / 6) + 2 * math.log(2 / 6)) / 5))
+
+
 def test_only_perplexity_is_better_when_lower():
     assert [name for name, task in TASKS.items() if task.lower_is_better] == ["TG"]

@@ -45,6 +45,10 @@ class Task(ABC):
     def score(self, counts: Tensor) -> float:
         """The metric from the counts of the whole evaluation set; in per cent, unless its name says otherwise."""
 
+    @abstractmethod
+    def trivial(self, train: Tensor, evaluation: Tensor) -> float:
+        """The metric of an answer that looks at no input, made from the training targets, on the evaluation targets."""
+
 
 @dataclass(frozen=True)
 class Classification(Task):

@@ -34,6 +34,10 @@ class MultiLabelClassification(Classification):
         hits, wrong = counts.tolist()
         return 100 * 2 * hits / max(1, 2 * hits + wrong)
 
+    def trivial(self, train: Tensor, evaluation: Tensor) -> float:
+        """Every class always present: what is never found can't be F1's best."""
+        return self.score(self.count(torch.ones_like(evaluation), evaluation))
+
     def decisions(self, outputs: Tensor) -> Tensor:
         """A decision a class between absent and present: (n, classes, 2)."""
         return torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)

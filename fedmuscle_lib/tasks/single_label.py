@@ -30,6 +30,11 @@ class SingleLabelClassification(Classification):
         hits, samples = counts.tolist()
         return 100 * hits / samples
 
+    def trivial(self, train: Tensor, evaluation: Tensor) -> float:
+        """Always the training set's most frequent class, the first of those that are."""
+        majority = F.one_hot(train, self.n_classes).sum(0).argmax()
+        return 100 * (evaluation == majority).double().mean().item()
+
     @property
     def outcomes(self) -> int:
         return self.n_classes

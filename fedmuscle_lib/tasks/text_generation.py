@@ -41,3 +41,9 @@ class TextGeneration(Task):
     def score(self, counts: Tensor) -> float:
         total, tokens = counts.tolist()
         return math.exp(total / tokens)
+
+    def trivial(self, train: Tensor, evaluation: Tensor) -> float:
+        """Every token as often as in the training texts, each that was never seen there as often as one that was seen once."""
+        train, evaluation = (targets[:, 1:][targets[:, 1:] != NO_TOKEN] for targets in (train, evaluation))
+        seen = torch.bincount(train, minlength=1 + int(max(train.max(), evaluation.max()))).clamp(min=1).double()
+        return math.exp(-(seen / seen.sum()).log()[evaluation].mean().item())
