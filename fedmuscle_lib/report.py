@@ -414,7 +414,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     changed = {name: value for name, value in own.items() if value != usual.model_dump(mode="json")[name]}
     overrides = "".join(f" -p {name}={json.dumps(value)}" for name, value in changed.items())
     changing = ("seconds", "finished", "peak_memory_bytes")
-    facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings")} for h in histories]
+    facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings", "trivial")} for h in histories]
     runs = [
         {"algorithm": h.settings.algorithm, "public": h.settings.public, "seed": h.settings.seed}
         | {name: h.provenance[name] for name in changing}

@@ -19,7 +19,7 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"rounds": "many"}, "^rounds: .*integer.*'many'"),
         ({"rounds": 0}, "^rounds: .*greater than or equal to 1"),
         ({"lr": -1e-3}, "^lr: .*greater than 0"),
-        ({"public": "imagenet"}, "^public: .*'voc', 'coco' or 'cifar100'"),
+        ({"public": "imagenet"}, "^public: .*'voc', 'coco', 'cifar100' or 'flickr30k'"),
         ({"tau": 0}, "tau: a temperature is positive, got 0"),
         ({"tau": 0.1}, "tau_prime: 0.15 is larger than tau = 0.1"),
         ({"tau_prime": -0.1}, "tau_prime: a temperature is positive, got -0.1"),
