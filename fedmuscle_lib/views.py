@@ -21,9 +21,11 @@ def weak(*address: object) -> View:
 
 
 def strong(*address: object) -> View:
-    """The weak view, RandAugment (two operations of magnitude 10) and a grey square of half the side, as in SAGE's code.
+    """Flip and crop as in a weak view, two operations of RandAugment and a grey square of half the side, after SAGE's code.
 
-    The two operations are drawn once for the batch, not for each picture; their signs and the rest are each picture's own.
+    RandAugment is kornia's, at magnitude 10 of 30, always applied, its two operations drawn once for the batch and their signs for
+    each picture. The authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude of 10 levels for each
+    picture and applies each with probability a half.
     """
     return lambda images: _augmented(_strong(images.shape[-1]), images, *address)
 

@@ -40,6 +40,7 @@ class FedHeNN(Algorithm):
     """
 
     name, label = "fedhenn", "FedHeNN"
+    ignores = (*Algorithm.ignores, "cl_epochs")
 
     class Options(Options):
         samples: int = Field(256, ge=4, description="l, at most the public set. Not stated in the paper; 1000 in the authors' code.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -28,6 +27,7 @@ class PseudoLabeling(Algorithm):
     """
 
     name, label = "pseudo_labeling", "Pseudo-labeling"
+    ignores = (*Algorithm.ignores, "cl_epochs")
 
     class Options(Options):
         weights: Literal["inverse counts", "none"] = Field(
@@ -75,7 +75,7 @@ def phase(round: int, rounds: int) -> int:
 
 
 def accepted_labels(task: Classification, outputs: Tensor, fraction: float) -> Tensor:
-    """Hard labels (n, k) int8 of the ``fraction`` of samples with the largest certainty, -1 for all others.
+    """Hard labels (n, k) of the ``fraction`` of samples with the largest certainty, -1 for all others.
 
     A sample whose certainty equals the last one's is accepted too.
     """
@@ -86,4 +86,4 @@ def accepted_labels(task: Classification, outputs: Tensor, fraction: float) -> T
     if labels.shape[1] > 1:  # several decisions: those of which the model isn't sure are left out
         best = log_p.exp().amax(-1)
         labels = labels.where(best > 0.65, -1)
-    return labels.where(accepted[:, None], -1).to(torch.int8)
+    return labels.where(accepted[:, None], -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import fmean
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -22,13 +23,15 @@ class SAGE(Algorithm):
 
     The authors' global model, an average of parameters, becomes the group's ensemble, the mean of its users' probabilities,
     recorded after the local updates on pictures as they are. In a pass over the public set a user predicts a weak view of each batch, makes
-    pseudo-labels of that and of the ensemble, and is trained on a strong view by its local optimiser. The sum is over
-    the decisions of which either is sure, divided by all. A user that is alone in its label space has its own snapshot for an ensemble and
-    learns much as in FixMatch; the paper's user 6 does change with the public set.
+    pseudo-labels of that and of the ensemble, and is trained on a strong view by its local optimiser. The sum is over the decisions
+    of which either is sure, divided by all; a batch in which neither is sure of any is skipped, since a step without a gradient would still
+    follow the optimiser's momentum. A user that is alone in its label space has its own snapshot for an ensemble and learns much as in
+    FixMatch; the paper's user 6 does change with the public set.
 
     Choices that the paper leaves open: the authors couple every unlabelled batch with a labelled one, which would give user 6 about a
-    hundred labelled epochs a round; ours is a pass of its own after the local update. MLC decides class by class whether it is present;
-    most that is sure there is absent, so the rarer outcome weighs more (on a development seed this is what keeps MLC from collapsing).
+    hundred labelled epochs a round; ours is a pass of its own after the local update. MLC decides class by class whether it is
+    present. Most that is sure there is absent, so that its rarer outcome weighs more, by the ensemble's counts (on a development seed
+    this keeps MLC from collapsing). What differs between our strong view and the authors' is in ``views.strong``.
     """
 
     name, label = "sage", "SAGE"
@@ -38,7 +41,7 @@ class SAGE(Algorithm):
         half_gap: float = Field(0.05, gt=0, description="log 2 / kappa. Not stated in the paper; fixed in the authors' code.")
         balanced: bool = Field(
             True,
-            description="Whether a decision's rarer outcomes weigh more. Not in the authors' code, whose classes are about as frequent.",
+            description="Whether the rarer outcome of MLC's decisions weighs more. Not in the authors' code, which has no MLC.",
         )
         weight: float = Field(1.0, gt=0, description="lambda_u of the unlabelled loss. Not stated in the paper; the authors' code.")
 
@@ -47,9 +50,19 @@ class SAGE(Algorithm):
 
     def _learn(self, group: Federation, round: int) -> list[float]:
         probabilities = self._ensemble(group, round)
+        weights = self._weights(probabilities)
         return [
-            self._step(client, batch, rows, probabilities[rows]) for batch, rows in self.public_batches(round) for client in group.clients
+            self._step(client, batch, rows, probabilities[rows], weights)
+            for batch, rows in self.public_batches(round)
+            for client in group.clients
         ]
+
+    def _weights(self, probabilities: Tensor) -> Tensor:
+        """Of outcomes, (k, c): how rare each is among those that the ensemble is sure of."""
+        if not self.options.balanced or probabilities.shape[1] == 1:
+            return torch.ones_like(probabilities[0])
+        sure, labels = probabilities.max(-1)
+        return inverse_counts(labels.where(sure >= self.options.threshold, -1), probabilities.shape[-1])
 
     def _ensemble(self, group: Federation, round: int) -> Tensor:
         """(n, k, c); nothing travels where there is nobody to travel to."""
@@ -63,14 +76,14 @@ class SAGE(Algorithm):
             server.give(client.user.number, round, mean)
         return task.decisions(mean).exp()
 
-    def _step(self, client: Client, batch: Batch, rows: Tensor, probabilities: Tensor) -> float:
+    def _step(self, client: Client, batch: Batch, rows: Tensor, probabilities: Tensor, weights: Tensor) -> float:
         address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
-        own = client.task.decisions(client.predict(rows, views.weak(*address))).exp()
+        own = client.task.decisions(client.predict(rows, views.weak("weak", *address))).exp()
         target, mask = sage_target(own, probabilities, self.options.threshold, self.options.half_gap)
-        if self.options.balanced:
-            labels = target.argmax(-1)
-            mask = mask * inverse_counts(labels.where(mask, -1), target.shape[-1]).expand_as(target).gather(-1, labels[..., None])[..., 0]
-        return client.fit_public(rows, partial(self._loss, client.task, target, mask), views.strong(*address))
+        if not mask.any():
+            return 0.0
+        mask = mask * weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
+        return client.fit_public(rows, partial(self._loss, client.task, target, mask), views.strong("strong", *address))
 
     def _loss(self, task: Classification, target: Tensor, mask: Tensor, outputs: Tensor) -> Tensor:
         return self.options.weight * divergence(task.decisions(outputs), target, mask)
