@@ -29,8 +29,9 @@ from fedmuscle_lib.setups import SETUPS, User
 
 # The README's name of a setting, and its values where ours are called differently.
 README_NAMES = {"algorithm": "aggregation_method", "public": "public_dataset_name", "rounds": "num_epochs"}
-README_VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc"}}
-README_COUNTS = ("MLC", "IC100", "IC10")  # --num_<task>_clients
+README_VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}
+README_COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TG")}
+README_COUNTS["num_yahoo_topic_classification_clients"] = "TC"
 
 app = typer.Typer(
     help="FedMuscle: run an experiment, regenerate the notebooks, measure.",
@@ -85,10 +86,12 @@ def settings_from(options: dict[str, str | int | None]) -> Settings:
     given = {name: value for name, value in options.items() if value is not None}
     if (method := given.pop("adapter_method", "lora")) != "lora":
         raise ValueError(f"adapter_method: only lora is known, not {method!r}")
-    counts = {task: given.pop(f"num_{task}_clients") for task in README_COUNTS if f"num_{task}_clients" in given}
+    counts = {name: given.pop(name) for name in README_COUNTS if name in given}
     values = {name: value_of(name, str(text)) for name, text in given.items()}
+    if values.get("public") == "flickr30k":
+        values.setdefault("setup", "setup2")  # the README's command names none
     if counts:
-        values["users"] = _first_users(SETUPS[parse(values).setup], counts)
+        values["users"] = _first_users(SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ()), counts)
     settings = parse(values)
     _try_device(settings.device)
     return settings
@@ -102,14 +105,14 @@ def _try_device(name: str) -> None:
 
 
 def _first_users(setup: Sequence[User], counts: dict[str, int]) -> tuple[int, ...]:
-    """Numbers of the first users of each counted task, and of all that have another task."""
-    dropped = set()
-    for task, count in counts.items():
-        numbers = [user.number for user in setup if user.task == task]
+    """Numbers of the first users of each counted task; of the other tasks nobody takes part."""
+    chosen: list[int] = []
+    for name, count in counts.items():
+        numbers = [user.number for user in setup if user.task == README_COUNTS[name]]
         if not 0 <= count <= len(numbers):
-            raise ValueError(f"num_{task}_clients: there are {len(numbers)} users with {task}, not {count}")
-        dropped |= set(numbers[count:])
-    return tuple(user.number for user in setup if user.number not in dropped)
+            raise ValueError(f"{name}: there are {len(numbers)} users with {README_COUNTS[name]}, not {count}")
+        chosen += numbers[:count]
+    return tuple(sorted(chosen))
 
 
 def value_of(name: str, text: str) -> Any:
@@ -140,7 +143,7 @@ def _run_parameters() -> list[inspect.Parameter]:
         spellings = [name, README_NAMES.get(name, name)]
         help = f"{field.description} [default: {'the profile decides' if _in_profiles(name) else default}]"
         parameters.append(_option(name, spellings, help, "TEXT"))
-    counts = {f"num_{task}_clients": f"The first K users with {task} and no others of them." for task in README_COUNTS}
+    counts = {name: f"The first K users with {task}; who is not counted takes no part." for name, task in README_COUNTS.items()}
     parameters += [_option(name, [name], help, "K", int) for name, help in counts.items()]
     parameters.append(_option("adapter_method", ["adapter_method"], "lora.", "TEXT"))
     return parameters

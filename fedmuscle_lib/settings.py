@@ -62,6 +62,11 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Small": "WinKawaks/vit-small-patch16-224",
             "ViT-Base": "google/vit-base-patch16-224-in21k",
             "ViT-Large": "google/vit-large-patch16-224-in21k",
+            "SegFormer-B0": "nvidia/segformer-b0-finetuned-ade-512-512",
+            "SegFormer-B1": "nvidia/segformer-b1-finetuned-ade-512-512",
+            "BERT-Base": "google-bert/bert-base-uncased",
+            "DistilBERT-Base": "distilbert/distilbert-base-uncased",
+            "GPT-2": "openai-community/gpt2",
         },
     },
 }

@@ -33,14 +33,12 @@ def _model(backbone: torch.nn.Module, precision: str) -> UserModel:
 
 
 def test_the_papers_checkpoints_have_the_papers_sizes() -> None:
-    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al., 2021)."""
+    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al., 2021); encoders of
+    SegFormer-B0 and -B1 of 3.4 and 13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of 66, GPT-2 of 124."""
     assert set(ARCHITECTURES) == set(PROFILES["paper"]["backbones"].values())
     with torch.device("meta"):
-        sizes = {
-            name: sum(p.numel() for p in AutoModel.from_config(config, add_pooling_layer=False).parameters())
-            for name, config in ARCHITECTURES.items()
-        }
-    assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 86, 303]
+        sizes = {name: sum(p.numel() for p in AutoModel.from_config(config).parameters()) for name, config in ARCHITECTURES.items()}
+    assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 86, 304, 3, 13, 109, 66, 124]
 
 
 def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Path, tmp_path: Path) -> None:

@@ -217,6 +217,13 @@ def test_the_readmes_command_is_understood(monkeypatch):
     assert settings.users == (1, 2, 4, 5, 6)
 
 
+def test_the_readmes_second_command_is_understood(monkeypatch):
+    """Setup2 without the SS users, whom it does not count."""
+    line = "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2 --num_IC10_clients 1"
+    settings = settings_of(f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu", monkeypatch)
+    assert (settings.public, settings.setup, settings.users) == ("flickr30k", "setup2", (1, 2, 3, 4, 5, 6, 9, 10))
+
+
 def test_every_setting_is_an_option(monkeypatch):
     settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora-targets q_proj,k_proj --users 1,2 --others 1", monkeypatch)
     assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_targets) == (2, 3, (1, 2), ("q_proj", "k_proj"))
