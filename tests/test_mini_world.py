@@ -148,12 +148,13 @@ def _interrupt(*_: object) -> None:
 
 
 def test_layout_is_the_readmes(mini_world: Path) -> None:
-    """Every user of every setup finds its files, and every public set its pictures."""
-    for user in itertools.chain(*SETUPS.values()):
+    """Every user of Setup1 finds its files, and every public set of Setup1 its pictures."""
+    for user in SETUPS["setup1"]:
         folder = mini_world / TASKS[user.task].folder
         for split in ("train", "val", "test"):
             assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
-    for folder in PUBLIC_SETS.values():
+    for public in ("voc", "coco", "cifar100"):
+        folder = PUBLIC_SETS[public]
         assert len(list((mini_world / folder).glob("*.png"))) == mini.PUBLIC
     assert {path.name for path in (mini_world / "models").iterdir()} == set(RECIPES)
 
