@@ -10,11 +10,40 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
-from fedmuscle_lib.client import Client
 from fedmuscle_lib.objectives import inverse_counts
 
 
-class CoFED(Algorithm):
+class MadeUpLabels(Algorithm):
+    """An algorithm whose users train on hard labels of public samples that they keep from round to round."""
+
+    ignores = (*Algorithm.ignores, "cl_epochs")
+
+    class Options(Options):
+        weights: Literal["inverse counts", "none"] = Field(
+            "inverse counts",
+            description="Of a decision's outcomes, by how rare they are. Not stated in the paper; what the authors' codes do with classes.",
+        )
+
+    def begin(self, federation: Federation) -> None:
+        self.labels: dict[int, Tensor] = {}  # by user, (n, k), -1 where there is none
+
+    def train_on_labels(self, federation: Federation, round: int) -> float | None:
+        """An epoch of every user that has labels; returns the mean loss, None if nobody has any."""
+        losses: list[float] = []
+        for client in federation.clients:
+            if (labels := self.labels.get(client.user.number)) is not None:
+                weights = inverse_counts(labels, client.task.outcomes) if self.options.weights == "inverse counts" else None
+                losses += client.fit_labels(labels, weights, round)
+        return fmean(losses) if losses else None
+
+    def state(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.labels = state["labels"]
+
+
+class CoFED(MadeUpLabels):
     """Up: a hard label or an abstention for each decision, one byte; down: the labels that the server accepted, as many bytes.
 
     A user votes where its most probable outcome leads the next by more than ``margin``. An outcome is accepted if more than ``quorum`` of
@@ -31,13 +60,8 @@ class CoFED(Algorithm):
     """
 
     name, label = "cofed", "CoFED"
-    ignores = (*Algorithm.ignores, "cl_epochs")
 
-    class Options(Options):
-        weights: Literal["inverse counts", "none"] = Field(
-            "inverse counts",
-            description="Of a decision's outcomes. Not stated in the paper; the authors' code, for its classes.",
-        )
+    class Options(MadeUpLabels.Options):
         margin: float = Field(0.3, ge=0, lt=1, description="Not stated in the paper; the authors' code.")
         quorum: float = Field(0.3, ge=0, le=1, description="Not stated in the paper; the authors' code.")
         schedule: Literal["one pass", "keep", "every round"] = Field(
@@ -47,17 +71,13 @@ class CoFED(Algorithm):
         )
         warm_up: int = Field(10, ge=0, description="Local epochs before the first votes of `every round`. Not stated anywhere; ours.")
 
-    def begin(self, federation: Federation) -> None:
-        self._labels: dict[int, Tensor] = {}  # that each user received
-
     def communicate(self, federation: Federation, round: int) -> float | None:
         if self._votes_in(round):
             for group in federation.groups():
                 self._exchange(Federation(group, federation.server), round)
         elif self.options.schedule == "one pass":
             return None
-        losses = [loss for client in federation.clients for loss in self._train(client, round)]
-        return fmean(losses) if losses else None
+        return self.train_on_labels(federation, round)
 
     def _votes_in(self, round: int) -> bool:
         if self.options.schedule == "every round":
@@ -73,19 +93,7 @@ class CoFED(Algorithm):
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
         for client in group.clients:
             user = client.user.number
-            self._labels[user] = server.give(user, round, labels) if len(votes) > 1 else labels
-
-    def _train(self, client: Client, round: int) -> list[float]:
-        if (labels := self._labels.get(client.user.number)) is None:
-            return []
-        weights = inverse_counts(labels, client.task.outcomes) if self.options.weights == "inverse counts" else None
-        return client.fit_labels(labels, weights, round)
-
-    def state(self) -> dict[str, Any]:
-        return {"labels": self._labels}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._labels = state["labels"]
+            self.labels[user] = server.give(user, round, labels) if len(votes) > 1 else labels
 
 
 def vote(log_p: Tensor, margin: float) -> Tensor:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-from typing import Any, Literal
-
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import Federation
+from fedmuscle_lib.algorithms.cofed import MadeUpLabels
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.tasks import Classification
 
 _PHASES = 6  # a first one on labelled data alone, then five, each with a fifth more of the public set
 
 
-class PseudoLabeling(Algorithm):
+class PseudoLabeling(MadeUpLabels):
     """Nothing is exchanged. Training has six phases; at the start of phase c = 1..5 a user labels the public set, keeps the 20 c % of it
     that it is surest of, and goes on with its own samples and, in each round, the kept ones.
 
@@ -27,20 +24,15 @@ class PseudoLabeling(Algorithm):
     """
 
     name, label = "pseudo_labeling", "Pseudo-labeling"
-    ignores = (*Algorithm.ignores, "cl_epochs")
 
-    class Options(Options):
-        weights: Literal["inverse counts", "none"] = Field(
-            "inverse counts",
-            description="Of a decision's outcomes. Not stated in the paper; the authors weight classes by how rare they are.",
-        )
+    class Options(MadeUpLabels.Options):
         restart: bool = Field(
             False, description="Whether a phase begins from the initial weights. The authors' code does, with hundreds of epochs a phase."
         )
 
     def begin(self, federation: Federation) -> None:
         self._initial = {c.user.number: {name: p.clone() for name, p in c.model.trainable_state().items()} for c in federation.clients}
-        self._labels: dict[int, Tensor] = {}
+        super().begin(federation)
 
     def local_update(self, federation: Federation, round: int) -> float:
         part = phase(round, self.settings.rounds)
@@ -50,23 +42,12 @@ class PseudoLabeling(Algorithm):
         return super().local_update(federation, round)
 
     def _begin_phase(self, client: Client, part: int) -> None:
-        self._labels[client.user.number] = accepted_labels(client.task, client.predict_all(), part / (_PHASES - 1))
+        self.labels[client.user.number] = accepted_labels(client.task, client.predict_all(), part / (_PHASES - 1))
         if self.options.restart:
             client.restart(self._initial[client.user.number])
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        losses = []
-        for client in federation.clients:
-            if (labels := self._labels.get(client.user.number)) is not None:
-                weights = inverse_counts(labels, client.task.outcomes) if self.options.weights == "inverse counts" else None
-                losses += client.fit_labels(labels, weights, round)
-        return fmean(losses) if losses else None
-
-    def state(self) -> dict[str, Any]:
-        return {"labels": self._labels}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._labels = state["labels"]
+        return self.train_on_labels(federation, round)
 
 
 def phase(round: int, rounds: int) -> int:
