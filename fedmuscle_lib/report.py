@@ -69,11 +69,17 @@ def departures(settings: Settings) -> pd.DataFrame:
     """What differs from the paper's values, or is not stated there and not our default: setting, ours, paper."""
     rows = []
     for name, field in type(settings).model_fields.items():
-        ours, default = getattr(settings, name), field.get_default(call_default_factory=True)
-        if name not in _NO_DEPARTURE and ours != default:
-            ours = ", ".join(f"{k}: {v}" for k, v in ours.items()) if isinstance(ours, dict) else ours
-            rows.append({"setting": name, "ours": str(ours), "paper": "not stated" if name in _NOT_STATED else str(default)})
+        ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
+        if name == "train_samples":
+            ours = settings.own_train_samples
+            paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
+        if name not in _NO_DEPARTURE and ours != paper:
+            rows.append({"setting": name, "ours": _listed(ours), "paper": "not stated" if name in _NOT_STATED else _listed(paper)})
     return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 # --- what was measured -------------------------------------------------------------------------------------------------------
