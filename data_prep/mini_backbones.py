@@ -22,6 +22,7 @@ from transformers import ViTModel
 from data_prep import vit
 from data_prep.glyphs import Vocabulary, vocabulary
 from data_prep.pictures import SIZE, draw, scenes, single
+from data_prep.pretraining import save
 
 WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
@@ -136,7 +137,7 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    vit.save(model.backbone, out / name, report, _CARD.format(**report))
+    save(model.backbone, out / name, report, _CARD.format(**report))
     return report
 
 
