@@ -25,6 +25,7 @@ from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 from data_prep import segformer, vit
 from data_prep.glyphs import Vocabulary, vocabulary
 from data_prep.pictures import SIZE, draw, outlined, scenes, single
+from data_prep.pretraining import save
 
 WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
@@ -234,7 +235,7 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
         "machine": platform.machine(),
     }
     kind, features = recipe.architecture.card
-    vit.save(model.backbone, out / name, report, _CARD.format(kind=kind, features=features, **report))
+    save(model.backbone, out / name, report, _CARD.format(kind=kind, features=features, **report))
     return report
 
 
