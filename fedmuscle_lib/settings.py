@@ -34,7 +34,15 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Small": "vit-small",
             "ViT-Base": "vit-base",
             "ViT-Large": "vit-large",
+            "SegFormer-B0": "segformer-b0",
+            "SegFormer-B1": "segformer-b1",
+            "BERT-Base": "bert-base",
+            "DistilBERT-Base": "distilbert-base",
+            "GPT-2": "gpt2",
         },
+        "mask_size": 32,
+        "text_length": 32,
+        "train_samples": {"SS": 300},  # of Appendix G's 1000; what two cores bear
     },
     # The paper's data sets at low resolution, its sizes cut to what two cores bear; figures/small/development.md says what was tried.
     "small": {
