@@ -200,7 +200,7 @@ def test_reading_is_computed(grid):
     cells = {cell.id: cell for cell in nbformat.read(figures / "controls/executed.ipynb", as_version=4).cells}
     text = cells["reading-computed"].outputs[-1].data["text/markdown"]
     above = (stored("fedmuscle").final().value > stored("self").final().value).sum()
-    assert f"On its one seed FedMuscle is above Self (no communication) for {above} of 3 users" in text
+    assert f"On its one seed FedMuscle is better than Self (no communication) for {above} of 3 users" in text
 
 
 def test_table_1_measures_order_costs_and_what_self_does_not_explain(grid):
