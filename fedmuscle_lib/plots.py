@@ -140,10 +140,10 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
     n_rows = ceil((len(users) + 1) / _PANELS)
     n_columns = ceil((len(users) + 1) / n_rows)
     with plt.rc_context(_HOUSE):
-        size = (1.55 * (n_columns + 1), n_rows * (0.6 + 0.42 * len(arms)))
+        size = (1.55 * (n_columns + 1), n_rows * (0.95 + 0.36 * len(arms)))
         figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
         axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
-        axes[0, 0].invert_yaxis()
+        axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
         *panels, last = axes.flat[: len(users) + 1]
         for ax, user in zip(panels, users.itertuples(), strict=True):
             rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
