@@ -116,7 +116,8 @@ def _load(settings: Settings, entry: store.Entry) -> History:
 def entry_of(settings: Settings) -> store.Entry:
     """The run's place in the store; settings that differ in nothing that the run looks at have the same."""
     algorithm = algorithms.get(settings.algorithm)
-    own = settings.model_dump(mode="json", exclude=_NOT_PART_OF_A_RUN | {"options"} | set(algorithm.ignores))
+    own = settings.model_dump(mode="json", exclude=_NOT_PART_OF_A_RUN | {"options", "train_samples"} | set(algorithm.ignores))
+    own["train_samples"] = settings.own_train_samples
     options = algorithm.options_of(settings).model_dump(mode="json")
     return store.Store(RUNS).entry(settings=own, options=options, inputs=_inputs_digest(settings))
 

@@ -120,19 +120,26 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
 
     Where only some arms differ, they are named behind the value.
     """
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for history in histories:
+        settings = history.settings
+        for name, field in Settings.model_fields.items():
+            ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
+            if name == "train_samples":
+                ours = settings.own_train_samples
+                paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
+            if name not in {"setup", *_NO_DEPARTURE} and ours != paper:  # a table's note names the setup
+                row = name, _listed(ours), "not stated" if name in _NOT_STATED else _listed(paper)
+                found.setdefault(row, []).append(arm(history))
     rows = []
-    for name, field in Settings.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        arms: dict[str, list[str]] = {}
-        for history in histories:
-            ours = getattr(history.settings, name)
-            if name not in {"setup", *_NO_DEPARTURE} and ours != default:  # a table's note names the setup
-                ours = ", ".join(f"{k}: {v}" for k, v in ours.items()) if isinstance(ours, dict) else str(ours)
-                arms.setdefault(ours, []).append(arm(history))
-        for ours, runs in arms.items():
-            which = "" if len(runs) == len(histories) else f" ({'; '.join(dict.fromkeys(runs))})"
-            rows.append({"setting": name, "ours": ours + which, "paper": "not stated" if name in _NOT_STATED else str(default)})
+    for (name, ours, paper), arms in found.items():
+        which = "" if len(arms) == len(histories) else f" ({'; '.join(dict.fromkeys(arms))})"
+        rows.append({"setting": name, "ours": ours + which, "paper": paper})
     return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 # --- what was measured -------------------------------------------------------------------------------------------------------
@@ -523,7 +530,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile).model_dump(mode="json")
+    usual = Settings(profile=s.profile, setup=s.setup).model_dump(mode="json") | {"setup": Settings.model_fields["setup"].default}
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in {*_NO_DEPARTURE, *differing} and value != usual[name]}

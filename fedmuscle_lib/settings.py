@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.setups import SETUPS, User
@@ -105,6 +107,12 @@ class Settings(BaseModel):
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
 
+    train_samples: dict[str, StrictInt] = Field(
+        default_factory=dict,
+        description='Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other '
+        'sizes by task, such as {"SS": 300}.',
+    )
+
     tau: Temperature = Field(
         0.2,
         description="tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over users, or numbers by pairs of "
@@ -173,6 +181,11 @@ class Settings(BaseModel):
         numbers = PROFILES[profile] | given
         if isinstance(given.get("backbones"), dict):
             numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
+        if isinstance(sizes := given.get("train_samples", {}), dict):  # a profile's are for whichever setup has the task
+            setup = numbers.get("setup", cls.model_fields["setup"].default)
+            tasks = {user.task for name, users in SETUPS.items() if name == setup for user in users}
+            served = PROFILES[profile].get("train_samples", {})
+            numbers["train_samples"] = {task: n for task, n in served.items() if task in tasks} | sizes
         return numbers
 
     @model_validator(mode="after")
@@ -191,18 +204,26 @@ class Settings(BaseModel):
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
         if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:
             raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
+        self._check_train_samples()
         self._check_options()
         self._check_temperatures()
         if "tau_prime" not in algorithm.ignores and self.others > 1:
             self._check_gamma()
         return self
 
+    def _check_train_samples(self) -> None:
+        tasks = {user.task for user in SETUPS[self.setup]}
+        for task, n in self.train_samples.items():
+            if task not in tasks:
+                raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{_meant(task, tasks)}")
+            if n < 1:
+                raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
+
     def _check_options(self) -> None:
         known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
         for name, value in self.options.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                raise ValueError(f"options: no {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"))
+                raise ValueError(f"options: no {name!r}{_meant(name, known)}")
             try:
                 algorithms.get(known[name]).Options(**{name.partition(".")[2]: value})
             except ValidationError as error:
@@ -257,8 +278,20 @@ class Settings(BaseModel):
 
     @property
     def members(self) -> tuple[User, ...]:
-        """The users that take part, in the setup's order."""
-        return tuple(user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
+        """The users that take part, in the setup's order, with the sizes of their local training sets."""
+        chosen = (user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
+        return tuple(replace(user, train_samples=self.train_samples.get(user.task, user.train_samples)) for user in chosen)
+
+    @property
+    def own_train_samples(self) -> dict[str, int]:
+        """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
+        return {user.task: user.train_samples for user in self.members if user not in SETUPS[self.setup]}
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """What a name that is none of the known ones may have meant; all of them where nothing is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
 
 
 def parse(given: dict[str, Any]) -> Settings:

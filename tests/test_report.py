@@ -471,7 +471,15 @@ def test_departures_name_what_differs_from_the_paper():
     rows = report.departures([history("fedmuscle", [40] * 6, rounds=20, tau=0.3)]).set_index("setting")
     assert rows.loc["rounds"].tolist() == ["20", "150"]
     assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
-    assert "seed" not in rows.index
+    assert not {"seed", "train_samples"} & set(rows.index)
+
+
+def test_departures_name_the_training_sets_that_are_not_appendix_gs():
+    sizes = {"IC10": 50, "IC100": 30, "MLC": 150}
+    rows = report.departures([history("fedmuscle", [40] * 6, train_samples=sizes)]).set_index("setting")
+    assert rows.loc["train_samples"].tolist() == ["MLC: 150, IC100: 30", "MLC: 200, IC100: 100"]
+    alone = history("local", [40] * 6, train_samples=sizes, users=(6,))
+    assert "train_samples" not in report.departures([alone]).setting.tolist()
 
 
 def test_costs_are_per_user_and_round():

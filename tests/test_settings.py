@@ -34,9 +34,15 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
         ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
+        ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, small, paper"),
         ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),
         ({"device": 3}, "^device: .*string"),
+        ({"train_samples": {"IC1O": 40}}, r"train_samples: nobody in setup1 has the task 'IC1O'; did you mean 'IC10'\?"),
+        ({"train_samples": {"TC": 40}}, "train_samples: nobody in setup1 has the task 'TC'; known: IC10, IC100, MLC"),
+        ({"train_samples": {"MLC": 0}}, "train_samples: a user with MLC has at least one, got 0"),
+        ({"train_samples": {"MLC": True}}, "^train_samples: .*integer .got True"),
+        ({"train_samples": 40}, "^train_samples: .*dictionary .got 40"),
     ],
     ids=str,
 )
@@ -88,6 +94,21 @@ def test_settings_are_values() -> None:
 def test_members_keep_the_setups_order() -> None:
     assert [user.number for user in Settings().members] == [1, 2, 3, 4, 5, 6]
     assert [user.number for user in Settings(users=(6, 1), others=1).members] == [1, 6]
+
+
+def test_training_sets_are_appendix_gs_but_for_the_tasks_that_are_named() -> None:
+    settings = parse({"train_samples": {"IC100": 40, "IC10": 50}})
+    assert [user.train_samples for user in settings.members] == [200, 200, 200, 40, 40, 50]
+    assert settings.own_train_samples == {"IC100": 40}
+    assert Settings(train_samples={"IC100": 40}, users=(1, 6), others=1).own_train_samples == {}
+
+
+def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES["mini"], "train_samples", {"IC10": 20, "SS": 30})
+    assert Settings().train_samples == {"IC10": 20}
+    assert parse({"train_samples": {"MLC": 90}}).train_samples == {"IC10": 20, "MLC": 90}
+    assert parse({"train_samples": {"IC10": 50}}).own_train_samples == {}
+    assert Settings(**Settings().model_dump()) == Settings()
 
 
 def test_temperatures_may_be_a_matrix_over_users() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,6 @@ from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import load_backbone, load_tokenizer
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.settings import parse
-from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 32
@@ -87,13 +85,12 @@ def world(tmp_path_factory) -> Path:
 @pytest.fixture
 def settings(world, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
-    users = tuple(replace(user, train_samples=8) for user in SETUPS["setup2_generation"])
-    monkeypatch.setitem(SETUPS, "setup2_generation", users)
     names = ("segformer", "segformer", "bert", "distilbert", "gpt2")
     backbones = dict(zip(("SegFormer-B0", "SegFormer-B1", "BERT-Base", "DistilBERT-Base", "GPT-2"), names, strict=True))
 
     def make(**given):
         small = {"rounds": 2, "local_epochs": 1, "public_size": 16, "batch_size": 8, "mask_size": SIZE, "evaluate_every": 1, "others": 2}
+        small["train_samples"] = {"SS": 8, "TC": 8, "TG": 8}
         where = {"data_dir": world, "models_path": world / "models", "backbones": backbones}
         return Settings(**({"setup": "setup2_generation", "users": (7, 8, 9, 10, 11), "public": "flickr30k"} | small | where | given))
 
@@ -193,6 +190,21 @@ def test_users_learn_their_tasks(settings):
     all_background = 100 * 0.75 / 3
     assert value[7] > 1.5 * all_background
     assert value[9] > 30 and value[11] < 17  # of 10 classes; of 18 words
+
+
+def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
+    sizes = {client.user.number: len(client.train) for client in build(settings(train_samples={"SS": 5, "TC": 8, "TG": 12})).clients}
+    assert sizes == {7: 5, 8: 5, 9: 8, 10: 8, 11: 12}
+    with pytest.raises(DataError, match="user 9, TC client_0: a local training set of 100 was asked for, the file holds 12 samples"):
+        build(settings(users=(9, 10), others=1, train_samples={}))
+
+
+def test_a_run_is_another_only_where_a_users_training_set_is(settings):
+    def address(*users, **sizes):
+        return experiment.entry_of(settings(users=users, others=1, train_samples=sizes)).folder
+
+    assert address(9, 10) == address(9, 10, TC=100) == address(9, 10, SS=8)
+    assert len({address(9, 10), address(9, 10, TC=8), address(9, 10, TC=9)}) == 3
 
 
 def test_a_checkpoint_of_another_kind_is_refused(settings):
