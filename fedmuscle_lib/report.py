@@ -10,6 +10,7 @@ Every function takes the ``phase`` of a round that it reads: "after_alignment", 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -248,7 +249,8 @@ def relative(rows: pd.DataFrame) -> pd.DataFrame:
     if (alone := paired[paired.local.isna()]).size:
         row = alone.iloc[0]
         raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of local training to compare with")
-    value = 100 * paired.metric.map(direction) * (paired.value - paired.local) / paired.local.where(paired.local != 0)
+    sign = paired.metric.map(direction)
+    value = 100 * (sign * paired.value - sign * paired.local) / paired.local.where(paired.local != 0)
     return paired.assign(value=value).drop(columns=["baseline", "local"])
 
 
@@ -526,15 +528,15 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """The command that repeats the runs and, for each of them, what it was, how long it took and on what.
 
-    Settings that all runs share and the notebook does not decide are in the command; those in which runs differ stand with each run.
+    The settings in which runs differ stand with each of them; the command has the first one's.
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile, setup=s.setup).model_dump(mode="json") | {"setup": Settings.model_fields["setup"].default}
+    usual = Settings(profile=s.profile).model_dump(mode="json")
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
-    changed = {name: value for name, value in own[0].items() if name not in {*_NO_DEPARTURE, *differing} and value != usual[name]}
-    overrides = "".join(f" -p {name}={json.dumps(value)}" for name, value in changed.items())
+    changed = {name: value for name, value in own[0].items() if name not in _NO_DEPARTURE and value != usual[name]}
+    overrides = "".join(" -p " + shlex.quote(f"{name}={json.dumps(value)}") for name, value in changed.items())
     changing = ("seconds", "finished", "peak_memory_bytes")
     facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings", "trivial")} for h in histories]
     runs = [

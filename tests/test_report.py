@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from functools import partial
 from itertools import combinations_with_replacement
 from statistics import pstdev
@@ -583,6 +584,8 @@ def test_provenance_tells_how_to_repeat_the_runs():
     runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
     facts = report.provenance(runs, "table7")
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
+    for_a_shell = report.provenance([history2("local", [40.0] * 10)], "table2")["command"]
+    assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
     assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
 
 
