@@ -138,7 +138,7 @@ def _public(root: Path, words: Vocabulary) -> None:
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
-    """Flickr30k's analogue, for users of two modalities: half its pictures show one large object, half two or three small ones of one topic."""
+    """Flickr30k's analogue: half its pictures show one large object, half two or three small ones of one topic; a caption names them."""
     rng = _rng("public", "flickr30k")
     few = np.full((PUBLIC, 3), -1)
     for row in few:

@@ -1,4 +1,4 @@
-"""Pretrains the embedded world's vision models on the upstream glyphs, its language models on its books; deterministic, one thread, minutes.
+"""Pretrains the embedded world's backbones, on upstream glyphs and on its language's books; deterministic, one thread, minutes.
 
 The four vision transformers are unequal on purpose, as ViT-Tiny and ViT-Large are in the paper (Appendix H), so that there is something
 to learn from a peer: base and large have seen twice the classes, on textured and cluttered grounds; tiny and small have seen plain

@@ -151,6 +151,11 @@ class Settings(BaseModel):
         description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
         "README's `projection=True`, footnote 1), or the projected representation (Section 3's wording).",
     )
+    pooled_stages: Literal["last", "all"] = Field(
+        "last",
+        description="Which of SegFormer's four stages an SS user's features are the mean of. Not stated in the paper, whose Appendix R names "
+        "the choice of the representation model as a limitation; figures/mini/development.md has both.",
+    )
     head_hidden: int = Field(
         256,
         ge=1,
