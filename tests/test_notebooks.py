@@ -17,7 +17,6 @@ import pytest
 
 from fedmuscle_lib import Settings, experiment, report
 from fedmuscle_lib.reproduce import declared_parameters, reproduce
-from fedmuscle_lib.settings import PROFILES
 
 ROOT = Path(__file__).parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -179,8 +178,6 @@ def grid(mini_world, tmp_path_factory):
 @pytest.fixture(scope="module")
 def setup2_grid(mini_world, tmp_path_factory):
     """Setup2's tables, with three users and one round."""
-    if "GPT-2" not in PROFILES["mini"]["backbones"]:
-        pytest.skip("the embedded world has no checkpoints of Setup2")
     where = {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
     return executed(list(SETUP2_ARMS), SETUP2_TINY | where, tmp_path_factory.mktemp("grid"))
 
