@@ -15,12 +15,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from data_prep import mini
+from data_prep import language, mini
 from data_prep.__main__ import main
 from data_prep.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
-from data_prep.mini_backbones import RECIPES, WEIGHTS, pretrain
+from data_prep.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, WEIGHTS, SegFormer, pretrain
+from data_prep.pictures import draw, outlined, scenes
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.settings import PUBLIC_SETS
 from fedmuscle_lib.setups import SETUPS
@@ -148,15 +149,14 @@ def _interrupt(*_: object) -> None:
 
 
 def test_layout_is_the_readmes(mini_world: Path) -> None:
-    """Every user of Setup1 finds its files, and every public set of Setup1 its pictures."""
-    for user in SETUPS["setup1"]:
+    """Every user finds its files, and every public set has its pictures."""
+    for user in SETUPS["setup2_generation"]:
         folder = mini_world / TASKS[user.task].folder
         for split in ("train", "val", "test"):
             assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
-    for public in ("voc", "coco", "cifar100"):
-        folder = PUBLIC_SETS[public]
-        assert len(list((mini_world / folder).glob("*.png"))) == mini.PUBLIC
-    assert {path.name for path in (mini_world / "models").iterdir()} == set(RECIPES)
+    for folder in PUBLIC_SETS.values():
+        assert len(list((mini_world / folder).rglob("*.png"))) == mini.PUBLIC
+    assert {path.name for path in (mini_world / "models").iterdir()} == {*RECIPES, *TEXT_RECIPES}
 
 
 def test_no_picture_is_in_two_places(mini_world: Path) -> None:
@@ -165,38 +165,123 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
     for path in mini_world.rglob("*.png"):
         places[np.asarray(Image.open(path)).tobytes()].add(str(path))
         pictures += 1
-    for path in mini_world.rglob("*.pkl"):
+    for path in (mini_world / "IC").rglob("*.pkl"):
         for row, image in enumerate(load_pickle(path)["data"]):
             places[image.tobytes()].add(f"{path}:{row}")
             pictures += 1
-    assert pictures > 10_000
+    assert pictures > 15_000
     assert [where for where in places.values() if len(where) > 1] == []
+
+
+def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:
+    folder = mini_world / PUBLIC_SETS["flickr30k"]
+    captions = load_pickle(folder / "image_file_name_to_caption.pkl")
+    assert captions.keys() == {path.name for path in (folder / "images").iterdir()}
+    for (caption,) in captions.values():
+        named = [MEANING[word] for word in caption.split() if word in MEANING]
+        assert len(named) in {1, 2}
+        assert len({language.topic(c) for c in named}) == 1, caption
+
+
+# --- language ----------------------------------------------------------------------------------------------------------------
+
+
+MEANING = {name: c for c, names in language.names().items() for name in names}
+USUAL = {names[0] for names in language.names().values()}
+
+
+def _mentioned(texts: list[str]) -> list[list[str]]:
+    return [[word for word in text.split() if word in MEANING] for text in texts]
+
+
+def test_every_class_of_the_scenes_has_names_of_its_own() -> None:
+    assert language.names().keys() == set(Vocabulary.mlc)
+    assert len(MEANING) == sum(len(names) for names in language.names().values())
+    assert sorted(c for t in range(language.N_TOPICS) for c in language.members(t)) == sorted(Vocabulary.mlc)
+
+
+def test_a_caption_names_each_object_once() -> None:
+    rng = np.random.RandomState(0)
+    for _ in range(100):
+        classes = np.append(rng.choice(Vocabulary.mlc, 2, replace=False), -1)
+        (named,) = _mentioned([language.caption(classes, rng)])
+        assert sorted(MEANING[name] for name in named) == sorted(classes[:2])
+
+
+def test_a_question_is_mostly_about_its_topic() -> None:
+    rng = np.random.RandomState(0)
+    own = [language.topic(MEANING[name]) == 3 for names in _mentioned([language.question(3, rng) for _ in range(500)]) for name in names]
+    assert np.mean(own) > 0.7
+
+
+def test_books_say_nothing_of_what_a_rare_name_has_to_do_with() -> None:
+    """The company of a usual name is of its topic; that of a rare one is of its topic as often as of any other."""
+    company: dict[bool, list[bool]] = {True: [], False: []}
+    for names in _mentioned(language.books(5000, seed=0)):
+        for name, other in itertools.permutations(names, 2):
+            company[name in USUAL].append(language.topic(MEANING[name]) == language.topic(MEANING[other]))
+    assert np.mean(company[True]) > 0.6
+    assert len(company[False]) > 1000
+    assert np.mean(company[False]) == pytest.approx(1 / language.N_TOPICS, abs=0.03)
+
+
+def test_an_outline_holds_the_strokes_and_little_more() -> None:
+    rng = np.random.RandomState(0)
+    alphas = draw(scenes(20, np.array(Vocabulary.mlc), 1, 3, rng), "train", vocabulary(), rng).alphas
+    regions = outlined(alphas)
+    assert (regions >= alphas).all()
+    assert (regions[alphas.flatten(2).amax(2) == 0] == 0).all(), "an empty slot has no outline"
+    ys, xs = (alphas[0, 0] > 0.5).nonzero().T
+    far = torch.ones_like(alphas[0, 0], dtype=torch.bool)
+    for y, x in zip(ys, xs, strict=True):
+        far[max(0, y - 2) : y + 3, max(0, x - 2) : x + 3] = False
+    assert not ((regions[0, 0] > 0.5) & far).any()
 
 
 # --- backbones ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_shipped_backbones_load(name: str) -> None:
-    recipe, folder = RECIPES[name], WEIGHTS / name
-    model, faults = AutoModel.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, add_pooling_layer=False, output_loading_info=True
-    )
+def _shipped(name: str, **options: object) -> tuple[PreTrainedModel, dict]:
+    """The shipped model and its report; its card says what it reached and how it is remade."""
+    folder = WEIGHTS / name
+    model, faults = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options)
     assert not any(faults.values())
-    assert (model.config.hidden_size, model.config.num_hidden_layers) == (recipe.hidden, recipe.layers)
     report = json.loads((folder / "pretraining.json").read_text())
     assert report["parameters"] == model.num_parameters()
-    assert (report["classes"], report["steps"]) == (recipe.classes, recipe.steps), "not what the recipe makes"
     card = (folder / "README.md").read_text()
-    assert f"{report['upstream_accuracy']:.1%}" in card
+    assert f"{report.get('upstream_accuracy', report.get('accuracy')):.1%}" in card
     assert f"python -m data_prep mini-backbones {name}" in card
+    return model, report
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_vision_backbones_load(name: str) -> None:
+    recipe = RECIPES[name]
+    segments = isinstance(recipe.architecture, SegFormer)
+    model, report = _shipped(name, **({} if segments else {"add_pooling_layer": False}))
+    hidden = tuple(model.config.hidden_sizes) if segments else model.config.hidden_size
+    assert hidden == recipe.architecture.hidden
+    assert (report["classes"], report["steps"]) == (recipe.classes, recipe.steps), "not what the recipe makes"
+
+
+@pytest.mark.parametrize("name", TEXT_RECIPES)
+def test_shipped_text_backbones_load(name: str) -> None:
+    recipe = TEXT_RECIPES[name]
+    model, report = _shipped(name, **({"add_pooling_layer": False} if recipe.architecture == "bert" else {}))
+    assert {key: report[key] for key in ("hidden", "layers", "steps", "seed")} == {
+        key: getattr(recipe, key) for key in ("hidden", "layers", "steps", "seed")
+    }, "not what the recipe makes"
+    digest = hashlib.sha256("\0".join(language.books(BOOKS, seed=1)).encode()).hexdigest()
+    assert digest.startswith(report["data"]), "pretrained on other books"
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS / name)
+    assert len(tokenizer) == model.config.vocab_size
 
 
 def test_shipped_backbones_are_small() -> None:
-    assert {path.name for path in WEIGHTS.iterdir()} == set(RECIPES)
-    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*")) < 8e6
-    for name in RECIPES:
-        with safe_open(WEIGHTS / name / "model.safetensors", "pt") as weights:
+    assert {path.name for path in WEIGHTS.iterdir()} == {*RECIPES, *TEXT_RECIPES}
+    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*")) < 10e6
+    for folder in WEIGHTS.iterdir():
+        with safe_open(folder / "model.safetensors", "pt") as weights:
             assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"F16"}  # noqa: SIM118  no mapping
 
 
