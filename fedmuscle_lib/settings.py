@@ -153,8 +153,8 @@ class Settings(BaseModel):
     )
     pooled_stages: Literal["last", "all"] = Field(
         "last",
-        description="Which of SegFormer's four stages an SS user's features are the mean of. Not stated in the paper; its Appendix R names the "
-        "choice of the representation model as a limitation, and figures/mini/development.md has both.",
+        description="Which of SegFormer's four stages an SS user's features are the mean of. Not stated in the paper; its Appendix R names "
+        "the choice of a representation model as a limitation, and figures/mini/development.md has both.",
     )
     head_hidden: int = Field(
         256,
