@@ -24,17 +24,14 @@ from tqdm import tqdm
 from data_prep import vit
 from data_prep.files import put
 from data_prep.image_folder import LabelledImages
+from data_prep.pretraining import MAX_NORM, optimisation, public, read_report, save
 
-ROOT = Path(__file__).parents[1]
 WEIGHTS = Path(__file__).parent / "weights/small"  # what the repository ships
 VERSION = 1  # of what is below: raise it when the same settings make other weights
 
 PADDING = 4  # of the random crop
 JITTER = 0.2  # of contrast and of each colour's gain
-WARM_UP = 0.1  # share of the steps
-WEIGHT_DECAY = 0.05
 SMOOTHING = 0.1  # of the labels
-MAX_NORM = 1.0  # of the gradient
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def pretrain(
         for leftover in ("pretraining.json", "checkpoint.pt"):
             (folder / leftover).unlink(missing_ok=True)
     made_by = {"device": place.type, "threads": threads}
-    if finished := vit.read_report(folder):
+    if finished := read_report(folder):
         _same(folder, finished.get("settings", {}), settings)
         _note(folder, finished, made_by)
         return finished
@@ -139,8 +136,7 @@ def pretrain(
     held_out, train = _split(len(data.images), val_share, seed)
     batch = min(batch, len(train))
     steps = len(train) // batch  # the rest of an epoch is dropped: one shape to compile for, and another rest each time
-    optimizer = torch.optim.AdamW(_parameter_groups(model), lr=recipe.lr, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.lr, total_steps=recipe.epochs * steps, pct_start=WARM_UP)
+    optimizer, schedule = optimisation(model, recipe.lr, recipe.epochs * steps)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
     log = _restore(folder, settings, parts, made_by)
     images, labels = _near(data.images, place), data.labels.to(place)
@@ -178,7 +174,7 @@ def pretrain(
     report = {
         "name": name,
         "data": {
-            "folder": _public(data.folder),
+            "folder": public(data.folder),
             "per_class": data.per_class,
             "images": len(data.images),
             "classes": len(data.classes),
@@ -193,7 +189,7 @@ def pretrain(
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    vit.save(model.backbone, folder, report, _card(report))
+    save(model.backbone, folder, report, _card(report))
     (folder / "checkpoint.pt").unlink()
     return report
 
@@ -247,15 +243,6 @@ def _split(n: int, val_share: float, seed: int) -> tuple[Tensor, Tensor]:
     if k >= n:
         raise ValueError(f"{n} images: none is left to train on with {val_share:.0%} held out")
     return rows[:k], rows[k:]
-
-
-def _parameter_groups(model: nn.Module) -> list[dict]:
-    """Weight decay is for matrices; it has no business with biases and norms."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 def _near(images: Tensor, device: torch.device) -> Tensor:
@@ -330,12 +317,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------
-
-
-def _public(folder: Path) -> str:
-    """The folder as a reader of the card knows it: below the repository, or its last two names; not where it was on this machine."""
-    folder = folder.resolve()
-    return folder.relative_to(ROOT).as_posix() if folder.is_relative_to(ROOT) else "/".join(folder.parts[-2:])
 
 
 def _card(report: dict) -> str:

@@ -1,36 +1,48 @@
-"""The embedded world: Setup1's data sets and public sets, generated; no download, the same on every machine.
+"""The embedded world: the users' data sets and the public sets, generated; no download, the same on every machine.
 
 An analogue of the paper's data, not a substitute: glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
-and multi-object scenes for COCO and Pascal VOC. Classes and instances are kept apart as ``data_prep.glyphs`` says.
+and multi-object scenes for COCO and Pascal VOC. Classes and instances are kept apart as ``data_prep.glyphs`` says. Texts are of a language
+of the world's own, ``data_prep.language``: questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from data_prep import language
+from data_prep.files import put
 from data_prep.glyphs import Vocabulary, vocabulary
-from data_prep.layout import write_coco, write_images, write_pickle
+from data_prep.layout import write_coco, write_images, write_pickle, write_texts
 from data_prep.mini_backbones import WEIGHTS
-from data_prep.pictures import SIZE, draw, scenes, single
+from data_prep.pictures import SIZE, draw, outlined, scenes, single
 
-VERSION = 2
+VERSION = 3
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
-POOL = {"MLC": 600, "IC100": 600, "IC10": 300}
-VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800}
-TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000}
-USERS = {"MLC": 3, "IC100": 2, "IC10": 1}
+POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
+VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
+TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
+USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
 PUBLIC = 1024
-FOLDERS = {"MLC": "MLC_setup", "IC100": "IC/CIFAR100", "IC10": "IC/CIFAR10"}
+FOLDERS = {
+    "MLC": "MLC_setup",
+    "IC100": "IC/CIFAR100",
+    "IC10": "IC/CIFAR10",
+    "SS": "semseg_setup",
+    "TC": "TC/yahoo_qa",
+    "TG": "TC/ag_news",
+}
+N_SECTIONS = 4  # of the news, as AG's has
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (about 8000 small files, ten seconds) unless it is there whole; returns its manifest.
+    """Write the world below ``data_dir`` (about 13000 small files, twenty seconds) unless it is there whole; returns its manifest.
 
     Raises:
         FileExistsError: ``data_dir`` holds files, but not this function's.
@@ -51,6 +63,7 @@ def prepare(data_dir: Path) -> dict:
                 for client in range(USERS[task]):
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
+        _captioned(root, words)
         shutil.copytree(WEIGHTS, root / "models")
         manifest = _manifest(root)
         (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -83,17 +96,24 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
     rng = _rng("client", task, split, client)
     instances = {"train": "train", "val": "validation", "test": "test"}[split]
     folder = root / FOLDERS[task]
-    if task == "MLC":
+    stem = folder / split / f"client_{client}"
+    if task in {"MLC", "SS"}:
         classes = scenes(n, np.array(words.mlc), 1, 3, rng)
         pictures = draw(classes, instances, words, rng)
         names = write_images(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
         categories = {c: words.names[c] for c in words.mlc}
-        write_coco(folder / split / f"client_{client}.json", names, classes, pictures.alphas.numpy() > 0.5, categories, (SIZE, SIZE))
-        return
-    pool = np.array(words.ic100 if task == "IC100" else words.digits)
-    labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
-    pictures = draw(single(pool[labels]), instances, words, rng)
-    write_pickle(folder / split / f"client_{client}.pkl", pictures.uint8(), labels)
+        masks = outlined(pictures.alphas) if task == "SS" else pictures.alphas
+        write_coco(stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE))
+    elif task in {"TC", "TG"}:
+        topics = rng.permutation(np.resize(np.arange(language.N_TOPICS), n))  # balanced
+        write = language.question if task == "TC" else language.report
+        labels = topics if task == "TC" else topics % N_SECTIONS
+        write_texts(stem.with_suffix(".pkl"), [write(t, rng) for t in topics], labels)
+    else:
+        pool = np.array(words.ic100 if task == "IC100" else words.digits)
+        labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
+        pictures = draw(single(pool[labels]), instances, words, rng)
+        write_pickle(stem.with_suffix(".pkl"), pictures.uint8(), labels)
 
 
 def _public(root: Path, words: Vocabulary) -> None:
@@ -115,6 +135,25 @@ def _public(root: Path, words: Vocabulary) -> None:
     rng = _rng("public", "cifar100")
     pictures = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
     write_images(root / "IC/CIFAR100/public", pictures.uint8())
+
+
+def _captioned(root: Path, words: Vocabulary) -> None:
+    """Flickr30k's analogue, for users of two modalities: half its pictures show one large object, half two or three small ones of one topic."""
+    rng = _rng("public", "flickr30k")
+    few = np.full((PUBLIC, 3), -1)
+    for row in few:
+        own = language.members(rng.randint(language.N_TOPICS))
+        weights = np.where(np.isin(own, words.digits), 3.0, 1.0)  # as in the other public sets
+        k = rng.choice([1, 2, 3], p=[0.5, 0.25, 0.25])
+        row[:k] = rng.choice(own, k, replace=False, p=weights / weights.sum())
+    alone = few[:, 1] < 0
+    images = np.empty((PUBLIC, SIZE, SIZE, 3), np.uint8)
+    for rows, classes in ((alone, few[alone, :1]), (~alone, few[~alone])):
+        images[rows] = draw(classes, "public", words, rng).uint8()
+    folder = root / "TC/flicker_public"  # the README's spelling
+    names = write_images(folder / "images", images)
+    captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
+    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
 
 
 def _manifest(root: Path) -> dict:

@@ -1,14 +1,17 @@
-"""Pretrains the embedded world's four vision transformers on the upstream glyphs; deterministic, one thread, minutes.
+"""Pretrains the embedded world's vision models on the upstream glyphs; deterministic, one thread, minutes.
 
-The four are unequal on purpose, as ViT-Tiny and ViT-Large are in the paper (Appendix H), so that there is something to learn from
-a peer: base and large have seen twice the classes, on textured and cluttered grounds; tiny and small have seen plain grounds alone,
-and lose much of what they know on the pictures of the downstream tasks.
+The four vision transformers are unequal on purpose, as ViT-Tiny and ViT-Large are in the paper (Appendix H), so that there is something
+to learn from a peer: base and large have seen twice the classes, on textured and cluttered grounds; tiny and small have seen plain
+grounds alone, and lose much of what they know on the pictures of the downstream tasks. The two SegFormers learn to classify and to
+segment, as the paper's did from ImageNet-1K and ADE20K, and differ in width as B0 and B1 do.
 """
 
 from __future__ import annotations
 
+import copy
 import platform
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +20,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from tqdm import trange
-from transformers import ViTModel
+from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep import vit
+from data_prep import segformer, vit
 from data_prep.glyphs import Vocabulary, vocabulary
-from data_prep.pictures import SIZE, draw, scenes, single
+from data_prep.pictures import SIZE, draw, outlined, scenes, single
+from data_prep.pretraining import save
 
 WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
@@ -29,13 +33,38 @@ BATCH = 96
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Architecture and diet of one backbone."""
+class ViT:
+    """Architecture of a vision transformer."""
+
+    card = "ViT", "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]"
 
     hidden: int
     layers: int
     heads: int
     mlp: int
+
+    def model(self, classes: int) -> Pretraining:
+        return _WithPatches(self, classes)
+
+
+@dataclass(frozen=True)
+class SegFormer:
+    """Architecture of a SegFormer: the widths of its four stages of one layer each, and of its decoder."""
+
+    card = "SegFormer encoder", "those of four stages, of which the last tells the classes; pixels are normalised as ImageNet's"
+
+    hidden: tuple[int, int, int, int]
+    decoder: int
+
+    def model(self, classes: int) -> Pretraining:
+        return _WithDecoder(self, classes)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Architecture and diet of one backbone."""
+
+    architecture: ViT | SegFormer
     classes: int  # of the 460 upstream classes, a random subset of its own
     detail: float  # of the ground at the end of training, from 0.3 at its start; downstream pictures have 1
     steps: int
@@ -43,37 +72,113 @@ class Recipe:
 
 
 RECIPES = {
-    "vit-tiny": Recipe(48, 3, 3, 96, classes=160, detail=0.3, steps=2500, seed=1),
-    "vit-small": Recipe(64, 4, 4, 192, classes=160, detail=0.3, steps=2000, seed=2),
-    "vit-base": Recipe(96, 4, 4, 288, classes=320, detail=0.8, steps=2200, seed=3),
-    "vit-large": Recipe(128, 4, 4, 384, classes=320, detail=0.8, steps=1800, seed=4),
+    "vit-tiny": Recipe(ViT(48, 3, 3, 96), classes=160, detail=0.3, steps=2500, seed=1),
+    "vit-small": Recipe(ViT(64, 4, 4, 192), classes=160, detail=0.3, steps=2000, seed=2),
+    "vit-base": Recipe(ViT(96, 4, 4, 288), classes=320, detail=0.8, steps=2200, seed=3),
+    "vit-large": Recipe(ViT(128, 4, 4, 384), classes=320, detail=0.8, steps=1800, seed=4),
+    "segformer-b0": Recipe(SegFormer((16, 32, 80, 128), 64), classes=160, detail=0.8, steps=1500, seed=5),
+    "segformer-b1": Recipe(SegFormer((32, 64, 160, 256), 64), classes=320, detail=0.8, steps=1500, seed=6),
 }
 
 
-def build(recipe: Recipe) -> ViTModel:
-    """The Hugging Face model, freshly initialised from torch's global generator."""
-    return vit.build(recipe.hidden, recipe.layers, recipe.heads, recipe.mlp, size=SIZE, patch=PATCH)
+class Pretraining(nn.Module, ABC):
+    """A backbone with the heads of its upstream task, all dropped afterwards.
 
+    The loss is the cross-entropy over a picture's classes, binary cross-entropy of the mean feature against the 14x14 templates of the
+    classes, and a dense term that says where the objects are.
+    """
 
-class Pretraining(nn.Module):
-    """Backbone with the three heads of its upstream task, all dropped afterwards."""
-
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()
-        self.backbone = build(recipe)
-        self.classify = nn.Linear(recipe.hidden, recipe.classes)
-        self.segment = nn.Linear(recipe.hidden, PATCH * PATCH)
-        self.template = nn.Linear(recipe.hidden, 14 * 14)
+        self.backbone = backbone
+        self.classify = nn.Linear(width, classes)
+        self.segment = self.build_segment(width, classes)
+        self.template = nn.Linear(width, 14 * 14)
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    @abstractmethod
+    def build_segment(self, width: int, classes: int) -> nn.Module:
+        """The head of the dense term."""
+
+    @abstractmethod
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, object]:
+        """(b, width), the mean over places, and what the dense term is computed from."""
+
+    @abstractmethod
+    def dense_loss(self, places: object, batch: Batch) -> torch.Tensor:
+        """The dense term."""
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        mean, places = self.features(batch.images)
+        loss = F.cross_entropy(self.classify(mean), batch.target) + self.dense_loss(places, batch)
+        return loss + F.binary_cross_entropy_with_logits(self.template(mean), batch.template)
+
+
+class _WithPatches(Pretraining):
+    """A ViT, each patch token of which tells its 8x8 part of the object mask.
+
+    Without this term the small transformers do not leave the uniform prediction within their budget.
+    """
+
+    def __init__(self, shape: ViT, classes: int) -> None:
+        super().__init__(vit.build(shape.hidden, shape.layers, shape.heads, shape.mlp, size=SIZE, patch=PATCH), shape.hidden, classes)
+
+    def build_segment(self, width: int, classes: int) -> nn.Module:
+        return nn.Linear(width, PATCH * PATCH)
+
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         patches = self.backbone(pixel_values=images * 2 - 1).last_hidden_state[:, 1:]  # Shape: (b, 16, hidden)
-        mean = patches.mean(1)
-        return self.classify(mean), self.segment(patches), self.template(mean)
+        return patches.mean(1), patches
+
+    def dense_loss(self, places: torch.Tensor, batch: Batch) -> torch.Tensor:
+        mask = F.unfold(batch.alphas.amax(1, keepdim=True), PATCH, stride=PATCH).transpose(1, 2)  # Shape: (b, 16, 64)
+        return 5 * F.binary_cross_entropy_with_logits(self.segment(places), mask)
 
 
-def _batch(
-    n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+class _WithDecoder(Pretraining):
+    """A SegFormer with its decoder, which tells a class for the middle of every 4x4 pixels: 0 for the ground, 1 on for the classes.
+
+    Enlarging so many classes to the picture's size, as for a user's few, would be four fifths of the cost.
+    """
+
+    def __init__(self, shape: SegFormer, classes: int) -> None:
+        super().__init__(segformer.build(shape.hidden, (1, 1, 1, 1), (1, 2, 4, 4), shape.decoder), shape.hidden[-1], classes)
+
+    def build_segment(self, width: int, classes: int) -> nn.Module:
+        config = copy.deepcopy(self.backbone.config)
+        config.num_labels = 1 + classes
+        return SegformerDecodeHead(config)
+
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (segformer.MEAN, segformer.STD))
+        stages = self.backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
+        return stages[-1].mean((2, 3)), stages
+
+    def dense_loss(self, places: tuple[torch.Tensor, ...], batch: Batch) -> torch.Tensor:
+        regions = outlined(batch.alphas) > 0.5
+        classes = torch.where(regions, 1 + batch.classes[:, :, None, None], 0).amax(1)  # Shape: (b, SIZE, SIZE)
+        return F.cross_entropy(self.segment(places), classes[:, 2::4, 2::4])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pictures of a backbone's own classes, ``n`` of them.
+
+    Attributes:
+        images: (b, 3, SIZE, SIZE) in [0, 1].
+        classes: (b, 4), 0 .. n - 1, or -1 where a slot is empty.
+        alphas: (b, 4, SIZE, SIZE), where each slot's object is.
+        target: (b, n), 1 / number of objects for each class that is there.
+        template: (b, 14 * 14), what the objects look like, one upon the other.
+    """
+
+    images: torch.Tensor
+    classes: torch.Tensor
+    alphas: torch.Tensor
+    target: torch.Tensor
+    template: torch.Tensor
+
+
+def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> Batch:
     """Half singles, half scenes; detail rises over the first half of training, and a stroke joins at a quarter if it rises at all."""
     detail = 0.3 + (final_detail - 0.3) * min(1.0, 2 * progress)
     strokes = int(progress > 0.25 and final_detail > 0.3)
@@ -81,43 +186,36 @@ def _batch(
         draw(single(rng.choice(pool, n // 2)), "upstream", words, rng, detail, strokes),
         draw(scenes(n - n // 2, pool, 1, 4, rng), "upstream", words, rng, detail, strokes),
     ]
-    index = {c: i for i, c in enumerate(pool)}
+    index = {c: i for i, c in enumerate(pool)} | {-1: -1}
+    slots = max(part.classes.shape[1] for part in parts)
+    classes = torch.full((n, slots), -1)
     target = torch.zeros(n, len(pool))
     template = torch.zeros(n, 14 * 14)
     canonical = F.avg_pool2d(words.masks[[words.instances["upstream"][c][0] for c in pool]][:, None], 2).flatten(1)
-    for row, classes in enumerate(c for part in parts for c in part.classes):
-        ids = [index[c] for c in classes if c >= 0]
+    for row, drawn in enumerate(c for part in parts for c in part.classes):
+        classes[row, : len(drawn)] = torch.tensor([index[c] for c in drawn])
+        ids = classes[row][classes[row] >= 0]
         target[row, ids] = 1 / len(ids)
         template[row] = canonical[ids].amax(0)
-    mask = torch.cat([part.alphas.amax(1) for part in parts])
-    mask = F.unfold(mask[:, None], PATCH, stride=PATCH).transpose(1, 2)  # Shape: (n, 16, 64)
-    return torch.cat([part.images for part in parts]), target, mask, template
+    alphas = torch.cat([F.pad(part.alphas, (0, 0, 0, 0, 0, slots - part.alphas.shape[1])) for part in parts])
+    return Batch(torch.cat([part.images for part in parts]), classes, alphas, target, template)
 
 
 def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
-    """Pretrain ``name`` and save it under ``out/name`` in half precision with a model card; returns what it cost and reached.
-
-    Loss: cross-entropy over the picture's classes + 5 x binary cross-entropy of every patch token against its 8x8 object mask +
-    binary cross-entropy of the mean feature against the 14x14 class templates. Without the dense mask term the small
-    transformers do not leave the uniform prediction within their budget.
-    """
+    """Pretrain ``name`` and save it under ``out/name`` in half precision with a model card; returns what it cost and reached."""
     recipe, words = RECIPES[name], vocabulary()
     steps = steps or recipe.steps
     torch.set_num_threads(1)  # one thread makes the sums, hence the weights, repeatable
     torch.manual_seed(recipe.seed)
     rng = np.random.RandomState(recipe.seed)
     pool = rng.permutation(words.upstream)[: recipe.classes]
-    model = Pretraining(recipe)
+    model = recipe.architecture.model(recipe.classes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps, pct_start=0.1)
     started = time.process_time()
     bar = trange(steps, desc=name, mininterval=5)
     for step in bar:
-        images, target, mask, template = _batch(BATCH, pool, words, rng, recipe.detail, step / steps)
-        logits, segments, templates = model(images)
-        loss = F.cross_entropy(logits, target)
-        loss = loss + 5 * F.binary_cross_entropy_with_logits(segments, mask)
-        loss = loss + F.binary_cross_entropy_with_logits(templates, template)
+        loss = model.loss(_batch(BATCH, pool, words, rng, recipe.detail, step / steps))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -136,7 +234,8 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    vit.save(model.backbone, out / name, report, _CARD.format(**report))
+    kind, features = recipe.architecture.card
+    save(model.backbone, out / name, report, _CARD.format(kind=kind, features=features, **report))
     return report
 
 
@@ -147,7 +246,7 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
     classes = rng.choice(len(pool), 2000)
     pictures = draw(single(pool[classes]), "upstream", words, rng, 0.8, 1)
     model.eval()
-    guesses = torch.cat([model(part)[0].argmax(1) for part in pictures.images.split(500)])
+    guesses = torch.cat([model.classify(model.features(part)[0]).argmax(1) for part in pictures.images.split(500)])
     return (guesses.numpy() == classes).mean().item()
 
 
@@ -157,9 +256,9 @@ license: mit
 ---
 # {name} of the embedded world
 
-A {parameters:,}-parameter ViT ({steps} steps of 96 generated 32x32 pictures) pretrained on {classes} upstream glyph classes that
+A {parameters:,}-parameter {kind} ({steps} steps of 96 generated 32x32 pictures) pretrained on {classes} upstream glyph classes that
 no downstream task of the embedded world contains, on grounds of detail 0.3 to {detail} (downstream pictures have 1). Features are
-the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]. Stored in half precision, to be loaded in
+{features}. Stored in half precision, to be loaded in
 float32.
 
 - upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {classes} classes

@@ -16,6 +16,7 @@ from data_prep.glyphs import SIDE, Vocabulary
 
 SIZE = 32  # pixels
 _LUMA = torch.tensor([0.299, 0.587, 0.114])
+_OUTLINE = 2  # pixels between an object's strokes and its outline
 _QUADRANTS = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
 
 
@@ -78,6 +79,11 @@ def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.Rand
         alphas[:, slot] = alpha
     canvas = canvas + torch.from_numpy(rng.randn(n, 3, SIZE, SIZE)).float() * (0.04 * detail)
     return Pictures(canvas.clamp(0, 1), classes, alphas)
+
+
+def outlined(alphas: torch.Tensor) -> torch.Tensor:
+    """(n, k, SIZE, SIZE) strokes -> regions: who outlines an object draws around it, not along its strokes."""
+    return F.max_pool2d(alphas, 2 * _OUTLINE + 1, stride=1, padding=_OUTLINE)
 
 
 def _ground(n: int, rng: np.random.RandomState, detail: float) -> torch.Tensor:

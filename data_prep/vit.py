@@ -1,13 +1,8 @@
-"""The vision transformers that the project pretrains itself: how one is built, and how one is saved."""
+"""The vision transformers that the project pretrains itself: how one is built."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from transformers import ViTConfig, ViTModel
-
-from data_prep.files import named, put
 
 
 def build(hidden: int, layers: int, heads: int, mlp: int, *, size: int, patch: int) -> ViTModel:
@@ -28,22 +23,3 @@ def build(hidden: int, layers: int, heads: int, mlp: int, *, size: int, patch: i
         attn_implementation="sdpa",
     )
     return ViTModel(config, add_pooling_layer=False)
-
-
-def save(backbone: ViTModel, folder: Path, report: dict, card: str) -> None:
-    """Save a checkpoint in half precision (``backbone`` is halved in place) with its model card and its report.
-
-    The report, ``pretraining.json``, comes last: where it is, the others are whole.
-    """
-    with named(folder):
-        backbone.half().save_pretrained(folder)
-    put(folder / "README.md", card.encode())
-    put(folder / "pretraining.json", (json.dumps(report, indent=2) + "\n").encode())
-
-
-def read_report(folder: Path) -> dict | None:
-    """The report of the finished checkpoint in ``folder``, or None where there is none."""
-    try:
-        return json.loads((folder / "pretraining.json").read_text())
-    except (FileNotFoundError, ValueError):  # the latter: cut short
-        return None

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from data_prep import backbones, image_folder, vit
+from data_prep import backbones, image_folder
 from data_prep.__main__ import main
 from data_prep.backbones import PADDING, RECIPES, Recipe, augment, pretrain
 from data_prep.image_folder import LabelledImages, read
@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_named(data: LabelledImages, tmp_path: Path) -> 
 def test_the_library_loads_what_was_trained(data: LabelledImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the features that were trained, up to half precision."""
     pixels, trained = data.images[::10].float() / 127.5 - 1, []
-    save = vit.save
+    save = backbones.save
 
     def features(backbone: torch.nn.Module) -> torch.Tensor:
         with torch.no_grad():
@@ -237,7 +237,7 @@ def test_the_library_loads_what_was_trained(data: LabelledImages, tmp_path: Path
         trained.append(features(backbone))
         save(backbone, *rest)
 
-    monkeypatch.setattr(vit, "save", look_and_save)
+    monkeypatch.setattr(backbones, "save", look_and_save)
     _pretrain(data, tmp_path)
     assert {tensor.dtype for tensor in load_file(tmp_path / "vit-tiny/model.safetensors").values()} == {torch.float16}
     loaded = features(load_backbone(tmp_path / "vit-tiny"))
