@@ -46,16 +46,22 @@ def mini_backbones(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of pretraining.", show_default="the recipe's")] = None,
 ) -> None:
     """Pretrain the embedded world's backbones anew: minutes each on one core."""
-    from data_prep.mini_backbones import RECIPES, WEIGHTS, pretrain
+    from data_prep.mini_backbones import RECIPES, TEXT_RECIPES, WEIGHTS, pretrain
 
+    known = [*RECIPES, *TEXT_RECIPES]
     for name in names or ():
-        if name not in RECIPES:
-            raise typer.BadParameter(f"unknown backbone {name!r}; known: {', '.join(RECIPES)}", param_hint="NAMES")
-    for name in names or RECIPES:
+        if name not in known:
+            raise typer.BadParameter(f"unknown backbone {name!r}; known: {', '.join(known)}", param_hint="NAMES")
+    for name in names or known:
         report = pretrain(name, out or WEIGHTS, steps)
+        reached = (
+            f"{report['accuracy']:.1%} of held-out tokens"
+            if name in TEXT_RECIPES
+            else f"{report['upstream_accuracy']:.1%} upstream accuracy"
+        )
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, "
-            f"{report['upstream_accuracy']:.1%} upstream accuracy -> {(out or WEIGHTS) / name}"
+            f"{reached} -> {(out or WEIGHTS) / name}"
         )
 
 

@@ -173,6 +173,7 @@ def build(settings: Settings) -> Federation:
                 lora_targets=settings.lora_targets,
                 head_hidden=settings.head_hidden,
                 head_on=settings.head_on,
+                pooled_stages=settings.pooled_stages,
                 precision=settings.precision,
             )
         clients.append(

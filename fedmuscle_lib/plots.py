@@ -5,8 +5,9 @@ Every function returns a closed ``Figure``, so that a notebook shows it once; :f
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import cycle
+from math import ceil
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
-from fedmuscle_lib.report import BASELINE, added, label
+from fedmuscle_lib.report import BASELINE, added, algorithm_of, label
 
 Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
 
@@ -43,7 +44,8 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "simclr": ("#AA4499", (8, 1, 0)),
     "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
-_SPARE = ("#44AA99", "#117733", "#6699CC")
+_SPARE = ("#8800CC", "#C18B70", "#E6007A", "#117733", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
+_PANELS = 8  # of users in a row that can be read
 _HOUSE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -57,10 +59,13 @@ _HOUSE = {
 _HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 
 
-def style(algorithm: str) -> tuple[str, Marker]:
-    """Colour and marker of an algorithm; one that is not in the table gets a colour that its name determines."""
-    spare = _SPARE[hashlib.sha256(algorithm.encode()).digest()[0] % len(_SPARE)]
-    return STYLES.get(algorithm, (spare, "8"))
+def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
+    """Colour and marker of each arm of a figure.
+
+    What is not in the table takes a spare colour, one after the other, and the marker of its algorithm if that is there.
+    """
+    spare = cycle(_SPARE)
+    return {arm: STYLES.get(arm) or (next(spare), STYLES.get(algorithm_of(arm), ("", "8"))[1]) for arm in dict.fromkeys(arms)}
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -88,20 +93,20 @@ def figure2(delta: pd.DataFrame, algorithms: Sequence[str] = ("fedmuscle", "gram
     """
     publics = list(dict.fromkeys(delta.public))
     rows = delta.set_index(["public", "algorithm"])
+    colours = {name: colour for name, (colour, _) in styles(algorithms).items()}
     slot = 0.86 / len(algorithms)  # of a public set's unit width
     with plt.rc_context(_HOUSE):
         figure, ax = plt.subplots(figsize=(6.8, 3.4))
         for k, name in enumerate(algorithms):
-            colour, _ = style(name)
             for group, public in enumerate(publics):
                 if (public, name) in rows.index:
                     left = group - 0.43 + k * slot
-                    _pair_of_bars(ax, left, slot, rows.loc[(public, name)], colour)
+                    _pair_of_bars(ax, left, slot, rows.loc[(public, name)], colours[name])
         ax.axhline(0, color="black", linewidth=0.8)
         ax.set_xticks(range(len(publics)), publics)
         ax.set_xlabel("public set")
         ax.set_ylabel("Δ over local training (%)")
-        handles = [Patch(color=style(name)[0], label=label(name)) for name in algorithms]
+        handles = [Patch(color=colours[name], label=label(name)) for name in algorithms]
         handles += [Patch(color="#555555", label="ours"), Patch(facecolor="white", edgecolor="#555555", hatch="////", label="the paper's")]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return _closed(figure)
@@ -132,20 +137,26 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
     """
     arms = list(dict.fromkeys(differences.algorithm))
     users = differences.drop_duplicates("user")
+    n_rows = ceil((len(users) + 1) / _PANELS)
+    n_columns = ceil((len(users) + 1) / n_rows)
     with plt.rc_context(_HOUSE):
-        figure, axes = plt.subplots(1, len(users) + 1, figsize=(1.55 * (len(users) + 2), 0.6 + 0.42 * len(arms)), sharey=True)
-        for ax, user in zip(axes[:-1], users.itertuples(), strict=True):
+        size = (1.55 * (n_columns + 1), n_rows * (0.95 + 0.36 * len(arms)))
+        figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
+        axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
+        axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
+        *panels, last = axes.flat[: len(users) + 1]
+        for ax, user in zip(panels, users.itertuples(), strict=True):
             rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
             _strip(ax, rows, arms)
             ax.set_title(f"user {user.user}: {user.model}\n{user.task}, {user.metric}")
             ax.set_xlabel("points over local")
-            ax.sharex(axes[0])
-        _strip(axes[-1], delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), arms)
-        axes[-1].set_title("all users")
-        axes[-1].set_xlabel("Δ (%)")
-        axes[-1].set_facecolor("#f4f4f4")
-        axes[0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
-        axes[0].invert_yaxis()
+            ax.sharex(panels[0])
+        _strip(last, delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), arms)
+        last.set_title("all users")
+        last.set_xlabel("Δ (%)")
+        last.set_facecolor("#f4f4f4")
+        for ax in axes.flat[len(users) + 1 :]:
+            ax.set_axis_off()
     return _closed(figure)
 
 
@@ -153,15 +164,16 @@ def _strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
     ax.axvline(0, color="black", linewidth=0.8)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
+    look = styles(arms)
     for row in rows.itertuples():
         y = arms.index(row.algorithm)
         if pd.notna(row.ci_low):
-            ax.plot([row.ci_low, row.ci_high], [y, y], color=style(row.algorithm)[0], linewidth=2, solid_capstyle="butt")
-        _point(ax, row.value, y, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+            ax.plot([row.ci_low, row.ci_high], [y, y], color=look[row.algorithm][0], linewidth=2, solid_capstyle="butt")
+        _point(ax, row.value, y, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)
 
 
-def _point(ax: Axes, x: float, y: float, algorithm: str, **options: object) -> None:
-    colour, marker = style(algorithm)
+def _point(ax: Axes, x: float, y: float, style: tuple[str, Marker], **options: object) -> None:
+    colour, marker = style
     is_star = marker == "*" or isinstance(marker, tuple)
     ax.plot(x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options)  # a star fills less of its circle
 
@@ -176,14 +188,14 @@ def table1(delta: pd.DataFrame) -> Figure:
         delta: rows as ``report.delta`` returns them.
     """
     arms = sorted(dict.fromkeys(delta.algorithm), key=added)
-    publics = list(dict.fromkeys(delta.public))
+    look, publics = styles(arms), list(dict.fromkeys(delta.public))
     with plt.rc_context(_HOUSE):
         size = (2.4 * len(publics) + 1.6, 0.8 + 0.26 * len(arms))
         figure, axes = plt.subplots(1, len(publics), figsize=size, sharex=True, sharey=True, squeeze=False)
         for ax, public in zip(axes[0], publics, strict=True):
             rows = delta[delta.public == public]
             for row in rows.itertuples():
-                _point(ax, row.paper_delta, arms.index(row.algorithm), row.algorithm, fillstyle="none")
+                _point(ax, row.paper_delta, arms.index(row.algorithm), look[row.algorithm], fillstyle="none")
             _strip(ax, rows.rename(columns={"delta": "value"}), arms)
             ax.axhline(sum(not added(arm) for arm in arms) - 0.5, color="#888888", linewidth=0.8, linestyle="--")
             ax.set_title(public)
@@ -203,6 +215,7 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
         delta: rows as ``report.delta`` returns them.
         ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
     """
+    look = styles(delta.algorithm)
     with plt.rc_context(_HOUSE):
         figure, axes = plt.subplots(1, len(ranks), figsize=(3.4 * len(ranks), 3.6), sharey=True, squeeze=False)
         panels = {public: rows.dropna(subset=["delta", "paper_delta"]) for public, rows in delta.groupby("public")}
@@ -210,18 +223,18 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
             ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
             ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
             for row in panels[rank.public].itertuples():
-                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=style(row.algorithm)[0], linewidth=1)
-                _point(ax, row.paper_delta, row.delta, row.algorithm, markeredgecolor="white", markeredgewidth=0.6)
+                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=look[row.algorithm][0], linewidth=1)
+                _point(ax, row.paper_delta, row.delta, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)
             ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
             ax.set_xlabel("the paper's Δ over local training (%)")
         axes[0, 0].set_ylabel("our Δ over local training (%)")
         _closed(figure)  # names can be kept apart once the axes stay where they are
         for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
-            _name_points(ax, panels[rank.public])
+            _name_points(ax, panels[rank.public], look)
     return figure
 
 
-def _name_points(ax: Axes, rows: pd.DataFrame) -> None:
+def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, tuple[str, Marker]]) -> None:
     """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
     points = ax.transData.transform(rows[["paper_delta", "delta"]])
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
@@ -234,7 +247,7 @@ def _name_points(ax: Axes, rows: pd.DataFrame) -> None:
             textcoords="offset points",
             ha="right" if is_right else "left",
             va="center",
-            color=style(row.algorithm)[0],
+            color=look[row.algorithm][0],
             fontsize=7,
             bbox=_HALO,
         )
@@ -253,12 +266,12 @@ def training_curve(curve: pd.DataFrame) -> Figure:
         curve: rows as ``report.curve`` returns them.
     """
     curve = curve[curve.algorithm != BASELINE]
-    publics = list(dict.fromkeys(curve.public))
+    look, publics = styles(curve.algorithm), list(dict.fromkeys(curve.public))
     with plt.rc_context(_HOUSE):
         figure, axes = plt.subplots(1, len(publics), figsize=(3.2 * len(publics) + 1, 3), sharey=True, squeeze=False)
         for ax, public in zip(axes[0], publics, strict=True):
             for name, rows in curve[curve.public == public].groupby("algorithm", sort=False):
-                colour, marker = style(name)
+                colour, marker = look[name]
                 ax.plot(rows["round"], rows.delta, color=colour, marker=marker, markersize=4, label=label(name))
                 ax.fill_between(rows["round"], rows.ci_low, rows.ci_high, color=colour, alpha=0.15, linewidth=0)
             ax.axhline(0, color="black", linewidth=0.8)
@@ -266,7 +279,7 @@ def training_curve(curve: pd.DataFrame) -> Figure:
             ax.set_xlabel("communication round")
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[0, 0].set_ylabel("Δ over local training (%)")
-        handles = [Line2D([], [], color=style(n)[0], marker=style(n)[1], label=label(n)) for n in dict.fromkeys(curve.algorithm)]
+        handles = [Line2D([], [], color=colour, marker=marker, label=label(name)) for name, (colour, marker) in look.items()]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return _closed(figure)
 

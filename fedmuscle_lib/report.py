@@ -10,7 +10,9 @@ Every function takes the ``phase`` of a round that it reads: "after_alignment", 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from itertools import permutations
@@ -38,15 +40,14 @@ DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "paper_delta"]
 INTERVAL_COLUMNS = ["n_seeds", "ci_low", "ci_high"]
 ORIGINS = ("the paper's algorithms", "controls and ours")
 
-# Both are about Setup1, and agree on the cells that both have.
-_PAPER_CELLS = ("table1", "table7")
-_PAPER_DELTAS = ("table1_delta", "table7_delta")
-# They name public sets as the datasets' authors do, and Table 7 the objective where we name the algorithm.
-_PAPER_SETUP = "setup1"
-_PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100"}
-_PAPER_ALGORITHM = {"muscle": "fedmuscle"}
+# Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
+PAPER = ("table1", "table7", "table2")
+_PAPER_SETUP = {"table1": "setup1", "table7": "setup1", "table2": "setup2", "table9": "setup2"}
+# They name public sets as the datasets' authors do, Table 7 the objective where we name the algorithm, and Table 9 no temperature.
+_PAPER_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
+_PAPER_ALGORITHM = {"table7": {"muscle": "fedmuscle"}, "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"}}
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
-_NOT_STATED = {"head_hidden", "head_on", "lora_alpha", "lora_targets", "weight_decay", "options", "backbones", "precision"}
+_NOT_STATED = {"head_hidden", "head_on", "pooled_stages", "lora_alpha", "lora_targets", "weight_decay", "options", "backbones", "precision"}
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 _NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
 _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
@@ -57,24 +58,84 @@ _NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
 
 @lru_cache(maxsize=8)
 def paper_table(*names: str) -> pd.DataFrame:
-    """A table of the paper, such as "table7", or the union of several, with this project's names of public sets and algorithms."""
+    """A table of the paper, such as "table7", or the union of several, with this project's names of setups, public sets and algorithms."""
     tables = []
     for name in names:
         with resources.files("fedmuscle_lib").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
-            tables.append(pd.read_csv(file).replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM}))
+            about = name.partition("_")[0]
+            table = pd.read_csv(file).replace({"public": _PAPER_PUBLIC, "algorithm": _PAPER_ALGORITHM.get(about, {})})
+            tables.append(table.assign(setup=_PAPER_SETUP.get(about)))
     return pd.concat(tables).drop_duplicates(ignore_index=True)
 
 
-def departures(settings: Settings) -> pd.DataFrame:
-    """What differs from the paper's values, or is not stated there and not our default: setting, ours, paper."""
+def paper_gains(*names: str) -> pd.DataFrame:
+    """The paper's cells as improvements over local training in the same table: setup, ``USER``, algorithm, gain (per cent)."""
+    gains = pd.concat(relative(paper_table(name).rename(columns={"mean": "value"})) for name in names)
+    return gains.rename(columns={"value": "gain"})[["setup", *USER, "algorithm", "gain"]].drop_duplicates(ignore_index=True)
+
+
+def paper_deltas(name: str) -> pd.DataFrame:
+    """Delta as a table of the paper prints it, and as its cells give it: public, algorithm, printed, of_cells (per cent)."""
+    printed = paper_table(f"{name}_delta").rename(columns={"delta_paper": "printed"})[["public", "algorithm", "printed"]]
+    of_cells = paper_gains(name).groupby(["public", "algorithm"], sort=False).gain.mean().rename("of_cells")
+    return printed.merge(of_cells.reset_index())
+
+
+# --- what was run ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arm(History):
+    """A run that stands in tables and figures beside others of its algorithm.
+
+    Attributes:
+        setting: what tells it from them, such as "M = 5"; its name there is "<algorithm>, <setting>".
+    """
+
+    setting: str
+
+
+def as_arm(histories: Iterable[History], setting: str) -> list[History]:
+    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>, <setting>"."""
+    return [Arm(**vars(history) | {"setting": setting}) for history in histories]
+
+
+def arm(history: History) -> str:
+    """The name under which a run stands in tables and figures: its algorithm's, unless :func:`as_arm` gave it another."""
+    return f"{history.settings.algorithm}, {history.setting}" if isinstance(history, Arm) else history.settings.algorithm
+
+
+def algorithm_of(arm: str) -> str:
+    """The algorithm of an arm, by the arm's name."""
+    return arm.partition(", ")[0]
+
+
+def _baseline(arm: str, arms: Iterable[str]) -> str:
+    """What an arm's Delta is over: local training under the same setting if that is an arm too, else local training."""
+    own = BASELINE + arm.removeprefix(algorithm_of(arm))
+    return own if own in set(arms) else BASELINE
+
+
+def departures(histories: Sequence[History]) -> pd.DataFrame:
+    """What differs from the paper's values, or is not stated there and not our default: setting, ours, paper.
+
+    Where only some arms differ, they are named behind the value.
+    """
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for history in histories:
+        settings = history.settings
+        for name, field in Settings.model_fields.items():
+            ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
+            if name == "train_samples":
+                ours = settings.own_train_samples
+                paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
+            if name not in {"setup", *_NO_DEPARTURE} and ours != paper:  # a table's note names the setup
+                row = name, _listed(ours), "not stated" if name in _NOT_STATED else _listed(paper)
+                found.setdefault(row, []).append(arm(history))
     rows = []
-    for name, field in type(settings).model_fields.items():
-        ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
-        if name == "train_samples":
-            ours = settings.own_train_samples
-            paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
-        if name not in _NO_DEPARTURE and ours != paper:
-            rows.append({"setting": name, "ours": _listed(ours), "paper": "not stated" if name in _NOT_STATED else _listed(paper)})
+    for (name, ours, paper), arms in found.items():
+        which = "" if len(arms) == len(histories) else f" ({'; '.join(dict.fromkeys(arms))})"
+        rows.append({"setting": name, "ours": ours + which, "paper": paper})
     return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
 
 
@@ -91,7 +152,7 @@ def scores(histories: Sequence[History], phase: Phase = "after_alignment") -> pd
     A run that never looks at public data counts for every public set that the others were run on.
 
     Raises:
-        ValueError: runs that can't stand in one table: of different users or test data, or two of one algorithm, public set and seed.
+        ValueError: runs that can't stand in one table: of different users or test data, or two of one arm, public set and seed.
     """
     return _rows(histories, [history.final(phase) for history in histories]).drop(columns=["round", "phase"])
 
@@ -103,12 +164,13 @@ def _rows(histories: Sequence[History], metrics: Iterable[pd.DataFrame]) -> pd.D
     for history, rows in zip(histories, metrics, strict=True):
         s = history.settings
         for public in list(sighted) if _blind(history) and sighted else [s.public]:
-            parts.append(rows.assign(public=public, algorithm=s.algorithm, seed=s.seed))
+            parts.append(rows.assign(public=public, algorithm=arm(history), seed=s.seed))
     together = pd.concat(parts, ignore_index=True).drop_duplicates()
     key = ["public", "user", "algorithm", "seed", "round", "phase"]
     if (twice := together[together.duplicated(key)]).size:
         row = twice.iloc[0]
-        raise ValueError(f"two different runs of {row.algorithm} on {row.public} with seed {row.seed}: a table holds one of them")
+        what = f"{row.algorithm} on {row.public} with seed {row.seed}"
+        raise ValueError(f"two different runs of {what}: a table holds one of them, or names the other by as_arm")
     return together[[*USER, "algorithm", "seed", "round", "phase", "value"]]
 
 
@@ -134,20 +196,35 @@ def over_seeds(rows: pd.DataFrame, by: list[str], column: str) -> pd.DataFrame:
     return out.assign(ci_low=out["mean"] - half, ci_high=out["mean"] + half).reset_index()
 
 
-def table(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
-    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the paper's cell where Table 1 or 7 has one."""
+def table(histories: Sequence[History], phase: Phase = "after_alignment", paper: Sequence[str] = PAPER) -> pd.DataFrame:
+    """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the cell of the tables ``paper`` that have one."""
     ours = over_seeds(scores(histories, phase), [*USER, "algorithm"], "value")
-    paper = paper_table(*_PAPER_CELLS).rename(columns={"mean": "paper_mean", "std": "paper_std"})
-    return _beside(ours, paper[["public", "algorithm", "user", "paper_mean", "paper_std"]], histories)[TABLE_COLUMNS]
+    theirs = paper_table(*paper).rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    return _beside(ours, theirs[["setup", "public", "algorithm", "user", "paper_mean", "paper_std"]], histories)[TABLE_COLUMNS]
 
 
 def _beside(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
     """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
     settings = histories[0].settings
     all_took_part = len(settings.members) == len(SETUPS[settings.setup])
-    if settings.setup != _PAPER_SETUP or not ("user" in paper or all_took_part):
-        paper = paper[:0]
-    return ours.merge(paper, how="left")
+    known = (paper.setup == settings.setup) & ("user" in paper or all_took_part)
+    return ours.merge(paper[known].drop(columns="setup"), how="left")
+
+
+def trivial(histories: Sequence[History]) -> pd.DataFrame:
+    """What an answer that looks at no input would reach, whatever the algorithm: user, model, task, metric, mean, std, n_seeds.
+
+    It is made from the training targets that the seed drew, such as the most frequent class (``Task.trivial``).
+    """
+    _refuse_unlike(histories)
+    parts = []
+    for history in histories:
+        reached = {int(user): value for user, value in history.provenance["trivial"].items()}  # a stored run's keys are strings
+        rows = history.final()
+        parts.append(rows.assign(seed=history.settings.seed, value=rows.user.map(reached)))
+    user = USER[1:]
+    values = pd.concat(parts)[[*user, "seed", "value"]].drop_duplicates()
+    return over_seeds(values, user, "value").drop(columns=["ci_low", "ci_high"])
 
 
 # --- Delta -------------------------------------------------------------------------------------------------------------------
@@ -156,43 +233,61 @@ def _beside(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History
 def relative(rows: pd.DataFrame) -> pd.DataFrame:
     """``rows`` with ``value`` as the improvement over the same seed's local training, in per cent of it; NaN where that is 0.
 
-    An improvement is a larger metric, or a smaller one where lower is better, as perplexity.
+    An improvement is a larger metric, or a smaller one where lower is better, as perplexity. An arm is compared with the local
+    training that has its setting, where that is an arm too.
 
     Raises:
         ValueError: a seed or public set has no local run.
     """
     key = ["public", "user", "seed", "round", "phase"]
     key = [name for name in key if name in rows]
-    local = rows.loc[rows.algorithm == BASELINE, [*key, "value"]].rename(columns={"value": "local"})
-    paired = rows.merge(local, on=key, how="left")
+    arms = rows.algorithm.unique()
+    local = rows.loc[rows.algorithm.map(algorithm_of) == BASELINE, [*key, "algorithm", "value"]]
+    local = local.rename(columns={"algorithm": "baseline", "value": "local"})
+    baselines = rows.assign(baseline=rows.algorithm.map({name: _baseline(name, arms) for name in arms}))
+    paired = baselines.merge(local, on=[*key, "baseline"], how="left")
     if (alone := paired[paired.local.isna()]).size:
         row = alone.iloc[0]
         raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of local training to compare with")
-    value = 100 * paired.metric.map(direction) * (paired.value - paired.local) / paired.local.where(paired.local != 0)
-    return paired.assign(value=value).drop(columns="local")
+    sign = paired.metric.map(direction)
+    value = 100 * (sign * paired.value - sign * paired.local) / paired.local.where(paired.local != 0)
+    return paired.assign(value=value).drop(columns=["baseline", "local"])
 
 
 def delta_by_seed(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
     """Delta of Section 6.1 for each run: public, algorithm, seed, delta (per cent): the mean over users of :func:`relative`."""
-    gains = relative(scores(histories, phase))
-    return gains.groupby(["public", "algorithm", "seed"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
+    return _over_users(relative(scores(histories, phase)), ["public", "algorithm"])
 
 
-def delta(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
-    """``DELTA_COLUMNS`` and ``INTERVAL_COLUMNS``: Delta over seeds in per cent, beside the paper's where all of its users took part."""
-    ours = over_seeds(delta_by_seed(histories, phase), ["public", "algorithm"], "delta")
-    ours = ours.rename(columns={"mean": "delta", "std": "delta_std"})
-    paper = paper_table(*_PAPER_DELTAS).rename(columns={"delta_paper": "paper_delta"})
-    return _beside(ours, paper[["public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS + INTERVAL_COLUMNS]
+def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Delta of each seed: the mean over the users that ``by`` leaves together; NaN if one of theirs is."""
+    return gains.groupby([*by, "seed"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
+
+
+def _delta(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """``by``, delta, delta_std, n_seeds, ci_low, ci_high."""
+    return over_seeds(_over_users(gains, by), by, "delta").rename(columns={"mean": "delta", "std": "delta_std"})
+
+
+def delta(histories: Sequence[History], phase: Phase = "after_alignment", paper: Sequence[str] = PAPER) -> pd.DataFrame:
+    """``DELTA_COLUMNS`` and ``INTERVAL_COLUMNS``: Delta over seeds in per cent, beside what the tables ``paper`` print.
+
+    The paper's is NaN unless all of its users took part.
+    """
+    ours = _delta(relative(scores(histories, phase)), ["public", "algorithm"])
+    theirs = paper_table(*(f"{name}_delta" for name in paper)).rename(columns={"delta_paper": "paper_delta"})
+    return _beside(ours, theirs[["setup", "public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS + INTERVAL_COLUMNS]
+
+
+def delta_by_task(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta over the users of one task, for each of them: public, task, algorithm, delta, delta_std, n_seeds, ci_low, ci_high."""
+    return _delta(relative(scores(histories, phase)), ["public", "task", "algorithm"])
 
 
 def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
     """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
     rows = _rows(histories, [history.metrics for history in histories])
-    rows = relative(rows[rows.phase == phase])
-    by_seed = rows.groupby(["public", "algorithm", "seed", "round"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
-    ours = over_seeds(by_seed, ["public", "algorithm", "round"], "delta")
-    return ours.rename(columns={"mean": "delta", "std": "delta_std"})
+    return _delta(relative(rows[rows.phase == phase]), ["public", "algorithm", "round"])
 
 
 # --- comparisons paired over seeds -------------------------------------------------------------------------------------------
@@ -207,38 +302,55 @@ def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Pha
     Raises:
         ValueError: the two have no seed and public set in common.
     """
-    rows = scores(histories, phase)
-    return over_seeds(_paired(rows, a, b, USER, "value"), USER, "difference").rename(columns={"mean": "difference"})
+    return _difference(scores(histories, phase), a, b, USER, "value")
+
+
+def gain_difference(
+    histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment", paper: Sequence[str] = PAPER
+) -> pd.DataFrame:
+    """Improvement of ``a`` over local training, in per cent, minus that of ``b`` on the same seeds, for each user.
+
+    Returns:
+        public, user, model, task, metric, difference (percentage points), std, n_seeds, ci_low, ci_high, paper_difference: the same of the
+        tables ``paper``, where each gain is over local training in its own table, so that ``a`` and ``b`` may stand in two.
+    """
+    ours = _difference(relative(scores(histories, phase)), a, b, USER, "value")
+    theirs = paper_gains(*paper).pivot(index=["setup", "public", "user"], columns="algorithm", values="gain").reindex(columns=[a, b])
+    return _beside(ours, (theirs[a] - theirs[b]).rename("paper_difference").reset_index(), histories)
 
 
 def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
-    return _each_minus(per_user_difference, histories, BASELINE, phase)
+    arms = list(dict.fromkeys(map(arm, histories)))
+    return _each_minus(per_user_difference, histories, {name: _baseline(name, arms) for name in arms}, phase)
 
 
-def _each_minus(difference: Callable[..., pd.DataFrame], histories: Sequence[History], reference: str, phase: Phase) -> pd.DataFrame:
-    names = [name for name in dict.fromkeys(history.settings.algorithm for history in histories) if name != reference]
-    return pd.concat([difference(histories, name, reference, phase).assign(algorithm=name) for name in names], ignore_index=True)
+def _each_minus(
+    difference: Callable[..., pd.DataFrame], histories: Sequence[History], references: dict[str, str], phase: Phase
+) -> pd.DataFrame:
+    pairs = [(name, reference) for name, reference in references.items() if name != reference]
+    return pd.concat([difference(histories, *pair, phase).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
 
 
 def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
     """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high."""
-    rows = delta_by_seed(histories, phase)
-    return over_seeds(_paired(rows, a, b, ["public"], "delta"), ["public"], "difference").rename(columns={"mean": "difference"})
+    return _difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
 
 
 def delta_over(histories: Sequence[History], reference: str, phase: Phase = "after_alignment") -> pd.DataFrame:
     """:func:`delta_difference` of every algorithm from ``reference``, one after the other, with a column ``algorithm``."""
-    return _each_minus(delta_difference, histories, reference, phase)
+    return _each_minus(delta_difference, histories, dict.fromkeys(map(arm, histories), reference), phase)
 
 
-def _paired(rows: pd.DataFrame, a: str, b: str, by: list[str], column: str) -> pd.DataFrame:
+def _difference(rows: pd.DataFrame, a: str, b: str, by: list[str], column: str) -> pd.DataFrame:
+    """``by``, difference (of ``column``, paired over seeds), std, n_seeds, ci_low, ci_high."""
     key = [*by, "seed"]
     first, second = (rows[rows.algorithm == name].set_index(key)[column] for name in (a, b))
     difference = (first - second.reindex(first.index)).loc[first.index.intersection(second.index)]
     if difference.empty:
         raise ValueError(f"{a} and {b} have no run with the same seed and public set")
-    return difference.rename("difference").reset_index()
+    rows = difference.rename("difference").reset_index()
+    return over_seeds(rows, by, "difference").rename(columns={"mean": "difference"})
 
 
 # --- the order of the algorithms ---------------------------------------------------------------------------------------------
@@ -307,7 +419,7 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
         costs, facts = history.costs, history.provenance
         rows.append(
             {
-                "algorithm": history.settings.algorithm,
+                "algorithm": arm(history),
                 "uplink_bytes": costs.uplink_bytes.mean(),
                 "downlink_bytes": costs.downlink_bytes.mean(),
                 "tflop": costs.flops.sum() / 1e12,
@@ -394,37 +506,44 @@ def results_folder(name: str, profile: str, output: str = "") -> Path:
     return folder
 
 
-def write(histories: Sequence[History], folder: Path) -> None:
+def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAPER, others: Sequence[History] = ()) -> None:
     """Both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv`` and ``delta.csv`` are the end of Algorithm 1; ``*_after_local.csv`` stand before the last alignment.
-    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run.
+    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which
+    the folder's other files are about.
     """
     for phase in PHASES:
         suffix = "" if phase == "after_alignment" else f"_{phase}"
-        save(table(histories, phase), folder / f"table{suffix}.csv")
-        deltas = delta(histories, phase)
+        save(table(histories, phase, paper), folder / f"table{suffix}.csv")
+        save(delta_by_task(histories, phase), folder / f"delta_by_task{suffix}.csv")
+        deltas = delta(histories, phase, paper)
         save(deltas[DELTA_COLUMNS], folder / f"delta{suffix}.csv")
         save(deltas[["public", "algorithm", *INTERVAL_COLUMNS]], folder / f"delta_interval{suffix}.csv")
     save(costs(histories), folder / "costs.csv")
-    save(departures(histories[0].settings), folder / "departures.csv")
-    (folder / "provenance.json").write_text(json.dumps(provenance(histories, folder.name), indent=1) + "\n")
+    save(departures(histories), folder / "departures.csv")
+    (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")
 
 
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
-    """The command that repeats the runs and, for each of them, what it was, how long it took and on what."""
+    """The command that repeats the runs and, for each of them, what it was, how long it took and on what.
+
+    The settings in which runs differ stand with each of them; the command has the first one's.
+    """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile)
-    own = {name: value for name, value in s.model_dump(mode="json").items() if name not in _NO_DEPARTURE}
-    changed = {name: value for name, value in own.items() if value != usual.model_dump(mode="json")[name]}
-    overrides = "".join(f" -p {name}={json.dumps(value)}" for name, value in changed.items())
+    usual = Settings(profile=s.profile).model_dump(mode="json")
+    own = [history.settings.model_dump(mode="json") for history in histories]
+    differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
+    changed = {name: value for name, value in own[0].items() if name not in _NO_DEPARTURE and value != usual[name]}
+    overrides = "".join(" -p " + shlex.quote(f"{name}={json.dumps(value)}") for name, value in changed.items())
     changing = ("seconds", "finished", "peak_memory_bytes")
     facts = [{name: value for name, value in h.provenance.items() if name not in (*changing, "settings", "trivial")} for h in histories]
     runs = [
-        {"algorithm": h.settings.algorithm, "public": h.settings.public, "seed": h.settings.seed}
+        {"algorithm": arm(h), "public": h.settings.public, "seed": h.settings.seed}
+        | {name: o[name] for name in differing}
         | {name: h.provenance[name] for name in changing}
-        for h in histories
+        for h, o in zip(histories, own, strict=True)
     ]
     return {
         "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {s.profile} --seeds {seeds}{overrides}",
@@ -458,10 +577,10 @@ def save(frame: pd.DataFrame, path: Path) -> None:
 # --- for reading -------------------------------------------------------------------------------------------------------------
 
 
-def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
+def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, trivial: pd.DataFrame | None = None) -> pd.DataFrame:
     """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
 
-    The columns have two levels: the paper's algorithms come first, controls and ours after them.
+    The columns have two levels: the paper's algorithms come first, controls and ours after them, and last what :func:`trivial` gives.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
     wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
@@ -475,7 +594,11 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
         )
         blocks.append(pd.concat([block, last]))
     whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
-    return whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
+    whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
+    if trivial is not None:
+        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(trivial)}
+        whole["no input", "Trivial answer"] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
+    return whole
 
 
 def _named(table: pd.DataFrame) -> Iterable:
@@ -484,20 +607,33 @@ def _named(table: pd.DataFrame) -> Iterable:
 
 
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
-    ours = f"{mean:.1f}" + (f" ± {std:.1f}" if pd.notna(std) else "")
-    return ours if pd.isna(paper_mean) else f"{ours} | {paper_mean:.2f} ± {paper_std:.2f}"
+    ours = _with_std(mean, std)
+    return ours if pd.isna(paper_mean) else f"{ours} | {_with_std(paper_mean, paper_std, digits=2)}"
+
+
+def _with_std(mean: float, std: float, digits: int = 1) -> str:
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
 
 
 def _delta_cell(row: pd.Series) -> str:
-    ours = _with_interval(row.delta, row.ci_low, row.ci_high)
-    return ours if pd.isna(row.paper_delta) else f"{ours} | {row.paper_delta:+.2f}"
+    ours, theirs = _with_interval(row.delta, row.ci_low, row.ci_high), row.get("paper_delta")
+    return ours if pd.isna(theirs) else f"{ours} | {theirs:+.2f}"
 
 
 def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
     """A row an algorithm and a column a public set, with ``column`` of ``rows`` and its interval in a cell."""
+    return _wide(rows, column, ["algorithm"], "public").rename_axis(index=None)
+
+
+def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
+    """A row a public set and algorithm and a column a task, with ``column`` of ``rows`` and its interval in a cell."""
+    return _wide(rows, column, ["public", "algorithm"], "task")
+
+
+def _wide(rows: pd.DataFrame, column: str, index: list[str], across: str) -> pd.DataFrame:
     cells = rows.assign(cell=[_with_interval(*cell) for cell in rows[[column, "ci_low", "ci_high"]].to_numpy()])
-    wide = cells.pivot_table(index="algorithm", columns="public", values="cell", aggfunc="first", sort=False)
-    return wide.rename(index=label).rename_axis(index=None, columns=None)
+    wide = cells.pivot_table(index=index, columns=across, values="cell", aggfunc="first", sort=False)
+    return wide.rename(index=label, level="algorithm").rename_axis(columns=None)
 
 
 def _with_interval(value: float, low: float, high: float) -> str:
@@ -506,14 +642,16 @@ def _with_interval(value: float, low: float, high: float) -> str:
     return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
 
 
-def added(algorithm: str) -> bool:
-    """Whether the paper does not have the algorithm: it is a control, or ours."""
+def added(arm: str) -> bool:
+    """Whether the paper does not have the arm's algorithm: it is a control, or ours."""
+    algorithm = algorithm_of(arm)
     return algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
 
 
-def label(algorithm: str) -> str:
-    """The algorithm's name for legends and headings."""
-    return algorithms.get(algorithm).label if algorithm in algorithms.names() else algorithm
+def label(arm: str) -> str:
+    """The arm's name for legends and headings."""
+    algorithm = algorithm_of(arm)
+    return algorithms.get(algorithm).label + arm.removeprefix(algorithm) if algorithm in algorithms.names() else arm
 
 
 def interval(low: float, high: float) -> str:
@@ -613,15 +751,15 @@ def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase 
     """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
     rows = per_user_difference(histories, a, b, phase)
     if rows.ci_low.isna().all():
-        higher = [row.user for row in rows.itertuples() if row.difference > 0]
+        better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
         return (
-            f"On its one seed {label(a)} is above {label(b)} for {len(higher)} of {len(rows)} users{_list(higher)}; "
+            f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)}; "
             "how much of that is chance one seed can't say."
         )
-    better, worse = ([row.user for row in rows.itertuples() if _sign(row) == sign] for sign in (1, -1))
+    better, worse = ([row.user for row in rows.itertuples() if direction(row.metric) * _sign(row) == sign] for sign in (1, -1))
     return (
-        f"{label(a)} is above {label(b)} for {len(better)} of {len(rows)} users{_list(better)} "
-        f"and below it for {len(worse)}{_list(worse)}, "
+        f"{label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)} "
+        f"and worse for {len(worse)}{_list(worse)}, "
         f"with the 95 % interval of the paired difference excluding 0; for the other {len(rows) - len(better) - len(worse)} it includes 0."
     )
 

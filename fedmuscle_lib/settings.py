@@ -34,7 +34,15 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Small": "vit-small",
             "ViT-Base": "vit-base",
             "ViT-Large": "vit-large",
+            "SegFormer-B0": "segformer-b0",
+            "SegFormer-B1": "segformer-b1",
+            "BERT-Base": "bert-base",
+            "DistilBERT-Base": "distilbert-base",
+            "GPT-2": "gpt2",
         },
+        "mask_size": 32,
+        "text_length": 32,
+        "train_samples": {"SS": 300},  # of Appendix G's 1000; what two cores bear
     },
     # The paper's data sets at low resolution, its sizes cut to what two cores bear; figures/small/development.md says what was tried.
     "small": {
@@ -142,6 +150,11 @@ class Settings(BaseModel):
         "features",
         description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
         "README's `projection=True`, footnote 1), or the projected representation (Section 3's wording).",
+    )
+    pooled_stages: Literal["last", "all"] = Field(
+        "last",
+        description="Which of SegFormer's four stages an SS user's features are the mean of. Not stated in the paper, whose Appendix R names "
+        "the choice of the representation model as a limitation; figures/mini/development.md has both.",
     )
     head_hidden: int = Field(
         256,

@@ -15,7 +15,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, experiment
+from fedmuscle_lib import Settings, experiment, report
 from fedmuscle_lib.reproduce import declared_parameters, reproduce
 
 ROOT = Path(__file__).parents[1]
@@ -141,24 +141,49 @@ ARMS = {
     "table7": ["local", "fedmuscle", "gramian", "pairwise"],
     "controls": ["local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored"],
 }
+SETUP2_ARMS = {
+    "table2": ["local", "fedmuscle", "self", "frozen_peers", "shuffled", "head_only", "anchored"],
+    "table9": ["local", "fedmuscle", "fedmuscle, τ(SS, TC) = 100"],
+}
 TINY = {"users": [4, 5, 6], "others": 2, "rounds": 2, "local_epochs": 2, "public_size": 32, "evaluate_every": 1}
+# a user of each kind: pictures, their pixels, texts
+SETUP2_TINY = TINY | {"setup": "setup2", "users": [6, 7, 9], "rounds": 1, "local_epochs": 1, "train_samples": {"SS": 30}}
+
+
+def executed(notebooks, overrides, folder, **parameters):
+    """Notebooks executed at once into one store: the folder of their figures, that of the runs, and a function from an arm to its run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
+        outcomes = reproduce(notebooks, output=folder / "figures", overrides=overrides | parameters)
+    assert [outcome.failure for outcome in outcomes] == [None] * len(notebooks)
+
+    def stored(arm):
+        own = {"algorithm": report.algorithm_of(arm), "public": "flickr30k" if "setup" in overrides else "voc"}
+        if "τ" in arm:
+            own |= {"tau": {"default": 0.2, "SS-TC": 100}, "tau_prime": {"default": 0.15, "SS-TC": 100}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(experiment, "RUNS", folder / "runs")
+            return experiment.stored(Settings(**overrides | own))
+
+    return folder / "figures/mini", folder / "runs", stored
 
 
 @pytest.fixture(scope="module")
 def grid(mini_world, tmp_path_factory):
-    """The tables for one public set, and the controls, executed at once into one store, with three users and two rounds."""
-    folder = tmp_path_factory.mktemp("grid")
-    overrides = TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
-        patch.setattr(experiment, "RUNS", folder / "runs")
-        outcomes = reproduce(list(ARMS), output=folder / "figures", overrides=overrides | {"publics": ["voc"]})
-        assert [outcome.failure for outcome in outcomes] == [None] * len(ARMS)
-        yield folder / "figures/mini", folder / "runs", lambda name: experiment.stored(Settings(**overrides, algorithm=name))
+    """Setup1's tables for one public set, and the controls, with three users and two rounds."""
+    where = {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
+    return executed(list(ARMS), TINY | where, tmp_path_factory.mktemp("grid"), publics=["voc"])
 
 
-@pytest.mark.parametrize(("name", "arms"), ARMS.items(), ids=ARMS)
-def test_tables_hold_what_the_runs_measured(grid, name, arms):
+@pytest.fixture(scope="module")
+def setup2_grid(mini_world, tmp_path_factory):
+    """Setup2's tables, with three users and one round."""
+    where = {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
+    return executed(list(SETUP2_ARMS), SETUP2_TINY | where, tmp_path_factory.mktemp("grid"))
+
+
+def check_tables(grid, name, arms):
+    """What the notebook wrote is what its runs measured; returns the table."""
     figures, _, stored = grid
     for phase, suffix in (("after_alignment", ""), ("after_local", "_after_local")):
         table = pd.read_csv(figures / name / f"table{suffix}.csv")
@@ -166,14 +191,46 @@ def test_tables_hold_what_the_runs_measured(grid, name, arms):
         assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
         assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,paper_delta"
         assert list(delta.algorithm) == list(dict.fromkeys(table.algorithm)) == arms
-        assert delta.paper_delta.isna().all()  # the paper's is over six users
+        assert delta.paper_delta.isna().all()  # the paper's is over all of its users
         local = stored("local").final(phase).value
         for arm in arms:
             measured = stored(arm).final(phase).value
             assert table[table.algorithm == arm]["mean"].tolist() == pytest.approx(measured.tolist(), abs=1e-4)
             assert delta.set_index("algorithm").delta[arm] == pytest.approx(100 * (measured / local - 1).mean(), abs=1e-3)
     assert table.n_seeds.eq(1).all() and table["std"].isna().all()
+    return table
+
+
+@pytest.mark.parametrize(("name", "arms"), ARMS.items(), ids=ARMS)
+def test_tables_hold_what_the_runs_measured(grid, name, arms):
+    table = check_tables(grid, name, arms)
     assert table.query("algorithm == 'fedmuscle' and user == 4").paper_mean.item() == 36.67
+
+
+@pytest.mark.parametrize(("name", "cells"), {"table2": [41.1, 45.95], "table9": [40.1, 44.2]}.items(), ids=SETUP2_ARMS)
+def test_setup2s_tables_hold_what_the_runs_measured(setup2_grid, name, cells):
+    table = check_tables(setup2_grid, name, SETUP2_ARMS[name])
+    assert table.query("user == 9").paper_mean.dropna().tolist() == cells
+    for file in (f"{name}.svg", "delta_by_task.csv", "over_local.csv"):
+        assert (setup2_grid[0] / name / file).exists()
+
+
+def test_table_9_compares_two_runs_of_one_algorithm(setup2_grid):
+    figures, runs, stored = setup2_grid
+    generation = 3
+    assert len(list(runs.glob("*/provenance.json"))) == len(set().union(*SETUP2_ARMS.values())) + generation
+    difference = pd.read_csv(figures / "table9/large_minus_usual.csv")
+    large, usual, local = (stored(arm).final().value for arm in (SETUP2_ARMS["table9"][-1], "fedmuscle", "local"))
+    assert difference.difference.tolist() == pytest.approx((100 * (large - usual) / local).tolist(), abs=1e-3)
+    assert difference.paper_difference.notna().all()
+    cells = {cell.id: cell for cell in nbformat.read(figures / "table9/executed.ipynb", as_version=4).cells}
+    assert "4 of 4 gain; more than in Table 2 gain: DistilBERT-Base." in cells["papers"].outputs[-1].data["text/markdown"]
+
+
+def test_who_generates_texts_has_a_table_of_its_own(setup2_grid):
+    rows = pd.read_csv(setup2_grid[0] / "table2/generation.csv")
+    assert rows.user.eq(11).all() and rows.metric.eq("Perplexity").all() and rows.paper_mean.isna().all()
+    assert rows.algorithm.tolist() == ["local", "fedmuscle", "self"]
 
 
 def test_notebooks_share_runs(grid):
@@ -200,7 +257,7 @@ def test_reading_is_computed(grid):
     cells = {cell.id: cell for cell in nbformat.read(figures / "controls/executed.ipynb", as_version=4).cells}
     text = cells["reading-computed"].outputs[-1].data["text/markdown"]
     above = (stored("fedmuscle").final().value > stored("self").final().value).sum()
-    assert f"On its one seed FedMuscle is above Self (no communication) for {above} of 3 users" in text
+    assert f"On its one seed FedMuscle is better than Self (no communication) for {above} of 3 users" in text
 
 
 def test_table_1_measures_order_costs_and_what_self_does_not_explain(grid):

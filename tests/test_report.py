@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from functools import partial
+from itertools import combinations_with_replacement
+from statistics import pstdev
 
 import pandas as pd
 import pytest
@@ -11,34 +15,49 @@ import pytest
 from fedmuscle_lib import Settings, algorithms, plots, report
 from fedmuscle_lib.experiment import History
 from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.tasks import TASKS
 
-USERS = SETUPS["setup1"]
-METRIC = {"MLC": "micro-F1", "IC100": "Accuracy", "IC10": "Accuracy"}
+LARGE = "τ(SS, TC) = 100"
 
 
 def history(algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, **settings):
-    """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment."""
+    """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment.
+
+    The n-th user's trivial answer reaches n per cent, and one more for each seed.
+    """
+    users = SETUPS[settings.get("setup", "setup1")]
     rows = [
-        dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=METRIC[u.task], value=value / (3 - round))
+        dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=TASKS[u.task].metric, value=value / (3 - round))
         for round in (1, 2)
         for phase, phase_values in (("after_local", before or values), ("after_alignment", values))
-        for u, value in zip(USERS, phase_values, strict=True)
+        for u, value in zip(users, phase_values, strict=True)
     ]
     costs = [
         {"round": round, "user": u.number, "uplink_bytes": sent, "downlink_bytes": 3 * sent, "flops": flops}
         for round in (1, 2)
-        for u in USERS
+        for u in users
     ]
     provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
+    provenance["trivial"] = {str(u.number): float(u.number + seed) for u in users}
     return History(Settings(algorithm=algorithm, public=public, seed=seed, **settings), pd.DataFrame(rows), pd.DataFrame(costs), provenance)
+
+
+# the profile that names a checkpoint for every model
+history2 = partial(history, public="flickr30k", setup="setup2", profile="paper")
 
 
 def as_runs(table):
     """A table of the paper as runs of one seed: an algorithm that never looks at public data has one for all public sets."""
     cells = report.paper_table(table)
-    blind = cells.algorithm.map(lambda name: "public" in algorithms.get(name).ignores)
-    groups = cells[~blind | (cells.public == "voc")].groupby(["public", "algorithm"], sort=False)["mean"]
-    return [history(name, list(means), public=public) for (public, name), means in groups]
+    blind = cells.algorithm.map(lambda name: "public" in algorithms.get(report.algorithm_of(name)).ignores)
+    groups = cells[~blind | (cells.public == cells.public[0])].groupby(["public", "algorithm"], sort=False)["mean"]
+    make = history2 if cells.setup[0] == "setup2" else history
+    runs = []
+    for (public, name), means in groups:
+        algorithm, _, setting = name.partition(", ")
+        run = [make(algorithm, list(means), public=public)]
+        runs += report.as_arm(run, setting) if setting else run
+    return runs
 
 
 def with_deltas(deltas, *, seed=0, public="voc"):
@@ -85,6 +104,52 @@ def test_tables_1_and_7_agree_on_what_both_have(suffix, cells):
     union = report.paper_table(f"table1{suffix}", f"table7{suffix}")
     key = [name for name in ("public", "user", "algorithm") if name in union]
     assert len(union) == cells and not union.duplicated(key).any()
+
+
+@pytest.mark.parametrize(("name", "of_cells", "printed"), [("table2", 15.93, 14.39), ("table9", 13.28, 13.3)])
+def test_setup_2_stands_beside_its_cells(name, of_cells, printed):
+    runs = as_runs(name)
+    table, delta = report.table(runs, paper=(name,)), report.delta(runs, paper=(name,))
+    assert len(table) == 2 * 10 and (table["mean"] == table.paper_mean).all()
+    ours = delta.set_index("algorithm").drop("local").iloc[0]
+    assert (round(ours.delta, 2), ours.paper_delta) == (of_cells, printed)
+    assert report.paper_deltas(name).set_index("algorithm").round(2).loc[ours.name].tolist() == ["flickr30k", printed, of_cells]
+    assert "nan" not in report.side_by_side(table, delta).to_string()  # Table 9 has no deviations
+
+
+def test_table_2_has_two_runs_of_fedmuscle_and_three_of_local_training():
+    def could_be(n, cell):
+        """Whether n values with one decimal have the printed mean and population standard deviation."""
+        reach = 15 * cell.std + 1  # no one of three is further from their mean than 1.42 standard deviations
+        near = range(math.floor(10 * cell.average - reach), math.ceil(10 * cell.average + reach) + 1)
+        tenths = (values for values in combinations_with_replacement(near, n) if abs(sum(values) / n - 10 * cell.average) < 0.051)
+        return any(abs(pstdev(values) - 10 * cell.std) < 0.051 for values in tenths)
+
+    cells = report.paper_table("table2").rename(columns={"mean": "average"}).groupby("algorithm")
+    possible = {(name, n): [could_be(n, cell) for cell in rows.itertuples()] for name, rows in cells for n in (2, 3)}
+    assert all(possible["fedmuscle", 2]) and not all(possible["fedmuscle", 3])
+    assert all(possible["local", 3]) and not any(possible["local", 2])
+    locals1 = report.paper_table("table1").query("algorithm == 'local' and public == 'voc'")
+    assert cells.get_group("local").average.tolist()[:6] == locals1["mean"].tolist()
+
+
+def test_table_9_improves_on_local_training_but_on_table_2_for_one_user_only():
+    gains = report.paper_gains("table2", "table9")
+    wide = gains[gains.task.isin(["SS", "TC"])].pivot(index="user", columns="algorithm", values="gain")
+    usual, large = wide["fedmuscle"], wide[f"fedmuscle, {LARGE}"]
+    assert (large > 0).all() and (large > usual).tolist() == [False, False, False, True]
+    assert gains[gains.algorithm == "local"].gain.eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("setup", "public", "n"),
+    [("setup2", "flickr30k", 20), ("setup2", "voc", 0), ("setup1", "flickr30k", 0), ("setup2_generation", "flickr30k", 0)],
+)
+def test_other_federations_and_public_sets_have_no_cells(setup, public, n):
+    values = [40] * len(SETUPS[setup])
+    runs = [history2(name, values, setup=setup, public=public) for name in ("local", "fedmuscle")]
+    assert report.table(runs).paper_mean.notna().sum() == n
+    assert report.delta(runs).paper_delta.notna().sum() == n / 10
 
 
 def test_table_stands_beside_the_papers_cells(paper_runs):
@@ -174,6 +239,42 @@ def test_every_delta_minus_that_of_a_control():
     assert shown.loc["FedMuscle", "coco"] == "+10.00" and shown.loc["Local training", "voc"] == "+0.00 [+0.00, +0.00]"
 
 
+def test_delta_by_task_is_the_mean_over_its_users(tmp_path):
+    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
+    runs += [history("fedmuscle", [44 + seed, 40, 42, 36, 40, 50], seed=seed) for seed in (0, 1)]
+    rows = report.delta_by_task(runs).set_index(["algorithm", "task"])
+    assert ",".join(rows.reset_index().columns) == "algorithm,task,public,delta,delta_std,n_seeds,ci_low,ci_high"
+    assert rows.loc["fedmuscle"].delta.to_dict() == pytest.approx({"MLC": (10 + 12.5 + 0 + 0 + 5 + 5) / 6, "IC100": -5, "IC10": 25})
+    mlc, ic10 = rows.loc[("fedmuscle", "MLC")], rows.loc[("fedmuscle", "IC10")]
+    assert mlc.delta_std == pytest.approx(2.5 / 6) and ic10.ci_low == ic10.ci_high == pytest.approx(25)
+    shown = report.by_task(report.delta_by_task(runs))
+    assert shown.columns.tolist() == ["MLC", "IC100", "IC10"]
+    assert shown.loc[("voc", "FedMuscle"), "IC100"] == "-5.00 [-5.00, -5.00]"
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta_by_task.csv").query("algorithm == 'fedmuscle'").delta.round(2).tolist() == [5.42, -5, 25]
+
+
+def test_gains_are_compared_beside_the_papers():
+    """Ours over the same local training, the paper's each over the local training of its own table."""
+    values = {"local": [40] * 10, "fedmuscle": [44] * 10}
+    runs = [history2(name, cells, seed=seed) for name, cells in values.items() for seed in (0, 1)]
+    runs += report.as_arm([history2("fedmuscle", [46 + 2 * seed] * 10, seed=seed) for seed in (0, 1)], LARGE)
+    rows = report.gain_difference(runs, f"fedmuscle, {LARGE}", "fedmuscle", paper=("table2", "table9")).set_index("user")
+    assert rows.difference.tolist() == pytest.approx([7.5] * 10) and rows["std"].tolist() == pytest.approx([2.5] * 10)
+    assert rows.paper_difference[10] == pytest.approx(100 * (55.8 / 54.9 - 54.1 / 56.03))
+    assert report.gain_difference(runs, f"fedmuscle, {LARGE}", "fedmuscle").paper_difference.isna().all()
+
+
+def test_trivial_answers_stand_beside_what_was_learnt():
+    """They are the seed's, whatever the algorithm."""
+    runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]
+    trivial = report.trivial(runs)
+    assert ",".join(trivial.columns) == "user,model,task,metric,mean,std,n_seeds"
+    assert trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7] and trivial["std"].eq(1).all() and trivial.n_seeds.eq(2).all()
+    shown = report.side_by_side(report.table(runs), report.delta(runs), trivial)
+    assert shown["no input", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
+
+
 def test_phases_are_told_apart(tmp_path):
     runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6, before=[48] * 6)]
     assert report.delta(runs, "after_alignment").delta[1] == pytest.approx(10)
@@ -217,6 +318,51 @@ def test_refusals_name_what_is_wrong():
         report.per_user_difference([local, history("self", [44] * 6, seed=1)], "self", "local")
     with pytest.raises(ValueError, match="no runs"):
         report.table([])
+
+
+# --- arms: one algorithm under several settings ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def arms():
+    """FedMuscle and self, as usual and with another M."""
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6), history("self", [40] * 6)]
+    runs += report.as_arm([history("fedmuscle", [42] * 6, others=1, flops=2 * 10**12)], "M = 1")
+    return runs + report.as_arm([history("self", [41] * 6, others=1, tau=0.3)], "M = 1, cold")
+
+
+def test_arms_of_one_algorithm_stand_in_one_table(arms):
+    names = ["local", "fedmuscle", "self", "fedmuscle, M = 1", "self, M = 1, cold"]
+    table, delta = report.table(arms), report.delta(arms)
+    assert list(dict.fromkeys(table.algorithm)) == delta.algorithm.tolist() == report.costs(arms).algorithm.tolist() == names
+    assert delta.delta.tolist() == pytest.approx([0, 10, 0, 5, 2.5])
+    assert table[table.paper_mean.notna()].algorithm.unique().tolist() == ["local", "fedmuscle"]  # whose M is the paper's
+    shown = report.side_by_side(table, delta)
+    assert shown["the paper's algorithms"].columns.tolist() == ["Local training", "FedMuscle", "FedMuscle, M = 1"]
+    assert shown["controls and ours"].columns.tolist() == ["Self (no communication)", "Self (no communication), M = 1, cold"]
+    assert report.over_baseline(arms).algorithm.drop_duplicates().tolist() == names[1:]
+    assert "Δ(FedMuscle, M = 1) − Δ(FedMuscle) = **-5.00**" in report.compared(arms, "fedmuscle, M = 1", "fedmuscle")
+    assert report.costs(arms).set_index("algorithm").tflop["fedmuscle, M = 1"] == 24
+
+
+def test_where_arms_come_from_can_be_told(arms, tmp_path):
+    report.write(arms, tmp_path, others=[history2("local", [40] * 11, setup="setup2_generation")])
+    runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
+    assert [run["algorithm"] for run in runs] == [*map(report.arm, arms), "local"]
+    assert [(run["others"], run["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
+    assert runs[-1]["setup"] == "setup2_generation" and not {"lr", "tau_prime"} & set(runs[0])
+    rows = report.departures(arms).set_index("setting")
+    assert rows.loc["others"].tolist() == ["1 (fedmuscle, M = 1; self, M = 1, cold)", "3"]
+    assert rows.loc["tau"].tolist() == ["0.3 (self, M = 1, cold)", "0.2"]
+    assert rows.loc["rounds", "ours"] == "20"  # all of them
+
+
+def test_an_arm_may_have_a_local_training_of_its_own(arms):
+    longer = [history("fedmuscle", [55] * 6, local_epochs=9), history("local", [50] * 6, local_epochs=9)]
+    runs = arms + report.as_arm(longer, "E = 9")
+    assert report.delta(runs).set_index("algorithm").delta[["fedmuscle", "fedmuscle, E = 9", "local, E = 9"]].tolist() == [10, 10, 0]
+    points = report.over_baseline(runs).groupby("algorithm").difference.mean()
+    assert points["fedmuscle, E = 9"] == 5 and "local, E = 9" not in points
 
 
 # --- the order of the algorithms ---------------------------------------------------------------------------------------------
@@ -293,10 +439,12 @@ def spread_runs():
 
 def test_sentences_say_what_the_numbers_say():
     text = report.users_told_apart(spread_runs(), "fedmuscle", "self")
-    assert "above Self (no communication) for 2 of 6 users (users 1, 2) and below it for 1 (user 3)" in text
+    assert "better than Self (no communication) for 2 of 6 users (users 1, 2) and worse for 1 (user 3)" in text
     assert "for the other 3 it includes 0" in text
     one_seed = [run for run in spread_runs() if run.settings.seed == 0]
-    assert "On its one seed" in report.users_told_apart(one_seed, "fedmuscle", "self")
+    assert "On its one seed FedMuscle is better than Self (no communication) for 2 of 6" in report.users_told_apart(
+        one_seed, "fedmuscle", "self"
+    )
     assert "can't be told from chance" in report.compared(one_seed, "fedmuscle", "self")
 
 
@@ -323,7 +471,7 @@ def test_controls_and_ours_stand_apart():
 
 
 def test_departures_name_what_differs_from_the_paper():
-    rows = report.departures(Settings(rounds=20, tau=0.3)).set_index("setting")
+    rows = report.departures([history("fedmuscle", [40] * 6, rounds=20, tau=0.3)]).set_index("setting")
     assert rows.loc["rounds"].tolist() == ["20", "150"]
     assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
     assert not {"seed", "train_samples"} & set(rows.index)
@@ -331,9 +479,10 @@ def test_departures_name_what_differs_from_the_paper():
 
 def test_departures_name_the_training_sets_that_are_not_appendix_gs():
     sizes = {"IC10": 50, "IC100": 30, "MLC": 150}
-    rows = report.departures(Settings(train_samples=sizes)).set_index("setting")
+    rows = report.departures([history("fedmuscle", [40] * 6, train_samples=sizes)]).set_index("setting")
     assert rows.loc["train_samples"].tolist() == ["MLC: 150, IC100: 30", "MLC: 200, IC100: 100"]
-    assert "train_samples" not in report.departures(Settings(train_samples=sizes, users=(6,), algorithm="local")).setting.tolist()
+    alone = history("local", [40] * 6, train_samples=sizes, users=(6,))
+    assert "train_samples" not in report.departures([alone]).setting.tolist()
 
 
 def test_costs_are_per_user_and_round():
@@ -371,7 +520,17 @@ def test_costs_of_some_users_are_not_compared_with_the_papers():
 def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
     assert set(plots.STYLES) >= set(algorithms.names())
     assert len({colour for colour, _ in plots.STYLES.values()}) == len({marker for _, marker in plots.STYLES.values()}) == len(plots.STYLES)
-    assert plots.style("not there yet") == plots.style("not there yet")
+
+
+def test_what_is_not_in_the_table_has_a_colour_of_its_own_too():
+    arms = ["local", "not there yet", "fedmuscle", *(f"fedmuscle, M = {m}" for m in range(1, 6))]
+    look = plots.styles(arms)
+    assert look == plots.styles(arms * 2) and list(look) == arms
+    assert {name: look[name] for name in ("local", "fedmuscle")} == {name: plots.STYLES[name] for name in ("local", "fedmuscle")}
+    colours = {colour for colour, _ in look.values()}
+    declared = {colour for name, (colour, _) in plots.STYLES.items() if name not in arms}
+    assert len(colours) == len(arms) and not colours & declared
+    assert {look[f"fedmuscle, M = {m}"][1] for m in range(1, 6)} == {look["fedmuscle"][1]}
 
 
 def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs, tmp_path):
@@ -381,6 +540,10 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(paper_runs,
     runs = spread_runs()
     panels = plots.controls(report.over_baseline(runs), report.delta(runs))
     assert len(panels.axes) == 7
+    ten = [history2(name, [40] * 10) for name in ("local", "fedmuscle")]
+    wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
+    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 6 + [1] * 5
+    assert wrapped[10].get_title() == "all users"
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
     hollow = [[line for line in ax.lines if line.get_fillstyle() == "none" and not math.isnan(line.get_xdata()[0])] for ax in strips.axes]
     assert [len(lines) for lines in hollow] == [4, 4, 4]
@@ -423,6 +586,8 @@ def test_provenance_tells_how_to_repeat_the_runs():
     runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
     facts = report.provenance(runs, "table7")
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
+    for_a_shell = report.provenance([history2("local", [40.0] * 10)], "table2")["command"]
+    assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
     assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
 
 
@@ -439,6 +604,16 @@ def test_a_target_is_met_or_not():
     assert "**not reached**" in report.against_target(runs, "fedmuscle", {"voc": 12})
     runs += [history("local", [40.0] * 6, seed=1), history("fedmuscle", [40.4] * 6, seed=1)]
     assert "not by the whole interval" in report.against_target(runs, "fedmuscle", {"voc": 0})
+
+
+def test_a_larger_perplexity_is_worse():
+    runs = [history2(name, [40] * 10 + [perplexity], setup="setup2_generation") for name, perplexity in (("local", 20), ("self", 25))]
+    assert "Self (no communication) is better than Local training for 0 of 11" in report.users_told_apart(runs, "self", "local")
+    assert "for 1 of 11 users (user 11)" in report.users_told_apart(runs, "local", "self")
+    text = report.delta_by_task(runs).query("task == 'TG'")
+    assert text.delta.tolist() == [0, -25]
+    shown = report.side_by_side(report.table(runs).query("task == 'TG'"), text).iloc[-1]
+    assert shown.tolist() == ["+0.00", "-25.00"]
 
 
 def test_a_smaller_perplexity_is_an_improvement():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Head = Literal["two layers", "linear", "decoder", "language model"]
+Stages = Literal["last", "all"]
 
 
 class UserModel(nn.Module, ABC):
@@ -24,6 +25,7 @@ class UserModel(nn.Module, ABC):
         head: the task's kind of head (Appendix H).
         head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
         proj_dim: d of the paper.
+        pooled_stages: which stages of a backbone that has several, as a SegFormer, the features are pooled from.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
 
     Attributes:
@@ -49,12 +51,13 @@ class UserModel(nn.Module, ABC):
         lora_targets: tuple[str, ...],
         head_hidden: int,
         head_on: Literal["features", "representation"],
+        pooled_stages: Stages = "last",
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
         if head not in self.heads:
             raise ValueError(f"a {backbone.config.model_type} can't carry a head of the kind {head!r}")
-        self.head_on, self.precision = head_on, precision
+        self.head_on, self.pooled_stages, self.precision = head_on, pooled_stages, precision
         width = self.width(backbone)
         adapters = LoraConfig(r=rank, lora_alpha=lora_alpha, target_modules=list(lora_targets), lora_dropout=0.0)
         with warnings.catch_warnings():
@@ -70,8 +73,7 @@ class UserModel(nn.Module, ABC):
         self.backbone.eval()
         return self
 
-    @staticmethod
-    def width(backbone: nn.Module) -> int:
+    def width(self, backbone: nn.Module) -> int:
         """Of the pooled features."""
         return backbone.config.hidden_size
 

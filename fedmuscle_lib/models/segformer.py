@@ -21,14 +21,14 @@ class SegFormer(UserModel):
     The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say what the representation model is; its
     Appendix R names the place where representations are taken as a limitation. Ours is the encoder: it is what LoRA adapts and
     what stands before the head, as for every other user. Features are the mean over all positions of its last stage, the most
-    abstract, so that what is aligned says what is in a picture and leaves where it is to the shallower stages that the decoder reads too.
+    abstract, so that what is aligned says what is in a picture and leaves where it is to the shallower stages that the decoder reads too;
+    or, side by side, of all four stages, which constrains everything that the decoder reads.
     """
 
     heads = ("decoder",)
 
-    @staticmethod
-    def width(backbone: nn.Module) -> int:
-        return backbone.config.hidden_sizes[-1]
+    def width(self, backbone: nn.Module) -> int:
+        return sum(backbone.config.hidden_sizes) if self.pooled_stages == "all" else backbone.config.hidden_sizes[-1]
 
     @staticmethod
     def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
@@ -37,7 +37,9 @@ class SegFormer(UserModel):
         return SegformerDecodeHead(config)
 
     def features(self, inputs: Tensor) -> Tensor:
-        return self._backbone(inputs).last_hidden_state.mean((2, 3), dtype=self.projection.weight.dtype)
+        stages = self._backbone(inputs, output_hidden_states=True).hidden_states
+        pooled = stages if self.pooled_stages == "all" else stages[-1:]
+        return torch.cat([stage.mean((2, 3), dtype=self.projection.weight.dtype) for stage in pooled], 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         stages = self._backbone(inputs, output_hidden_states=True).hidden_states
