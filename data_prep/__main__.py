@@ -158,7 +158,9 @@ def _public_data_set(entry: Entry) -> Callable[..., None]:
         test: Annotated[int | None, typer.Option(min=0, help="Test samples of a user.", show_default="Appendix G's")] = None,
         public: Annotated[int | None, typer.Option(min=0, help="Images of the public set.", show_default="5000")] = None,
         size: Annotated[int | None, typer.Option(min=8, help="Longest side of a kept image, or the side of a pickled one.")] = None,
-        parts: Annotated[str | None, typer.Option(help="Which of mlc,ss,public to make.", show_default="all")] = None,
+        parts: Annotated[
+            str | None, typer.Option(help="Which of mlc,ss,public to make.", show_default="coco: all; voc: public, and mlc with --clients")
+        ] = None,
         skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Go on without images that can't be had.")] = False,
     ) -> None:
         from data_prep.build import plan, prepare

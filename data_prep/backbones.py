@@ -1,7 +1,9 @@
-"""Pretrains the small profile's four vision transformers: supervised classification of a folder of images, on a CPU core or a GPU.
+"""Pretrains the small profile's vision models: supervised classification of a folder of images, on a CPU core or a GPU.
 
-They stand for the paper's ViT-Tiny, -Small, -Base and -Large (Appendix H) at a low resolution, and are unequal on purpose as those
-are, so that there is something to learn from a peer: each is wider, deeper and trained for longer than the one before.
+Four vision transformers stand for the paper's ViT-Tiny, -Small, -Base and -Large (Appendix H) at a low resolution, and are unequal on
+purpose as those are, so that there is something to learn from a peer: each is wider, deeper and trained for longer than the one before.
+Two encoders stand for its SegFormer-B0 and -B1, half as wide as theirs. The paper's were pretrained on ImageNet-1K and then fine-tuned
+on the masks of ADE20K; these have seen no mask.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
+from transformers import PreTrainedModel
 
-from data_prep import vit
+from data_prep import segformer, vit
 from data_prep.files import put
 from data_prep.image_folder import LabelledImages
 from data_prep.pretraining import MAX_NORM, optimisation, public, read_report, save
@@ -35,8 +38,8 @@ SMOOTHING = 0.1  # of the labels
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Architecture and diet of one backbone."""
+class ViT:
+    """Architecture and diet of a vision transformer."""
 
     hidden: int
     layers: int
@@ -44,29 +47,92 @@ class Recipe:
     mlp: int
     epochs: int
     lr: float  # at its peak
+    patch: int = 8
+
+    card = (
+        "ViT ({layers} layers of width {hidden}, {heads} heads) for {size}x{size} pictures in patches of {patch}",
+        "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]",
+    )
+
+    @property
+    def width(self) -> int:
+        """Of the features."""
+        return self.hidden
+
+    def build(self, size: int) -> PreTrainedModel:
+        """Freshly initialised from torch's global generator, for ``size`` x ``size`` pictures that divide into patches."""
+        if size % self.patch:
+            raise ValueError(f"images of {size} px don't divide into patches of {self.patch}")
+        return vit.build(self.hidden, self.layers, self.heads, self.mlp, size=size, patch=self.patch)
+
+    @staticmethod
+    def features(backbone: nn.Module, images: Tensor) -> Tensor:
+        """(b, 3, size, size) of 0..255 -> (b, width)."""
+        return backbone(pixel_values=images / 127.5 - 1).last_hidden_state[:, 1:].mean(1)
+
+
+@dataclass(frozen=True)
+class SegFormer:
+    """Architecture and diet of a SegFormer's encoder, whose stages are 1, 2, 5 and 8 times as wide as the first, as B0's and B1's are."""
+
+    hidden: int  # of the first stage
+    layers: int  # of each
+    decoder: int  # width of the head that is put on it
+    epochs: int
+    lr: float
+
+    card = (
+        "SegFormer encoder (stages of {layers} layer(s), 1, 2, 5 and 8 times {hidden} wide)",
+        "the mean over places of its last stage; pixels are normalised as ImageNet's. The paper's SegFormers were pretrained on\n"
+        "ImageNet-1K and fine-tuned on the masks of ADE20K; this one has seen {size}x{size} pictures and no mask",
+    )
+
+    @property
+    def width(self) -> int:
+        return 8 * self.hidden
+
+    def build(self, size: int) -> PreTrainedModel:
+        backbone = segformer.build(tuple(k * self.hidden for k in (1, 2, 5, 8)), (self.layers,) * 4, (1, 2, 5, 8), self.decoder)
+        segformer.redraw_convolutions(backbone)
+        return backbone
+
+    @staticmethod
+    def features(backbone: nn.Module, images: Tensor) -> Tensor:
+        return backbone(pixel_values=segformer.normalised(images / 255)).last_hidden_state.mean((2, 3))
+
+
+Recipe = ViT | SegFormer
 
 
 # So short a training underfits: mixup, dropout and their like would only slow it, and are left out. At equal cost patches of 8
 # learn faster than patches of 4: vit-small's loss after about 100 s was 4.99 (4 epochs) against 5.23 (1 epoch).
 RECIPES = {
-    "vit-tiny": Recipe(64, 4, 2, 128, epochs=20, lr=2e-3),
-    "vit-small": Recipe(96, 5, 3, 192, epochs=24, lr=2e-3),
-    "vit-base": Recipe(128, 6, 4, 256, epochs=24, lr=1.5e-3),
-    "vit-large": Recipe(160, 7, 5, 320, epochs=20, lr=1e-3),
+    "vit-tiny": ViT(64, 4, 2, 128, epochs=20, lr=2e-3),
+    "vit-small": ViT(96, 5, 3, 192, epochs=24, lr=2e-3),
+    "vit-base": ViT(128, 6, 4, 256, epochs=24, lr=1.5e-3),
+    "vit-large": ViT(160, 7, 5, 320, epochs=20, lr=1e-3),
+    "segformer-b0": SegFormer(16, 1, 64, epochs=30, lr=2e-3),
+    "segformer-b1": SegFormer(32, 1, 64, epochs=20, lr=2e-3),
 }
 
 
 class Classifier(nn.Module):
     """Backbone with a linear head, which is dropped afterwards."""
 
-    def __init__(self, recipe: Recipe, classes: int, *, size: int, patch: int) -> None:
+    def __init__(self, recipe: Recipe, classes: int, size: int) -> None:
         super().__init__()
-        self.backbone = vit.build(recipe.hidden, recipe.layers, recipe.heads, recipe.mlp, size=size, patch=patch)
-        self.head = nn.Linear(recipe.hidden, classes)
+        self.backbone, self.features = recipe.build(size), recipe.features
+        self.head = nn.Linear(recipe.width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """(b, 3, size, size) of 0..255 -> logits (b, classes)."""
-        return self.head(self.backbone(pixel_values=images / 127.5 - 1).last_hidden_state[:, 1:].mean(1))
+        return self.head(self.features(self.backbone, images))
+
+
+def recipe_of(name: str, **given: int | None) -> Recipe:
+    """The recipe with what is given of it in place."""
+    recipe = RECIPES[name]
+    return replace(recipe, **{key: value for key, value in given.items() if value is not None and hasattr(recipe, key)})
 
 
 def accelerated(device: torch.device) -> bool:
@@ -79,7 +145,7 @@ def pretrain(
     data: LabelledImages,
     out: Path,
     *,
-    patch: int = 8,
+    patch: int | None = None,
     epochs: int | None = None,
     batch: int = 64,
     device: str = "cpu",
@@ -95,7 +161,7 @@ def pretrain(
     threads are as good: they are kept, and gone on with, and that they are of another is said.
 
     Args:
-        epochs: the recipe's if None.
+        patch, epochs: the recipe's if None; a SegFormer has no patches.
         val_share: of the images, held out to measure accuracy; the same ones for each backbone of a seed.
         resume: False begins anew, and replaces what is under ``out/name``.
 
@@ -105,16 +171,12 @@ def pretrain(
         ValueError: the images don't divide into patches, or too few are left to train on.
         FloatingPointError: the loss is no longer a number.
     """
-    recipe = replace(RECIPES[name], epochs=epochs or RECIPES[name].epochs)
-    size = data.images.shape[-1]
-    if size % patch:
-        raise ValueError(f"images of {size} px don't divide into patches of {patch}")
+    recipe, size = recipe_of(name, patch=patch, epochs=epochs), data.images.shape[-1]
     settings = {
         "version": VERSION,
         **asdict(recipe),
         "data": data.digest,
         "size": size,
-        "patch": patch,
         "batch": batch,
         "seed": seed,
         "val_share": val_share,
@@ -132,7 +194,7 @@ def pretrain(
 
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    model = Classifier(recipe, len(data.classes), size=size, patch=patch).to(place)
+    model = Classifier(recipe, len(data.classes), size).to(place)
     held_out, train = _split(len(data.images), val_share, seed)
     batch = min(batch, len(train))
     steps = len(train) // batch  # the rest of an epoch is dropped: one shape to compile for, and another rest each time
@@ -323,8 +385,9 @@ def _card(report: dict) -> str:
     settings, data = report["settings"], report["data"]
     facts = {**settings, **data, **report}
     given = ("per_class", "size", "patch", "epochs", "batch", "seed", "val_share", "device", "threads")
-    options = " ".join(f"--{key.replace('_', '-')} {facts[key]}" for key in given if facts[key] is not None)
-    return _CARD.format(**facts, options=options, trained=data["images"] - data["held_out"])
+    options = " ".join(f"--{key.replace('_', '-')} {facts[key]}" for key in given if facts.get(key) is not None)
+    kind, features = (part.format(**facts) for part in RECIPES[report["name"]].card)
+    return _CARD.format(**facts, kind=kind, features=features, options=options, trained=data["images"] - data["held_out"])
 
 
 _CARD = """---
@@ -333,9 +396,9 @@ license: other
 ---
 # {name} of the small profile
 
-A {parameters:,}-parameter ViT ({layers} layers of width {hidden}, {heads} heads) for {size}x{size} pictures in patches of {patch},
-pretrained to tell {classes} classes apart. Features are the mean of the patch tokens after the last layer norm; pixels are scaled
-to [-1, 1]. Stored in half precision, to be loaded in float32.
+A {parameters:,}-parameter {kind},
+pretrained to tell {classes} classes apart. Stored in half precision, to be loaded in float32. Features are
+{features}.
 
 - data: {trained:,} images of `{folder}`, {held_out:,} more held out. The weights inherit the terms of their data: Tiny-ImageNet,
   the default, is a part of ImageNet, which is for non-commercial research and education alone.

@@ -14,7 +14,7 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -37,6 +37,18 @@ class Place:
 
     folder: str
     entries: tuple[str, ...] = ()
+
+
+def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
+    """Which parts of a data set the option ``parts`` asks for.
+
+    Raises:
+        SourceError: one of them is none of ``parts``.
+    """
+    names = list(dict.fromkeys((options.get("parts") or default).split(",")))
+    if unknown := set(names) - parts.keys():
+        raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(parts)}")
+    return names
 
 
 @dataclass
@@ -123,6 +135,11 @@ def request(options: dict, source: Source) -> dict:
     return {"from": str(source), **options}
 
 
+def _given(request: dict) -> dict:
+    """What of a request was not left to its default: an option that a command has gained since is in no older manifest."""
+    return {name: value for name, value in request.items() if value is not None}
+
+
 def prepare(
     entry: Entry,
     options: dict,
@@ -141,11 +158,12 @@ def prepare(
         SourceError: an archive can't be had or is damaged, or a place holds what this command did not write and ``force`` is not given.
         OSError: a folder can't be read or written.
     """
-    asked = request(options, source)
+    asked = _given(request(options, source))
     there = [_read(data_dir / place.folder) for place in places]
-    mine = {"dataset": entry.name, "whole": True, "request": asked}
+    mine = {"dataset": entry.name, "whole": True}
     if all(m and mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
-        _files(data_dir, place) == m["files"] and not _other_archives(source, m) for place, m in zip(places, there, strict=True)
+        _files(data_dir, place) == m["files"] and _given(m["request"]) == asked and not _other_archives(source, m)
+        for place, m in zip(places, there, strict=True)
     ):
         say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]

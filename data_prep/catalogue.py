@@ -110,7 +110,7 @@ CATALOGUE: dict[str, Entry] = {
         ),
         Entry(
             "voc",
-            "Pascal VOC 2012: a public set, and MLC users with --clients.",
+            "Pascal VOC 2012: a public set, MLC users with --clients, SS users with --parts.",
             "http://host.robots.ox.ac.uk/pascal/VOC/voc2012/",
             "The images are Flickr's, under Flickr's terms of use, as the home page says.",
             (
@@ -122,7 +122,7 @@ CATALOGUE: dict[str, Entry] = {
                 ),
             ),
             {"images": 17125, "masks": 2913},
-            _USERS | {"public", "size"},
+            _USERS | {"public", "size", "parts"},
         ),
         Entry(
             "flickr30k",

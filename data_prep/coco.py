@@ -18,11 +18,11 @@ from pycocotools import mask as coco_mask
 from tqdm import tqdm
 
 from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run
+from data_prep.build import Place, Run, chosen
 from data_prep.catalogue import SourceError
 from data_prep.fetch import download
 from data_prep.layout import write_instances
-from data_prep.partition import Part, divide, fit, outcome, public_part, sized, user_parts
+from data_prep.partition import photo_users, public_part, sized
 from data_prep.photos import keep
 
 PARTS = {
@@ -79,10 +79,7 @@ def write(run: Run) -> None:
 
 
 def _parts(options: dict) -> list[str]:
-    names = list(dict.fromkeys((options.get("parts") or ",".join(PARTS)).split(",")))
-    if unknown := set(names) - PARTS.keys():
-        raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(PARTS)}")
-    return names
+    return chosen(options, PARTS, default=",".join(PARTS))
 
 
 def _from(part: str, split: str) -> str:
@@ -124,28 +121,13 @@ def _annotated(instances: dict) -> list[dict]:
 
 def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
     """The image records of each user, by part, split and client, and of the public set."""
-    chosen, rng = _parts(run.options), run.rng()
-    sizes = {part: sized(part.upper(), run.options) for part in ("mlc", "ss") if part in chosen}
-    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
-    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
-        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
-    asked = [Part(f"{part.upper()} {d.what}", d.asked, d.holders, d.least, d.explicit) for part, d in demands]
-    asked.append(public_part(run.options if "public" in chosen else {"public": 0}))
-    got = fit(asked, len(train))
-    run.sizes += [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
-
-    holders = [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)]
-    rows = divide(np.zeros(len(train), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
-    users = {(part, split, client): [train[i] for i in sorted(r)] for (part, split, client, _), r in zip(holders, rows, strict=True)}
+    parts, rng = _parts(run.options), run.rng()
+    demand = public_part(run.options if "public" in parts else {"public": 0})
+    users, n, sizes = photo_users(train, test, parts, run.options, rng, demand)
+    run.sizes += sizes
     taken = {record["id"] for records in users.values() for record in records}
-    if size := sizes.get("mlc"):
-        demand = Part("MLC test", size.test, size.users)
-        (n,) = fit([demand], len(test))
-        run.sizes.append(outcome(demand, n))
-        for client, r in enumerate(divide(np.zeros(len(test), int), [n] * size.users, np.ones((size.users, 1)), rng)):
-            users["mlc", "test", client] = [test[i] for i in sorted(r)]
     free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
-    return users, [free[i] for i in rng.permutation(len(free))[: got[-1]]]
+    return users, [free[i] for i in rng.permutation(len(free))[:n]]
 
 
 def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:

@@ -157,8 +157,7 @@ class _WithDecoder(Pretraining):
         return SegformerDecodeHead(config)
 
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (segformer.MEAN, segformer.STD))
-        stages = self.backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
+        stages = self.backbone(pixel_values=segformer.normalised(images), output_hidden_states=True).hidden_states
         return stages[-1].mean((2, 3)), stages
 
     def dense_loss(self, places: tuple[torch.Tensor, ...], batch: Batch) -> torch.Tensor:

@@ -6,12 +6,15 @@ draws a local training set of that size; ten times as large by default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from data_prep.catalogue import SourceError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,45 @@ def division(
         public=rng.permutation(left)[:n_public],
         sizes=[outcome(part, got) for part, got in zip([*parts, test_part], [pool, val, n_public, test], strict=True) if part.asked],
     )
+
+
+def photo_users(
+    train: Sequence[T], test: Sequence[T], parts: Collection[str], options: dict, rng: np.random.Generator, beside: Part | None = None
+) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
+    """Disjoint photographs for the users with "mlc" and "ss", those that are among ``parts``.
+
+    The MLC users' test sets are of ``test``, everything else is of ``train``: two SS users could not get Appendix G's 3000 each of the
+    smaller lists.
+
+    Args:
+        beside: what else is to be had of ``train``, which the users leave room for.
+
+    Returns:
+        Photographs by part, split and client, in the order of the lists; how many ``beside`` gets; and what was asked for and got.
+
+    Raises:
+        SourceError: a user would get less than Appendix G's local training set.
+    """
+    sizes = {part: sized(part.upper(), options) for part in ("mlc", "ss") if part in parts}
+    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], options)]
+    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
+        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
+    asked = [replace(demand, what=f"{part.upper()} {demand.what}") for part, demand in demands]
+    asked += [beside] if beside else []
+    got = fit(asked, len(train))
+    outcomes = [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
+
+    def dealt(photos: Sequence[T], holders: list[tuple[str, str, int, int]]) -> dict[tuple[str, str, int], list[T]]:
+        rows = divide(np.zeros(len(photos), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
+        return {tuple(holder): [photos[i] for i in sorted(r)] for (*holder, _), r in zip(holders, rows, strict=True)}
+
+    users = dealt(train, [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)])
+    if size := sizes.get("mlc"):
+        demand = Part("MLC test", size.test, size.users)
+        (n,) = fit([demand], len(test))
+        outcomes.append(outcome(demand, n))
+        users |= dealt(test, [("mlc", "test", client, n) for client in range(size.users)])
+    return users, got[-1] if beside else 0, outcomes
 
 
 def user_parts(sizes: Sizes, options: dict) -> list[Part]:

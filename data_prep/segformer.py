@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+from torch import Tensor, nn
 from transformers import SegformerConfig, SegformerModel
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels in [0, 1]: what SegFormer checkpoints expect
+
+
+def normalised(images: Tensor) -> Tensor:
+    """(b, 3, h, w) pixels in [0, 1] as the encoder reads them."""
+    mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (MEAN, STD))
+    return (images - mean) / std
 
 
 def build(hidden: tuple[int, ...], layers: tuple[int, ...], heads: tuple[int, ...], decoder: int) -> SegformerModel:
@@ -26,3 +36,16 @@ def build(hidden: tuple[int, ...], layers: tuple[int, ...], heads: tuple[int, ..
         drop_path_rate=0.0,
     )
     return SegformerModel(config)
+
+
+@torch.no_grad()
+def redraw_convolutions(backbone: SegformerModel) -> None:
+    """Draw them anew as Xie et al.'s code does, from N(0, 2 / fan-out).
+
+    Hugging Face draws every weight from N(0, 0.02^2), since its SegFormers are loaded and not trained from nothing: behind a 3x3
+    convolution of single channels hardly anything is left then.
+    """
+    for module in backbone.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = math.prod(module.kernel_size) * module.out_channels // module.groups
+            module.weight.normal_(0, math.sqrt(2 / fan_out))

@@ -1,8 +1,11 @@
-"""Pascal VOC 2012: a public set, and, where users are asked for, MLC users whose labels are the classes of the masks.
+"""Pascal VOC 2012: a public set and, where they are asked for, MLC users whose labels are the classes of the masks, and SS users.
 
-Training and validation images come from the list ``train.txt`` of the segmentation task, test images from ``val.txt``; the public
-set is of all images that no user has. A class is present where its mask covers at least a thousandth of the picture: smaller
-specks of the masks are mostly the far ends of cut-off objects, and nothing is left of them in a small picture.
+The MLC users' test images come from the list ``val.txt`` of the segmentation task, all other images of users from ``train.txt``; the
+public set is of all images that no user has. Users are disjoint, also from those of a part that an earlier run made and this one
+leaves alone. SS users alone may get images of an earlier run's public set, which is said: Setup2's own is Flickr30K.
+
+A class is present where its mask covers at least a thousandth of the picture: smaller specks of the masks are mostly the far ends of
+cut-off objects, and nothing is left of them in a small picture. Who segments gets every pixel.
 """
 
 from __future__ import annotations
@@ -13,23 +16,27 @@ import numpy as np
 from PIL import Image
 
 from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run
+from data_prep.build import Place, Run, chosen
 from data_prep.catalogue import SourceError
 from data_prep.layout import outline, write_instances
-from data_prep.partition import Part, divide, fit, outcome, public_part, sized, user_parts
+from data_prep.partition import fit, outcome, photo_users, public_part
 from data_prep.photos import indices, keep
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
+RIM = 255  # of an object: belongs to no class
 LEAST_SHARE = 1e-3
-_MLC = Place("MLC_setup", ("train", "val", "test", "images"))
-_PUBLIC = Place("MLC_setup/public_Pascal")
+PARTS = {
+    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
+    "ss": Place("semseg_setup"),
+    "public": Place("MLC_setup/public_Pascal"),
+}
 
 
 def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (_MLC, _PUBLIC) if options.get("clients") else (_PUBLIC,)
+    return tuple(PARTS[part] for part in _parts(options))
 
 
 def write(run: Run) -> None:
@@ -48,57 +55,61 @@ def write(run: Run) -> None:
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}
-    users = {}
-    if run.options.get("clients"):
+    parts, users = _parts(run.options), {}
+    others = set().union(*(run.images_in(PARTS[part]) for part in ("mlc", "ss") if part not in parts))
+    if parts != ["public"]:
         if missing := {"train", "val"} - lists.keys():
             raise SourceError(f"{path}: lacks ImageSets/Segmentation/{min(missing)}.txt")
-        usable = {stem for stem in names & masks.keys() if _classes(indices(masks[stem], f"{path}: mask {stem}")).size}
-        users = _users(run, *([stem for stem in sorted(set(lists[split])) if stem in usable] for split in ("train", "val")))
-    rng, demand = run.rng("public"), public_part(run.options)
-    taken = {stem for stems in users.values() for stem in stems} if users else run.images_in(_MLC)
-    free = sorted(names - taken)
-    (n,) = fit([demand], len(free))
-    run.sizes.append(outcome(demand, n))
-    public = set(rng.permutation(free)[:n].tolist())
+        masked = (names & masks.keys()) - others
+        usable = {stem for stem in masked if _present(indices(masks[stem], f"{path}: mask {stem}"))}
+        train, test = (sorted(usable & set(lists[split])) for split in ("train", "val"))
+        users, _, sizes = photo_users(train, test, parts, run.options, run.rng("users"))
+        run.sizes += sizes
+    folder_of = {stem: f"{PARTS[part].folder}/images/{split}" for (part, split, _), stems in users.items() for stem in stems}
+    if "public" in parts:
+        demand, free = public_part(run.options), sorted(names - others - folder_of.keys())
+        (n,) = fit([demand], len(free))
+        run.sizes.append(outcome(demand, n))
+        folder_of |= dict.fromkeys(run.rng("public").permutation(free)[:n].tolist(), PARTS["public"].folder)
+    elif shared := folder_of.keys() & run.images_in(PARTS["public"]):
+        run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
 
-    split_of = {stem: split for (split, _), stems in users.items() for stem in stems}
     kept = {}
     with opened(path) as members:
         for name, file in members:
             pure = PurePosixPath(name)
-            if pure.parent.name == "JPEGImages" and (pure.stem in split_of or pure.stem in public):
-                folder = _PUBLIC.folder if pure.stem in public else f"{_MLC.folder}/images/{split_of[pure.stem]}"
-                kept[pure.stem] = keep(file.read(), pure.name, run.root / folder, run.options.get("size"))
+            if pure.parent.name == "JPEGImages" and pure.stem in folder_of:
+                kept[pure.stem] = keep(file.read(), pure.name, run.root / folder_of[pure.stem], run.options.get("size"))
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
-    for (split, client), stems in users.items():
+    for (part, split, client), stems in users.items():
         images, annotations = [], []
         for i, stem in enumerate(stems):
             name, (width, height) = kept[stem]
             images.append({"id": i + 1, "file_name": name, "width": width, "height": height})
             mask = indices(masks[stem], f"{path}: mask {stem}")
             small = np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
-            for c in _classes(mask).tolist():
-                annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "category_id": c} | outline(small == c))
-        write_instances(run.root / _MLC.folder / split / f"client_{client}.json", images, annotations, categories)
+            for found in _annotations(small, _present(mask)) if part == "mlc" else _every_pixel(small):
+                annotations.append({"id": len(annotations) + 1, "image_id": i + 1} | found)
+        write_instances(run.root / PARTS[part].folder / split / f"client_{client}.json", images, annotations, categories)
 
 
-def _classes(mask: np.ndarray) -> np.ndarray:
-    """Class ids 1..20 that are present; 0 is the ground and 255 the rim that belongs to none."""
+def _parts(options: dict) -> list[str]:
+    return chosen(options, PARTS, default="mlc,public" if options.get("clients") else "public")
+
+
+def _present(mask: np.ndarray) -> list[int]:
+    """Class ids 1..20 that are present; 0 is the ground."""
     counts = np.bincount(mask.ravel(), minlength=256)[1 : len(CLASSES) + 1]
-    return np.flatnonzero(counts >= max(1, LEAST_SHARE * mask.size)) + 1
+    return (np.flatnonzero(counts >= max(1, LEAST_SHARE * mask.size)) + 1).tolist()
 
 
-def _users(run: Run, train: list[str], test: list[str]) -> dict[tuple[str, int], list[str]]:
-    """Image stems by split and client."""
-    sizes, rng = sized("MLC", run.options), run.rng("users")
-    parts = user_parts(sizes, run.options)
-    got = fit(parts, len(train))
-    demand = Part("test", sizes.test, sizes.users)
-    (n,) = fit([demand], len(test))
-    run.sizes += [outcome(part, g, "MLC") for part, g in zip([*parts, demand], [*got, n], strict=True)]
-    users = {}
-    for stems, wants in ((train, [(part.what, g) for part, g in zip(parts, got, strict=True)]), (test, [("test", n)])):
-        holders = [(what, client, g) for what, g in wants for client in range(sizes.users)]
-        rows = divide(np.zeros(len(stems), int), [g for *_, g in holders], np.ones((len(holders), 1)), rng)
-        users |= {(what, client): sorted(stems[i] for i in r) for (what, client, _), r in zip(holders, rows, strict=True)}
-    return users
+def _annotations(mask: np.ndarray, classes: list[int]) -> list[dict]:
+    """A COCO annotation for each of the classes."""
+    return [{"category_id": c} | outline(mask == c) for c in classes]
+
+
+def _every_pixel(mask: np.ndarray) -> list[dict]:
+    """COCO annotations of all that is in a mask. The rim is a crowd, which counts nowhere: its category says nothing."""
+    classes = [c for c in range(1, len(CLASSES) + 1) if (mask == c).any()]
+    rim = [{"category_id": 1} | outline(mask == RIM) | {"iscrowd": 1}] if (mask == RIM).any() else []
+    return _annotations(mask, classes) + rim

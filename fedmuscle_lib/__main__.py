@@ -52,7 +52,7 @@ def _everywhere(
 
 
 def _run(with_local: bool, **options: str | int | None) -> None:
-    """Run one experiment, or fetch it if it was run before, and print its metrics and Delta."""
+    """Run one experiment, or fetch it if it was run before, and print its metrics beside the trivial ones, and Delta."""
     settings = settings_from(options)
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
@@ -63,7 +63,9 @@ def _run(with_local: bool, **options: str | int | None) -> None:
 
 def _print_run(histories: list[History]) -> None:
     history = histories[-1]
-    print(history.final().drop(columns=["round", "phase"]).round({"value": 2}).to_string(index=False))
+    trivial = report.trivial([history]).set_index("user")["mean"].rename("trivial")
+    rows = history.final().drop(columns=["round", "phase"]).join(trivial, on="user")
+    print(rows.round({"value": 2, "trivial": 2}).to_string(index=False))
     cost = report.costs([history]).iloc[0]
     print(
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from safetensors.torch import load_file
 
 from data_prep import backbones, image_folder
 from data_prep.__main__ import main
-from data_prep.backbones import PADDING, RECIPES, Recipe, augment, pretrain
+from data_prep.backbones import PADDING, RECIPES, WEIGHTS, SegFormer, ViT, augment, pretrain
 from data_prep.image_folder import LabelledImages, read
-from fedmuscle_lib.models import load_backbone
+from fedmuscle_lib import Settings
+from fedmuscle_lib.models import architecture, load_backbone, model_type
 
+SHIPPED = dict(RECIPES)
 COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40)}
 SIZE = 16
 
@@ -45,15 +48,19 @@ def data(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LabelledImag
 
 @pytest.fixture(autouse=True)
 def _tiny_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RECIPES, "vit-tiny", Recipe(32, 1, 1, 64, epochs=2, lr=5e-3))
+    monkeypatch.setitem(RECIPES, "vit-tiny", ViT(32, 1, 1, 64, epochs=2, lr=5e-3))
+    monkeypatch.setitem(RECIPES, "segformer-b0", SegFormer(8, 1, 16, epochs=2, lr=5e-3))
 
 
-def _pretrain(data: LabelledImages, out: Path, **options: object) -> dict:
-    return pretrain("vit-tiny", data, out, **{"batch": 8, "val_share": 0.25} | options)
+def _pretrain(data: LabelledImages, out: Path, name: str = "vit-tiny", **options: object) -> dict:
+    return pretrain(name, data, out, **{"batch": 8, "val_share": 0.25} | options)
 
 
 def _weights(out: Path) -> bytes:
     return (out / "vit-tiny/model.safetensors").read_bytes()
+
+
+kinds = pytest.mark.parametrize("name", ["vit-tiny", "segformer-b0"])
 
 
 # --- the images --------------------------------------------------------------------------------------------------------------
@@ -143,22 +150,25 @@ def test_augmentation_is_what_each_draw_says() -> None:
 # --- training ----------------------------------------------------------------------------------------------------------------
 
 
-def test_it_learns_and_says_so(data: LabelledImages, tmp_path: Path) -> None:
-    report = _pretrain(data, tmp_path)
+@kinds
+def test_it_learns_and_says_so(data: LabelledImages, tmp_path: Path, name: str) -> None:
+    report = _pretrain(data, tmp_path, name)
     assert report["top1"] > 0.6  # chance is a third
     assert report["data"]["held_out"] == 30
-    folder = tmp_path / "vit-tiny"
+    folder = tmp_path / name
     assert json.loads((folder / "pretraining.json").read_text()) == report
     card = (folder / "README.md").read_text()
     assert f"{report['top1']:.1%} top-1" in card
     assert "non-commercial research" in card
-    assert "python -m data_prep backbones vit-tiny" in card
+    assert f"python -m data_prep backbones {name}" in card
+    assert ("no mask" in card, "--patch 8" in card) == (name == "segformer-b0", name == "vit-tiny")
     assert str(tmp_path) not in card
     rows = list(csv.DictReader((folder / "training_log.csv").open()))
     assert [row["epoch"] for row in rows] == ["1", "2"]
     assert float(rows[1]["loss"]) < float(rows[0]["loss"])
     assert float(rows[1]["val_accuracy"]) == pytest.approx(report["top1"], abs=1e-4)
     assert not (folder / "checkpoint.pt").exists()
+    assert _pretrain(data, tmp_path, name) == report  # settings that were read back are the same
 
 
 def test_it_is_repeatable(data: LabelledImages, tmp_path: Path) -> None:
@@ -224,25 +234,40 @@ def test_a_damaged_checkpoint_is_named(data: LabelledImages, tmp_path: Path) -> 
         _pretrain(data, tmp_path)
 
 
-def test_the_library_loads_what_was_trained(data: LabelledImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the features that were trained, up to half precision."""
-    pixels, trained = data.images[::10].float() / 127.5 - 1, []
-    save = backbones.save
-
-    def features(backbone: torch.nn.Module) -> torch.Tensor:
-        with torch.no_grad():
-            return backbone(pixel_values=pixels).last_hidden_state[:, 1:].mean(1)
+@kinds
+def test_the_library_reads_the_features_that_were_trained(
+    data: LabelledImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Up to half precision."""
+    images, trained, save = data.images[::10], [], backbones.save
 
     def look_and_save(backbone: torch.nn.Module, *rest: object) -> None:
-        trained.append(features(backbone))
+        trained.append(RECIPES[name].features(backbone, images.float()).detach())
         save(backbone, *rest)
 
     monkeypatch.setattr(backbones, "save", look_and_save)
-    _pretrain(data, tmp_path)
-    assert {tensor.dtype for tensor in load_file(tmp_path / "vit-tiny/model.safetensors").values()} == {torch.float16}
-    loaded = features(load_backbone(tmp_path / "vit-tiny"))
-    torch.testing.assert_close(loaded, trained[0], atol=5e-3, rtol=5e-3)
-    assert loaded.std(0).max() > 0.1  # they tell the images apart
+    _pretrain(data, tmp_path, name)
+    assert {tensor.dtype for tensor in load_file(tmp_path / name / "model.safetensors").values()} == {torch.float16}
+    kind, user = architecture(model_type(tmp_path / name)), Settings()
+    model = kind(
+        load_backbone(tmp_path / name),
+        3,
+        head=kind.heads[0],
+        proj_dim=8,
+        **user.model_dump(include={"rank", "lora_alpha", "lora_targets", "head_hidden", "head_on"}),
+    )
+    read = model.eval().features(images).detach()
+    torch.testing.assert_close(read, trained[0], atol=5e-3, rtol=5e-3)
+    assert read.std(0).max() > 0.1  # they tell the images apart
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_is_shipped_is_what_the_recipes_make(name: str) -> None:
+    report, weights = json.loads((WEIGHTS / name / "pretraining.json").read_text()), WEIGHTS / name / "model.safetensors"
+    assert asdict(SHIPPED[name]).items() <= report["settings"].items()
+    assert load_backbone(WEIGHTS / name).num_parameters() == report["parameters"]
+    assert weights.stat().st_size < 4e6
+    assert f"python -m data_prep backbones {name}" in (WEIGHTS / name / "README.md").read_text()
 
 
 def test_a_full_sized_recipe_has_heads_of_32() -> None:

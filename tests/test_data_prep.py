@@ -29,6 +29,7 @@ from data_prep.layout import write_texts
 from fedmuscle_lib.data import Pixels, read_public, read_user
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
+from fedmuscle_lib.tasks.segmentation import IGNORED
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
 ROOT = Path(__file__).parents[1]
@@ -523,6 +524,72 @@ def test_voc(archives: Path, data_dir: Path) -> None:
     assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
 
 
+SEGMENTING = ["--train-size", "3", "--pool", "6", "--val", "2", "--test", "3"]
+
+
+def _stems(data_dir: Path, *folders: str) -> list[str]:
+    return [path.stem for folder in folders for path in (data_dir / folder).glob("*.??g")]
+
+
+def test_voc_masks_are_read_as_they_are(archives: Path, data_dir: Path) -> None:
+    """Every pixel, specks too; the rim counts nowhere."""
+    miniature.voc(archives)
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--parts", "ss", *SEGMENTING) == 0
+    sizes = {"train": 6, "val": 2, "test": 3}
+    for split, n in sizes.items():
+        for client in range(2):
+            coco = COCO(str(data_dir / "semseg_setup" / split / f"client_{client}.json"))
+            names = [coco.imgs[i]["file_name"] for i in sorted(coco.imgs)]
+            numbers = [int(Path(name).stem.split("_")[1]) for name in names]
+            assert len(names) == n and max(numbers) < 40  # of train.txt
+            samples, classes = read_user(data_dir, TASKS["SS"], client, split, Pixels(40))
+            assert classes == tuple(range(1, 21))
+            for number, target in zip(numbers, samples.targets, strict=True):
+                columns = np.arange(40) * 2  # of the nearest pixels, in 60 rows and 80 columns
+                rows = np.arange(40) * 3 // 2
+                assert np.array_equal(target.numpy(), miniature.voc_mask(number)[rows][:, columns])
+                assert (target == IGNORED).any() and (target == 15).any()
+                assert (target[0, 0] == 20) == (number % 3 == 0)
+    stems = _stems(data_dir, *(f"semseg_setup/images/{split}" for split in sizes))
+    assert len(set(stems)) == len(stems) == 22
+
+
+def test_voc_users_share_no_image(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.voc(archives)
+    together = ["--parts", "mlc,ss,public", "--train-size", "2", "--pool", "3", "--val", "1", "--test", "3"]
+    command = ["voc", "--archives", archives, "--data-dir", data_dir]
+    folders = [f"{setup}/images/{split}" for setup in ("MLC_setup", "semseg_setup") for split in ("train", "val", "test")]
+    assert _run(*command, *together, "--size", "32") == 0
+    stems = _stems(data_dir, *folders, "MLC_setup/public_Pascal")
+    assert len(set(stems)) == len(stems) == 75
+
+    alone = data_dir / "alone"
+    command = ["voc", "--archives", archives, "--data-dir", alone]
+    assert _run(*command, "--clients", "3", "--train-size", "2", "--pool", "3", "--val", "1", "--test", "3") == 0
+    users = _stems(alone, *folders)
+    capsys.readouterr()
+    assert _run(*command, "--parts", "ss", *SEGMENTING) == 0
+    stems = _stems(alone, *folders)
+    assert len(set(stems)) == len(stems) == len(users) + 22
+    assert "NOTE: 22 of the users' images are also in MLC_setup/public_Pascal" in capsys.readouterr().out
+    assert _run(*command, "--parts", "public") == 0
+    assert not set(_stems(alone, "MLC_setup/public_Pascal")) & set(stems)
+
+
+def test_an_option_that_a_command_has_gained_makes_nothing_anew(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.voc(archives)
+    command = ["voc", "--archives", archives, "--data-dir", data_dir]
+    assert _run(*command) == 0
+    for path in data_dir.rglob("manifest.json"):
+        manifest = json.loads(path.read_text())
+        del manifest["request"]["parts"]
+        path.write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert _run(*command) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert _run(*command, "--parts", "ss", *SEGMENTING) == 0
+
+
 def test_what_another_command_made_meanwhile_is_not_replaced(
     archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -698,6 +765,7 @@ def test_help_is_no_mistake(capsys: pytest.CaptureFixture, arguments: list[str])
         (["flickr30k", "--alpha", "1"], "no use for it"),
         (["cifar10", "--parts", "mlc"], "no use for it"),
         (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
+        (["voc", "--parts", "sss"], "'sss' is none of mlc, ss, public"),
         (["cifar10", "--base-url", "ftp://x"], "http://, https:// or file://"),
         (["cifar10", "--archives", "/nowhere"], "no such folder"),
     ],
