@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -49,10 +49,7 @@ def mini_backbones(
     from data_prep.mini_backbones import RECIPES, TEXT_RECIPES, WEIGHTS, pretrain
 
     known = [*RECIPES, *TEXT_RECIPES]
-    for name in names or ():
-        if name not in known:
-            raise typer.BadParameter(f"unknown backbone {name!r}; known: {', '.join(known)}", param_hint="NAMES")
-    for name in names or known:
+    for name in _chosen(names, known, "backbone"):
         report = pretrain(name, out or WEIGHTS, steps)
         reached = (
             f"{report['accuracy']:.1%} of held-out tokens"
@@ -87,11 +84,7 @@ def backbones(
     from data_prep.backbones import RECIPES, WEIGHTS, pretrain
     from data_prep.image_folder import read
 
-    out = out or WEIGHTS
-
-    for name in names or ():
-        if name not in RECIPES:
-            raise typer.BadParameter(f"unknown backbone {name!r}; known: {', '.join(RECIPES)}", param_hint="NAMES")
+    out, chosen = out or WEIGHTS, _chosen(names, RECIPES, "backbone")
     if size % patch:
         raise typer.BadParameter(f"{size} px don't divide into patches of {patch}", param_hint="--patch")
     if device.partition(":")[0] not in {"cpu", "cuda"}:
@@ -102,12 +95,32 @@ def backbones(
         raise typer.BadParameter(f"{device!r} can't be used here: {str(error).splitlines()[0]}", param_hint="--device") from None
     data = read(images, size, out / ".cache", per_class)
     typer.echo(f"backbones: {len(data.images):,} images of {len(data.classes)} classes")
-    for name in names or RECIPES:
+    for name in chosen:
         options = {"patch": patch, "epochs": epochs, "batch": batch, "device": device, "threads": threads, "seed": seed}
         report = pretrain(name, data, out, **options, val_share=val_share, resume=not fresh)
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
             f"{report['top1']:.1%} top-1, {report['top5']:.1%} top-5 -> {out / name}"
+        )
+
+
+@app.command()
+def text_backbones(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
+    archives: Annotated[Path, typer.Option(help="A folder with the archives of ag-news and yahoo.")] = ROOT / "data/real/archives",
+    out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, the shipped ones")] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Read at most so many.")] = 50_000,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,
+) -> None:
+    """Pretrain the small profile's BERT, DistilBERT and GPT-2 on news and answers: minutes each on one core."""
+    from data_prep.text_backbones import RECIPES, WEIGHTS, make
+
+    for name in _chosen(names, RECIPES, "backbone"):
+        report = make(name, archives, out or WEIGHTS, texts=texts, steps=steps)
+        typer.echo(
+            f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, perplexity "
+            f"{report['perplexity']} ({report['trivial_perplexity']} by frequency), {report['accuracy']:.1%} of the tokens guessed -> "
+            f"{(out or WEIGHTS) / name}"
         )
 
 
@@ -120,10 +133,15 @@ def checkpoints(
     """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB."""
     from data_prep.checkpoints import ARCHITECTURES, fetch
 
-    if unknown := [name for name in names or () if name not in ARCHITECTURES]:
-        raise typer.BadParameter(f"unknown checkpoint {unknown[0]!r}; known: {', '.join(ARCHITECTURES)}", param_hint="NAMES")
-    for name in names or ARCHITECTURES:
+    for name in _chosen(names, ARCHITECTURES, "checkpoint"):
         typer.echo(f"{name}: {fetch(name, models_path, random) / 1e6:.1f} million parameters -> {models_path / name}")
+
+
+def _chosen(names: list[str] | None, known: Mapping, kind: str) -> list[str]:
+    """The names, or all that are known."""
+    if unknown := [name for name in names or () if name not in known]:
+        raise typer.BadParameter(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}", param_hint="NAMES")
+    return names or list(known)
 
 
 # the module of each public data set: its places and how they are written

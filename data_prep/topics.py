@@ -44,6 +44,19 @@ def write(run: Run) -> None:
             write_texts(target, [texts[source, row] for row in chosen.tolist()], [labels[source][row] for row in chosen.tolist()])
 
 
+def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
+    """Label from 0 and text of the first rows of "train" and of "test", at most so many; rows without a text are left out.
+
+    Raises:
+        SourceError: the archive is damaged, or a row of it is not a class and its texts.
+    """
+    found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
+    for split, row, label, fields in _rows(path, _CORPORA[name][1]):
+        if row < most[split] and (text := _text(name, fields)):
+            found[split].append((label, text))
+    return found
+
+
 def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, list[str]]]:
     """Split, row, label from 0 and texts of every row of train.csv and test.csv."""
     with opened(path) as members:

@@ -1,0 +1,265 @@
+"""Pretraining on texts: it learns, is repeatable, and saves what the library loads; and what of it is shipped."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import miniature_archives as miniature
+import pytest
+import torch
+from safetensors import safe_open
+
+from data_prep import language_models, text_backbones, topics
+from data_prep.__main__ import main
+from data_prep.language_models import Recipe, pretrain, train_tokenizer
+from data_prep.text_backbones import CORPORA, RECIPES, WEIGHTS
+from fedmuscle_lib.data import Tokens
+from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
+from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.text import TextEncoder
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.tasks import TASKS
+
+ARCHITECTURES = ("bert", "distilbert", "gpt2")
+every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
+every_shipped = pytest.mark.parametrize("name", RECIPES)
+WORDS = ("red", "blue", "green", "amber", "white", "black", "violet", "ochre")
+FACTS = {"world": "a test", "data": "Of a test.", "command": "make test", "license": "mit"}
+
+
+def parrot(n: int, seed: int) -> list[str]:
+    """Texts that say one word over and over: any token tells every other, and its frequency tells nothing."""
+    rng = random.Random(seed)
+    return [" ".join([rng.choice(WORDS)] * rng.randint(5, 9)) for _ in range(n)]
+
+
+def recipe(name: str, **other: object) -> Recipe:
+    small = {"hidden": 32, "layers": 1, "heads": 2, "mlp": 32, "vocabulary": 300, "longest": 12, "steps": 2}
+    return Recipe(**{"architecture": name} | small | other)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("weights")
+    for name in ARCHITECTURES:
+        settings = recipe(name, steps=80, lr=1e-2, batch=32)
+        pretrain(name, settings, parrot(400, seed=0), out, held_out=parrot(100, seed=1), **FACTS)
+    return out
+
+
+def report(folder: Path) -> dict:
+    return json.loads((folder / "pretraining.json").read_text())
+
+
+# --- training ----------------------------------------------------------------------------------------------------------------
+
+
+@every_architecture
+def test_it_learns_what_frequencies_do_not_tell(trained: Path, name: str) -> None:
+    found = report(trained / name)
+    assert found["trivial_accuracy"] < 0.3
+    assert found["trivial_perplexity"] == pytest.approx(len(WORDS), rel=0.35)  # the first word of a text is another token to GPT-2
+    assert found["accuracy"] > 0.9
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-2) and found["perplexity"] < 2
+    card = (trained / name / "README.md").read_text()
+    assert f"{found['accuracy']:.1%} of the tokens guessed, perplexity {found['perplexity']}" in card
+    assert f"# {name} of a test" in card and "remade by: `make test`" in card and "Of a test." in card
+
+
+@every_architecture
+def test_it_is_repeatable(name: str, tmp_path: Path) -> None:
+    for folder, seed in (("one", 0), ("two", 0), ("three", 1)):
+        torch.rand(7)
+        pretrain(name, recipe(name, seed=seed), parrot(40, 0), tmp_path / folder, held_out=parrot(20, 1), **FACTS)
+    for file in ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json"):
+        one, two, three = ((tmp_path / folder / name / file).read_bytes() for folder in ("one", "two", "three"))
+        assert one == two
+        assert (one == three) == (file != "model.safetensors")
+
+
+def test_bert_and_distilbert_read_alike(trained: Path) -> None:
+    one, two = ((trained / name / "tokenizer.json").read_bytes() for name in ("bert", "distilbert"))
+    assert one == two
+
+
+def test_a_vocabulary_is_the_texts_own_whatever_their_order() -> None:
+    """Also that of a process to come, which numbers what it hashes another way."""
+    texts = miniature_prose()
+    found = [train_tokenizer(recipe("bert", vocabulary=200), given) for given in (texts, texts, texts[::-1])]
+    assert found[0].get_vocab() == found[1].get_vocab() == found[2].get_vocab()
+    assert len(found[0]) == 200
+    assert found[0].decode(found[0]("Anna's own words!").input_ids, skip_special_tokens=True) == "anna ' s own words!"
+
+
+def miniature_prose() -> list[str]:
+    rng = random.Random(0)
+    letters = "abcdefghijklmnopqrstuvwxyz'!"
+    return ["".join(rng.choice(letters) + rng.choice(("", "", "", " ")) for _ in range(60)) for _ in range(50)]
+
+
+@every_architecture
+def test_a_long_text_is_cut_and_nothing_of_it_is_lost(name: str) -> None:
+    tokenizer = train_tokenizer(recipe(name), WORDS)
+    text = " ".join(WORDS * 4)
+    pieces = language_models._pieces(tokenizer, [text, "red"], 12)
+    assert max(len(piece["input_ids"]) for piece in pieces) == 12
+    own = [i for piece in pieces for i, special in zip(*piece.values(), strict=True) if not special]
+    assert tokenizer.decode(own[: len(tokenizer(text, add_special_tokens=False).input_ids)]) == text
+
+
+def test_every_text_is_read_before_one_is_read_again() -> None:
+    pieces = [{"input_ids": [i] * (1 + i % 7), "special_tokens_mask": []} for i in range(130)]
+    drawn = [[piece["input_ids"][0] for piece in step] for step in language_models._draws(pieces, recipe("bert", steps=27, batch=10))]
+    assert [len(step) for step in drawn] == [10] * 27
+    for first in (0, 13):
+        assert sorted(sum(drawn[first : first + 13], [])) == list(range(130))
+    assert drawn[:13] != drawn[13:26]
+
+
+@pytest.mark.parametrize(
+    ("texts", "held_out", "said"),
+    [
+        ([], ["a b"], "some: there is no text"),
+        (["a b", " \n"], ["a b"], "some: text 1 is empty"),
+        (["a b"], [], "some: there is no held-out text"),
+        (["a b"], ["a b", ""], "some: held-out text 1 is empty"),
+        (["a", "b"], ["a b"], "some: no text has a token to guess from another"),
+        (["a b"], ["a"], "some: no held-out text has a token to guess from another"),
+    ],
+)
+def test_texts_that_teach_nothing_are_refused(texts: list[str], held_out: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        pretrain("some", recipe("gpt2"), texts, tmp_path, held_out=held_out, **FACTS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="architecture 'elmo' is not known; known: bert, distilbert, gpt2"):
+        pretrain("some", recipe("elmo"), ["a b"], tmp_path, held_out=["a b"], **FACTS)
+
+
+# --- what the library makes of it --------------------------------------------------------------------------------------------
+
+
+def user_model(folder: Path, name: str) -> UserModel:
+    options = {"proj_dim": 8, "rank": 2, "lora_alpha": 2, "head_hidden": 8, "head_on": "features"}
+    targets = Settings.model_fields["lora_targets"].default
+    head = "language model" if name == "gpt2" else "two layers"
+    return architecture(name)(load_backbone(folder), 2, head=head, lora_targets=targets, **options).eval()
+
+
+@every_architecture
+def test_features_tell_texts_apart(trained: Path, name: str) -> None:
+    """Those of one word lie together, however often a text says it, and those of another elsewhere."""
+    model, tokens = user_model(trained / name, name), Tokens(load_tokenizer(trained / name), 12)
+    with torch.no_grad():
+        features = [model.features(tokens.encode([" ".join([word] * n) for word in WORDS])) for n in (5, 8)]
+    assert isinstance(model, TextEncoder) == (name != "gpt2")
+    assert torch.cdist(*features).argmin(1).tolist() == list(range(len(WORDS)))
+
+
+def test_the_library_finds_the_perplexity_that_was_reported(trained: Path) -> None:
+    model, tokens, task = user_model(trained / "gpt2", "gpt2"), Tokens(load_tokenizer(trained / "gpt2"), 12), TASKS["TG"]
+    ids = tokens.encode(parrot(100, seed=1))
+    targets = ids.masked_fill(ids == tokens.tokenizer.eos_token_id, -100)
+    with torch.no_grad():
+        found = task.score(task.count(model(ids), targets))
+    assert found == pytest.approx(report(trained / "gpt2")["perplexity"], rel=0.02)  # which is not of half precision
+
+
+# --- what is shipped ---------------------------------------------------------------------------------------------------------
+
+
+@every_shipped
+def test_what_is_shipped_is_what_the_recipe_makes(name: str) -> None:
+    folder, expected = WEIGHTS / name, RECIPES[name]
+    found = report(folder)
+    assert {key: found[key] for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")} == {
+        key: getattr(expected, key) for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")
+    }
+    model, tokenizer = load_backbone(folder), load_tokenizer(folder)
+    assert sum(p.numel() for p in model.parameters()) == found["parameters"]
+    assert len(tokenizer) == found["vocabulary"] == model.config.vocab_size
+    assert model.config.max_position_embeddings == expected.longest
+    assert found["accuracy"] > found["trivial_accuracy"] and found["perplexity"] < found["trivial_perplexity"]
+    card = (folder / "README.md").read_text()
+    assert f"python -m data_prep text-backbones {name}" in card and "non-commercial" in card
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 3e6
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"F16"}  # noqa: SIM118  no mapping
+
+
+def test_no_backbone_has_read_the_data_set_of_its_users() -> None:
+    shipped = {"BERT-Base": "bert-base", "DistilBERT-Base": "distilbert-base", "GPT-2": "gpt2"}
+    users = [user for user in SETUPS["setup2_generation"] if user.model in shipped]
+    assert {shipped[user.model] for user in users} == set(RECIPES)
+    for user in users:
+        (place,) = topics.places(CORPORA[shipped[user.model]].dataset, {})
+        assert place.folder != TASKS[user.task].folder
+
+
+# --- command line ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    folder = tmp_path / "where/ever/archives"
+    folder.mkdir(parents=True)
+    miniature.topics(folder, "ag_news_csv", 2, 4)
+    miniature.topics(folder, "yahoo_answers_csv", 3, 10)
+    return folder
+
+
+def _exit_code(*arguments: object) -> int:
+    return main(["text-backbones", *map(str, arguments)])
+
+
+def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code("distilbert-base", "gpt2", "--archives", archives, "--out", tmp_path, "--steps", 1, "--texts", 60) == 0
+    said = capsys.readouterr().out
+    for name, texts, classes in (("distilbert-base", 30, 4), ("gpt2", 60, 10)):
+        assert f"-> {tmp_path / name}" in said
+        assert report(tmp_path / name)["texts"] == texts
+        card = " ".join((tmp_path / name / "README.md").read_text().split())
+        assert f"the first 60 rows of train.csv, of {classes} classes, and the first 120 of test.csv" in card
+        assert "bytes are not the official" in card
+        assert f"`python -m data_prep text-backbones {name} --archives ever/archives --texts 60 --steps 1`" in card
+        assert str(tmp_path) not in card
+
+
+def test_texts_are_joined_in_turn_and_none_is_lost() -> None:
+    rows = [(0, str(i)) for i in range(8)]
+    assert list(text_backbones._joined(rows, (1, 2, 3))) == ["0", "1 2", "3 4 5", "6", "7"]
+    assert list(text_backbones._joined(rows, (1,))) == [text for _, text in rows]
+
+
+def test_an_excerpt_is_the_first_rows(archives: Path) -> None:
+    rows = topics.excerpt("yahoo", archives / "yahoo_answers_csv.tar.gz", {"train": 12, "test": 3})
+    assert [label for label, _ in rows["train"]] == [*range(10), 0, 1]
+    assert [text.split()[:2] for _, text in rows["test"]] == [["test", str(i)] for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bert-huge"], "unknown backbone 'bert-huge'; known: bert-base, distilbert-base, gpt2"),
+        (["gpt2", "--archives", "nowhere"], "nowhere/yahoo_answers_csv.tar.gz: no such archive; `python -m data_prep yahoo` fetches it"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code(*arguments, "--out", tmp_path) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_archive_is_named(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = archives / "ag_news_csv.tar.gz"
+    path.write_bytes(path.read_bytes()[:500])
+    assert _exit_code("bert-base", "--archives", archives, "--out", tmp_path / "out") == 2
+    assert "ag_news_csv.tar.gz: a damaged archive" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
