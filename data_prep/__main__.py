@@ -48,7 +48,7 @@ def mini_backbones(
     """Pretrain the embedded world's backbones anew: minutes each on one core."""
     from data_prep.mini_backbones import RECIPES, TEXT_RECIPES, WEIGHTS, pretrain
 
-    known = [*RECIPES, *TEXT_RECIPES]
+    known = RECIPES | TEXT_RECIPES
     for name in _chosen(names, known, "backbone"):
         report = pretrain(name, out or WEIGHTS, steps)
         reached = (
