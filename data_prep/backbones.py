@@ -111,8 +111,8 @@ RECIPES = {
     "vit-small": ViT(96, 5, 3, 192, epochs=24, lr=2e-3),
     "vit-base": ViT(128, 6, 4, 256, epochs=24, lr=1.5e-3),
     "vit-large": ViT(160, 7, 5, 320, epochs=20, lr=1e-3),
-    "segformer-b0": SegFormer(16, 1, 64, epochs=30, lr=2e-3),
-    "segformer-b1": SegFormer(32, 1, 64, epochs=20, lr=2e-3),
+    "segformer-b0": SegFormer(16, 1, 64, epochs=14, lr=1e-3),
+    "segformer-b1": SegFormer(32, 1, 64, epochs=8, lr=1e-3),
 }
 
 

@@ -22,9 +22,9 @@ LONGEST = 128  # tokens, after which the settings cut a user's texts
 HELD_OUT = 1000  # texts of test.csv
 
 RECIPES = {
-    "bert-base": Recipe("bert", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=1000, batch=32),
-    "distilbert-base": Recipe("distilbert", 128, 2, 4, 256, vocabulary=4000, longest=LONGEST, steps=1000, batch=32),
-    "gpt2": Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=1000, batch=32),
+    "bert-base": Recipe("bert", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=3200, batch=8),
+    "distilbert-base": Recipe("distilbert", 128, 2, 4, 256, vocabulary=4000, longest=LONGEST, steps=3200, batch=8),
+    "gpt2": Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=800, batch=8),
 }
 
 
