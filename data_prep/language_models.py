@@ -244,14 +244,18 @@ def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[
     A token that was never seen there counts as seen once.
     """
     model.eval()
-    found = [model(**collate(test[start : start + 64])) for start in range(0, len(test), 64)]
-    targets = torch.cat([targets for _, targets in found])
+    total, hits, sought = 0.0, 0, []
+    for start in range(0, len(test), 64):
+        logits, targets = model(**collate(test[start : start + 64]))
+        total += F.cross_entropy(logits, targets, reduction="sum").item()
+        hits += (logits.argmax(1) == targets).sum().item()
+        sought.append(targets)
+    targets = torch.cat(sought)
     if not len(targets):
         raise ValueError(f"{name}: the held-out texts are so short that no token of theirs was masked")
-    loss = sum(F.cross_entropy(logits, targets, reduction="sum").item() for logits, targets in found) / len(targets)
+    loss = total / len(targets)
     if not loss < float("inf"):
         raise FloatingPointError(f"{name}: the loss on the held-out texts is {loss}")
-    hits = sum((logits.argmax(1) == targets).sum().item() for logits, targets in found)
     own = [i for piece in train for i, special in zip(*piece.values(), strict=True) if not special]
     seen = torch.bincount(torch.tensor(own), minlength=model.backbone.config.vocab_size).clamp(min=1).double()
     return {
