@@ -24,7 +24,7 @@ HELD_OUT = 1000  # texts of test.csv
 RECIPES = {
     "bert-base": Recipe("bert", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=3200, batch=8),
     "distilbert-base": Recipe("distilbert", 128, 2, 4, 256, vocabulary=4000, longest=LONGEST, steps=3200, batch=8),
-    "gpt2": Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=800, batch=8),
+    "gpt2": Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=LONGEST, steps=800, lr=2e-3, batch=8),
 }
 
 

@@ -58,7 +58,14 @@ PROFILES: dict[str, dict[str, Any]] = {
             "ViT-Small": "vit-small",
             "ViT-Base": "vit-base",
             "ViT-Large": "vit-large",
+            "SegFormer-B0": "segformer-b0",
+            "SegFormer-B1": "segformer-b1",
+            "BERT-Base": "bert-base",
+            "DistilBERT-Base": "distilbert-base",
+            "GPT-2": "gpt2",
         },
+        "mask_size": 64,
+        "train_samples": {"SS": 300},  # of Appendix G's 1000: what the pictures with masks and two cores bear
     },
     # the paper's numbers are the defaults of Settings
     "paper": {
