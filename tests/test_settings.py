@@ -58,11 +58,11 @@ def test_every_fault_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_fills_what_is_not_given(profile: str) -> None:
-    values = PROFILES[profile]
-    settings = Settings(profile=profile)
+    values = {"train_samples": {}} | PROFILES[profile]
+    settings = Settings(profile=profile, setup="setup2")  # whose tasks the profiles name
     assert {name: getattr(settings, name) for name in values} == values
     for name, field in Settings.model_fields.items():
-        if name not in {*values, "profile"}:
+        if name not in {*values, "profile", "setup"}:
             assert getattr(settings, name) == field.get_default(call_default_factory=True), name
 
 
