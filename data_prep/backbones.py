@@ -114,7 +114,7 @@ RECIPES = {
     "vit-base": ViT(128, 6, 4, 256, epochs=24, lr=1.5e-3),
     "vit-large": ViT(160, 7, 5, 320, epochs=20, lr=1e-3),
     "segformer-b0": SegFormer(16, 1, 64, epochs=20, lr=2e-3),
-    "segformer-b1": SegFormer(32, 1, 64, epochs=12, lr=1e-3),
+    "segformer-b1": SegFormer(32, 1, 64, epochs=5, lr=1e-3),
 }
 
 
