@@ -8,6 +8,7 @@ NOTEBOOKS ?=
 
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
+PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce test test-all lab clean
@@ -33,12 +34,12 @@ reproduce: $(INSTALLED)  ## run the notebooks and regenerate their tables and fi
 test: $(INSTALLED)  ## lint, then every test that takes seconds
 	$(RUN) -m data_prep mini
 	$(RUN) -m ruff check
-	$(RUN) -m pytest
+	$(RUN) -m pytest $(PARALLEL)
 
 test-all: $(INSTALLED)  ## lint, then every test, those of minutes too
 	$(RUN) -m data_prep mini
 	$(RUN) -m ruff check
-	$(RUN) -m pytest -m ''
+	$(RUN) -m pytest -m '' $(PARALLEL)
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini

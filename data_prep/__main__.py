@@ -65,7 +65,9 @@ def mini_backbones(
 @app.command()
 def backbones(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
-    images: Annotated[Path, typer.Option(help="Folder of images, one sub-folder a class.")] = ROOT / "data/real/tiny_imagenet/train",
+    images: Annotated[
+        Path, typer.Option(help="Folder of images, one sub-folder a class.", show_default="data/real/tiny_imagenet/train of the repository")
+    ] = ROOT / "data/real/tiny_imagenet/train",
     out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, the shipped ones")] = None,
     size: Annotated[int, typer.Option(min=8, help="Side of the images in pixels.")] = 32,
     patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 8,
@@ -107,7 +109,9 @@ def backbones(
 @app.command()
 def text_backbones(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
-    archives: Annotated[Path, typer.Option(help="A folder with the archives of ag-news and yahoo.")] = ROOT / "data/real/archives",
+    archives: Annotated[
+        Path, typer.Option(help="A folder with the archives of ag-news and yahoo.", show_default="data/real/archives of the repository")
+    ] = ROOT / "data/real/archives",
     out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, the shipped ones")] = None,
     texts: Annotated[int, typer.Option(min=1, help="Read at most so many.")] = 50_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,

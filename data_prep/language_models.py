@@ -33,7 +33,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretraining import MAX_NORM, WEIGHT_DECAY, optimisation, save
+from data_prep.pretraining import MAX_NORM, WEIGHT_DECAY, descend, optimisation, save
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
 NO_TARGET = -100  # of the collator's
@@ -116,11 +116,7 @@ def pretrain(
         for step, pieces in enumerate(bar):
             logits, targets = model(**collate(pieces))
             loss = F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
-            optimizer.step()
-            schedule.step()
+            descend(loss, model, optimizer, schedule, MAX_NORM)
             if step % 50 == 0:
                 bar.set_postfix(loss=f"{loss.item():.3f}")
     report = {

@@ -25,7 +25,7 @@ from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 from data_prep import language, language_models, segformer, vit
 from data_prep.glyphs import Vocabulary, vocabulary
 from data_prep.pictures import SIZE, draw, outlined, scenes, single
-from data_prep.pretraining import save
+from data_prep.pretraining import descend, save
 
 WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
@@ -236,10 +236,7 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
     bar = trange(steps, desc=name, mininterval=5)
     for step in bar:
         loss = model.loss(_batch(BATCH, pool, words, rng, recipe.detail, step / steps))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
+        descend(loss, model, optimizer, schedule)
         if step % 100 == 0:
             bar.set_postfix(loss=f"{loss.item():.3f}")
     report = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from torch import nn
-from torch.optim import AdamW
-from torch.optim.lr_scheduler import OneCycleLR
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from data_prep.files import named, put
@@ -27,6 +27,16 @@ def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCyc
     ]
     optimizer = AdamW(groups, lr=lr, fused=True)
     return optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP)
+
+
+def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRScheduler, max_norm: float = float("inf")) -> None:
+    """One step down the gradient of ``loss``, clipped at ``max_norm``, and one of the learning rate."""
+    optimizer.zero_grad()
+    loss.backward()
+    if max_norm < float("inf"):
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    schedule.step()
 
 
 def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, tokenizer: PreTrainedTokenizerBase | None = None) -> None:

@@ -12,9 +12,10 @@ from transformers import AutoModel
 from data_prep.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib import Settings
 from fedmuscle_lib.experiment import build
-from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
 from fedmuscle_lib.models.vision import VisionTransformer
 from fedmuscle_lib.settings import PROFILES
+from fedmuscle_lib.setups import SETUPS
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
 
@@ -53,12 +54,20 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Pa
         load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
 
 
-def test_the_small_profiles_checkpoints_are_shipped() -> None:
-    settings = Settings(profile="small")
+@pytest.mark.parametrize("profile", ["mini", "small"])
+def test_the_profiles_checkpoints_are_shipped(profile: str) -> None:
+    """Every model that the setups name, with its tokenizer if it reads text, and nothing else."""
+    settings = Settings(profile=profile)
+    assert set(settings.backbones) == {row.model for users in SETUPS.values() for row in users}
     files = list(settings.models_path.rglob("*.safetensors"))
-    assert len(files) == 4 and sum(path.stat().st_size for path in files) < 25e6
+    assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(path.stat().st_size for path in files) < 25e6
     for name in settings.backbones.values():
-        assert load_backbone(checkpoint_folder(settings.models_path, name)).config.image_size == 32
+        folder = checkpoint_folder(settings.models_path, name)
+        config = load_backbone(folder).config
+        if config.model_type == "vit":
+            assert config.image_size == 32
+        elif config.model_type != "segformer":
+            assert len(load_tokenizer(folder)) == config.vocab_size
 
 
 def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:
