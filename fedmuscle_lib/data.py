@@ -157,13 +157,17 @@ def _read_texts(path: Path, task: TextClassification, encoding: Tokens) -> Sampl
 def _read_prose(path: Path, encoding: Tokens) -> Samples:
     """A text is its own target."""
     inputs = encoding.encode(_texts(path, _fields(path, "texts")["texts"]))
-    ended = inputs == encoding.tokenizer.pad_token_id
-    return Samples(inputs, inputs.masked_fill(ended, NO_TOKEN))
+    targets = inputs.masked_fill(inputs == encoding.tokenizer.pad_token_id, NO_TOKEN)
+    if not (targets[:, 1:] != NO_TOKEN).any():
+        raise DataError(f"{path}: no text has a second token that could be predicted from a first")
+    return Samples(inputs, targets)
 
 
 def _texts(path: Path, given: object) -> list[str]:
     if not isinstance(given, list | tuple):
         raise DataError(f"{path}: texts are a {type(given).__name__}, not a list")
+    if not given:
+        raise DataError(f"{path}: holds no text")
     for row, text in enumerate(given):
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{path}: row {row} is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, no text'}")

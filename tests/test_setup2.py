@@ -324,11 +324,20 @@ def test_a_wrong_annotation_is_named(damaged, change, message):
         (lambda content: content["labels"].__setitem__(0, 10), "client_1.pkl: TC has labels 0..9, found 0..10"),
         (lambda content: content.pop("texts"), "client_1.pkl: lacks .*texts"),
         (lambda content: content.update(texts="one text"), "client_1.pkl: texts are a str, not a list"),
+        (lambda content: content.update(texts=[], labels=[]), "client_1.pkl: holds no text"),
     ],
 )
 def test_a_wrong_text_is_named(damaged, world, change, message):
     with pytest.raises(DataError, match=message):
         read_user(damaged("TC/yahoo_qa/train/client_1.pkl", change), TASKS["TC"], 1, "train", tokens(world))
+
+
+def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
+    def cut(content):
+        content["texts"] = [text.split()[0] for text in content["texts"]]
+
+    with pytest.raises(DataError, match="client_0.pkl: no text has a second token"):
+        read_user(damaged("TC/ag_news/train/client_0.pkl", cut), TASKS["TG"], 0, "train", tokens(world))
 
 
 @pytest.mark.parametrize(
