@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
 PATIENCE = 15  # seconds that an interrupted child has to shut its kernel down
 _IN_A_CELL = 3  # exit code of a child whose notebook failed; any other is the child's own failure
+_PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then tell
 _TYPES = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
 
@@ -263,7 +264,7 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: _Ch
     for line in child.stdout:
         if line := line.rstrip():
             tail.append(line)
-            if not children.ending:
+            if not children.ending and _PARTING not in line:
                 _log.info("%s: %s", path.stem, line)
     # a kernel that was killed leaves no exception in the notebook: the return code is what counts
     failure = None if child.wait() == 0 else _diagnosis(path, part, child.returncode, tail)

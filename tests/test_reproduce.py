@@ -193,6 +193,14 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "error: figures/mini/good/result.json: No space left on device\n"
 
 
+def test_what_a_kernel_says_of_its_own_end_is_no_progress(folder, tmp_path, caplog):
+    """jupyter_client interrupts every kernel before it ends it; whether the kernel tells so is a matter of timing."""
+    notebook(folder, "good", "import os; os.write(2, b'[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel.\\nkept\\n')")
+    with caplog.at_level("INFO", "fedmuscle"):
+        (outcome,) = reproduce.reproduce(output=tmp_path / "figures", folder=folder)
+    assert outcome.failure is None and "kept" in caplog.text and "KeyboardInterrupt" not in caplog.text
+
+
 # --- the command line --------------------------------------------------------------------------------------------------------
 
 README = """--aggregation_method fedmuscle --adapter_method lora --rank 16 --proj_dim 256 --tau 0.2 --tau_prime 0.15
