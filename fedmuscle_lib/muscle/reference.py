@@ -1,6 +1,6 @@
-"""The README's dense form of the Muscle loss, a tensor of B^(M+1) entries, and a loop over its terms: reference and teaching only.
+"""The Muscle loss as a loop over equation (3)'s terms, and as the original README's dense tensor of B^(M+1) entries.
 
-``members`` are the anchor and the others, in this order, each (b, d); temperatures are numbers or (m+1, m+1) matrices over them.
+For tests and teaching; ``loss.py`` prints the equation and computes it fast.
 """
 
 from __future__ import annotations
@@ -13,12 +13,48 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 
+def muscle_loss_loop(
+    anchor: Tensor, others: Tensor | Sequence[Tensor], tau: float | Tensor = 0.2, tau_prime: float | Tensor = 0.15
+) -> Tensor:
+    """Equation (3), term by term, as the paper writes it. For a handful of samples.
+
+    Args:
+        anchor: z^n, (b, d), the gradient's owner.
+        others: z^m, (m, b, d) or m tensors (b, d).
+        tau, tau_prime: numbers or (m+1, m+1) matrices over (anchor, others...).
+    """
+    b, m = len(anchor), len(others)
+    loss = zero = anchor.new_zeros(())
+    for i in range(b):
+        log_terms = {}  # of the sum in the denominator
+        for j in product(range(b), repeat=m):
+            z = [anchor[i], *(others[k][j[k]] for k in range(m))]  # the anchor's vector, and one of each other member
+            log_alpha = zero
+            for l, k in combinations(range(1, m + 1), 2):
+                gamma = 1 / of_pair(tau_prime, l, k) - 1 / of_pair(tau, l, k)
+                log_alpha = log_alpha - gamma * (z[l] @ z[k])
+            log_terms[j] = log_alpha + sum((z[0] @ z[k] / of_pair(tau, 0, k) for k in range(1, m + 1)), zero)
+        numerator, denominator = log_terms[(i,) * m], torch.stack(list(log_terms.values())).logsumexp(0)
+        loss = loss - (numerator - denominator)
+    return loss / b
+
+
+def of_pair(temperature: float | Tensor, l: int, k: int) -> float | Tensor:
+    """The temperature of members ``l`` and ``k``; the anchor is member 0."""
+    return temperature[l][k] if isinstance(temperature, Tensor) and temperature.ndim else temperature
+
+
 def dense_log_alpha(members: Sequence[Tensor], tau: float | Tensor, tau_prime: float | Tensor) -> Tensor:
-    """Logarithm of equation (3)'s weighting coefficient, repeated for every anchor row: (b,) * (m+1)."""
+    """Logarithm of equation (3)'s weighting coefficient, repeated for every anchor row: (b,) * (m+1).
+
+    Args:
+        members: the anchor and the others, in this order, each (b, d).
+        tau, tau_prime: numbers or (m+1, m+1) matrices over the members.
+    """
     b, rank = len(members[0]), len(members)
     table = torch.zeros((b,) * rank, dtype=members[0].dtype, device=members[0].device)
     for l, k in combinations(range(1, rank), 2):
-        gamma = 1 / _of_pair(tau_prime, l, k) - 1 / _of_pair(tau, l, k)
+        gamma = 1 / of_pair(tau_prime, l, k) - 1 / of_pair(tau, l, k)
         table += -gamma * _similarity(members, l, k)
     return table
 
@@ -27,7 +63,7 @@ def dense_loss(members: Sequence[Tensor], table: Tensor, tau: float | Tensor) ->
     """Equation (5) given ``dense_log_alpha``'s table: a softmax over all b^m tuples, read at the tuples (i, .., i)."""
     rank = len(members)
     for k in range(1, rank):
-        table = table + _similarity(members, 0, k) / _of_pair(tau, 0, k)
+        table = table + _similarity(members, 0, k) / of_pair(tau, 0, k)
     tuples = tuple(range(1, rank))
     log_p = table - torch.log(torch.exp(table).sum(tuples, keepdim=True))  # (b,) * (m+1)
     positive = torch.zeros_like(log_p).fill_diagonal_(1)
@@ -50,35 +86,9 @@ def muscle_loss_dense(
     return dense_loss(members, table, tau)
 
 
-def muscle_loss_loop(
-    anchor: Tensor, others: Tensor | Sequence[Tensor], tau: float | Tensor = 0.2, tau_prime: float | Tensor = 0.15
-) -> Tensor:
-    """Equation (3) term by term: anchor rows, tuples, pairs. For a handful of samples, to read beside the paper."""
-    b, m = len(anchor), len(others)
-    loss = anchor.new_zeros(())
-    for i in range(b):
-        log_weights = {}
-        for j in product(range(b), repeat=m):
-            vectors = [anchor[i], *(others[k][j[k]] for k in range(m))]
-            log_weight = anchor.new_zeros(())
-            for l, k in combinations(range(m + 1), 2):
-                if l == 0:
-                    factor = 1 / _of_pair(tau, l, k)
-                else:  # -gamma, equation (14)
-                    factor = 1 / _of_pair(tau, l, k) - 1 / _of_pair(tau_prime, l, k)
-                log_weight = log_weight + factor * torch.dot(vectors[l], vectors[k])
-            log_weights[j] = log_weight
-        loss = loss + torch.stack(list(log_weights.values())).logsumexp(0) - log_weights[(i,) * m]
-    return loss / b
-
-
 def _similarity(members: Sequence[Tensor], l: int, k: int) -> Tensor:
     """Cosine similarities of members l and k on their own axes among m+1."""
     similarity = cosine_similarity(members[l][:, None, :], members[k][None, :, :], dim=-1)  # (b, b)
     shape = [1] * len(members)
     shape[l], shape[k] = similarity.shape
     return similarity.view(shape)
-
-
-def _of_pair(temperature: float | Tensor, l: int, k: int) -> float | Tensor:
-    return temperature[l][k] if isinstance(temperature, Tensor) and temperature.ndim else temperature
