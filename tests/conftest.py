@@ -9,7 +9,7 @@ os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, 
 
 import pytest
 
-from data_prep.mini import prepare
+from data_prep.world.mini import prepare
 
 ROOT = Path(__file__).parents[1]
 
