@@ -5,13 +5,29 @@ from __future__ import annotations
 import pickle
 from pathlib import PurePosixPath
 
-from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run
-from data_prep.catalogue import SourceError
-from data_prep.files import put
-from data_prep.partition import fit, outcome, public_part
-from data_prep.photos import keep
+from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.files import put
+from data_prep.io.photos import SIZE, keep
 
+_HOST = "http://shannon.cs.illinois.edu/DenotationGraph"
+ENTRIES = (
+    Entry(
+        name="flickr30k",
+        title="Flickr30k: the public set of images and captions for Setup2.",
+        home=f"{_HOST}/",
+        terms="For non-commercial research and education; the images are Flickr's, under Flickr's terms of use. The images are given out "
+        "after a form on the home page: where the address below answers no more, fill it in and pass --archives FOLDER.",
+        archives=(
+            Archive("flickr30k-images.tar.gz", f"{_HOST}/data/flickr30k-images.tar.gz", None),
+            Archive("flickr30k.tar.gz", f"{_HOST}/data/flickr30k.tar.gz", None),
+        ),
+        counts={"images": 31783},
+        takes=(SEED, PUBLIC, SIZE),
+    ),
+)
 _TOKENS = "results_20130124.token"
 
 
@@ -43,10 +59,11 @@ def write(run: Run) -> None:
     (public,) = fit([part], len(names))
     run.sizes.append(outcome(part, public))
     chosen = set(run.rng().permutation(names)[:public].tolist())
-    folder, kept = run.root / places(run.entry.name, {})[0].folder, {}
+    kept = {}
     with opened(image_archive) as members:
         for name, file in members:
             image = PurePosixPath(name).name
             if image in chosen:
-                kept[keep(file.read(), plain_name(image, image_archive), folder / "images", run.options.get("size"))[0]] = captions[image]
-    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))
+                name, _ = keep(file.read(), plain_name(image, image_archive), run.folder / "images", run.options.get("size"))
+                kept[name] = captions[image]
+    put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

@@ -6,12 +6,35 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from data_prep.archives import opened
-from data_prep.build import Place, Run
-from data_prep.catalogue import SourceError
-from data_prep.layout import write_images, write_pickle
-from data_prep.partition import division
+from data_prep.datasets.partition import ALPHA, CLIENTS, PUBLIC, SAMPLES, SEED, division
+from data_prep.io.archives import opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.layout import write_images, write_pickle
 
+_HOST = "https://www.cs.toronto.edu/~kriz"
+_TERMS = "No licence is stated; the authors ask to cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)."
+_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, PUBLIC)
+ENTRIES = (
+    Entry(
+        name="cifar10",
+        title="CIFAR-10: the IC10 users, and a public set.",
+        home=f"{_HOST}/cifar.html",
+        terms=_TERMS,
+        archives=(Archive("cifar-10-python.tar.gz", f"{_HOST}/cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),),
+        counts={"train": 50000, "test": 10000},
+        takes=_TAKES,
+    ),
+    Entry(
+        name="cifar100",
+        title="CIFAR-100: the IC100 users, and a public set.",
+        home=f"{_HOST}/cifar.html",
+        terms=_TERMS,
+        archives=(Archive("cifar-100-python.tar.gz", f"{_HOST}/cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),),
+        counts={"train": 50000, "test": 10000},
+        takes=_TAKES,
+    ),
+)
 _FILES = {
     "cifar10": ("IC10", [f"data_batch_{i}" for i in range(1, 6)], "test_batch", "labels", 10),
     "cifar100": ("IC100", ["train"], "test", "fine_labels", 100),
@@ -34,21 +57,15 @@ def write(run: Run) -> None:
                 batches[last] = _batch(file.read(), f"{path}: {name}", key, n_classes)
     if missing := {*train_names, test_name} - batches.keys():
         raise SourceError(f"{path}: lacks {sorted(missing)}")
-    images, labels = (np.concatenate([batches[name][i] for name in train_names]) for i in (0, 1))
-    test_images, test_labels = batches[test_name]
-    run.found = {"train": len(labels), "test": len(test_labels)}
+    train = tuple(np.concatenate([batches[name][i] for name in train_names]) for i in (0, 1))
+    images, labels = ({"train": of_train, "test": of_test} for of_train, of_test in zip(train, batches[test_name], strict=True))
+    run.found = {split: len(found) for split, found in labels.items()}
 
-    parts = division(task, labels, test_labels, run.options, run.rng(), public=True)
+    parts = division(task, labels["train"], labels["test"], run.options, run.rng(), public=True)
     run.sizes += parts.sizes
-    folder = run.root / places(run.entry.name, {})[0].folder
-    for split, rows, source, targets in (
-        ("train", parts.train, images, labels),
-        ("val", parts.val, images, labels),
-        ("test", parts.test, test_images, test_labels),
-    ):
-        for client, chosen in enumerate(rows):
-            write_pickle(folder / split / f"client_{client}.pkl", source[chosen], targets[chosen])
-    write_images(folder / "public", images[parts.public])
+    for user, split, rows in parts.users():
+        write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
+    write_images(run.folder / "public", images["train"][parts.public])
 
 
 def _batch(pickled: bytes, name: str | Path, key: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,13 +6,13 @@ draws a local training set of that size; ten times as large by default.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from data_prep.catalogue import SourceError
+from data_prep.io.entry import Option, SourceError
 
 T = TypeVar("T")
 
@@ -45,7 +45,19 @@ SIZES = {
     "SS": Sizes(users=2, local=1000, pool=2000, val=500, test=3000),
     "TC": Sizes(users=2, local=100, pool=1000, val=1000, test=5000),
 }
-PUBLIC = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
+PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
+
+# The options of a command that divides its samples here, in the order of its help and its manifests.
+SEED = Option("seed", int, "Draws who gets which sample.", least=0, default=0)
+ALPHA = Option("alpha", float, "Divide each class between the users by Dirichlet(alpha).", least=1e-3, shown="evenly")
+CLIENTS = Option("clients", int, "Number of users.", least=1, shown="the paper's")
+SAMPLES = (
+    Option("train_size", int, "Smallest training set of a user.", least=1, shown="Appendix G's"),
+    Option("pool", int, "Size of a user's training file, from which each seed draws.", least=1),
+    Option("val", int, "Validation samples of a user.", least=0),
+    Option("test", int, "Test samples of a user.", least=0, shown="Appendix G's"),
+)
+PUBLIC = Option("public", int, "Images of the public set.", least=0, shown=str(PUBLIC_SIZE))
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,12 @@ class Division:
     public: np.ndarray
     sizes: list[dict]
 
+    def users(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """For each user and split: its file without suffix (``train/client_0``), the archive ("train" or "test"), and its rows there."""
+        for split, archive, users in (("train", "train", self.train), ("val", "train", self.val), ("test", "test", self.test)):
+            for client, rows in enumerate(users):
+                yield f"{split}/client_{client}", archive, rows
+
 
 def division(
     task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator, *, public: bool = False
@@ -222,7 +240,7 @@ def user_parts(sizes: Sizes, options: dict) -> list[Part]:
 def public_part(options: dict) -> Part:
     """The public set that the options ask for."""
     asked = options.get("public")
-    return Part("public", PUBLIC if asked is None else asked, explicit=asked is not None, first_share=0.5)
+    return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 
 def outcome(part: Part, got: int, task: str = "") -> dict:

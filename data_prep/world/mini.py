@@ -1,8 +1,8 @@
-"""The embedded world: the users' data sets and the public sets, generated; no download, the same on every machine.
+"""The embedded world: the users' data sets and the public sets, generated without a download, the same on every machine.
 
-An analogue of the paper's data, not a substitute: glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
-and multi-object scenes for COCO and Pascal VOC. Classes and instances are kept apart as ``data_prep.glyphs`` says. Texts are of a language
-of the world's own, ``data_prep.language``: questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k.
+The world is an analogue of the paper's data, not a substitute. Glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
+and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes and instances apart. Texts are in the world's own language
+(``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep import language
-from data_prep.files import put
-from data_prep.glyphs import Vocabulary, vocabulary
-from data_prep.layout import write_coco, write_images, write_pickle, write_texts
-from data_prep.mini_backbones import WEIGHTS
-from data_prep.pictures import SIZE, draw, outlined, scenes, single
+from data_prep import MINI_WEIGHTS
+from data_prep.io.files import put
+from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
+from data_prep.world import language
+from data_prep.world.glyphs import Vocabulary, vocabulary
+from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
 
 VERSION = 3
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
@@ -64,7 +64,7 @@ def prepare(data_dir: Path) -> dict:
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
         _captioned(root, words)
-        shutil.copytree(WEIGHTS, root / "models")
+        shutil.copytree(MINI_WEIGHTS, root / "models")
         manifest = _manifest(root)
         (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
         if data_dir.exists():
@@ -84,7 +84,7 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 def _version() -> str:
     """Changes with the world's recipe and with the shipped backbones."""
-    weights = b"".join(path.read_bytes() for path in sorted(WEIGHTS.rglob("*")) if path.is_file())
+    weights = b"".join(path.read_bytes() for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file())
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 
-from data_prep.backbones import WEIGHTS
-from data_prep.catalogue import CATALOGUE
-from data_prep.language_models import Recipe, pretrain
-from data_prep.pretraining import public
-from data_prep.topics import excerpt
+from data_prep.datasets import CATALOGUE
+from data_prep.datasets.topics import excerpt
+from data_prep.pretrain.language_models import Recipe, pretrain
+from data_prep.pretrain.training import public
 
 LONGEST = 128  # tokens, after which the settings cut a user's texts
 HELD_OUT = 1000  # texts of test.csv
@@ -45,7 +44,7 @@ class Corpus:
 CORPORA = dict.fromkeys(("bert-base", "distilbert-base"), Corpus("ag-news", joined=(1, 2, 3))) | {"gpt2": Corpus("yahoo")}
 
 
-def make(name: str, archives: Path, out: Path = WEIGHTS, *, texts: int = 50_000, steps: int | None = None) -> dict:
+def make(name: str, archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = None) -> dict:
     """Pretrain ``name`` and save it under ``out/name``; returns its report.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.glyphs import Vocabulary
+from data_prep.world.glyphs import Vocabulary
 
 N_TOPICS = 10  # as Yahoo! Answers has; a digit and a glyph in each
 RARE_NAMES = 4  # of a class

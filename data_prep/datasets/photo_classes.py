@@ -8,14 +8,44 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data_prep.archives import nested, opened
-from data_prep.build import Place, Run
-from data_prep.catalogue import SourceError
-from data_prep.layout import write_pickle
-from data_prep.partition import division
-from data_prep.photos import square
+from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.io.archives import nested, opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.layout import write_pickle
+from data_prep.io.photos import square
 
 SIZE = 224  # pixels of a side, the paper's
+_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
+ENTRIES = (
+    Entry(
+        name="food101",
+        title="Food-101: the ICF users of the non-IID setups.",
+        home="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+        terms="The images are Foodspotting's; use beyond scientific fair use must be negotiated with their owners.",
+        archives=(
+            Archive("food-101.tar.gz", "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz", 4996278331, "85eeb15f3717b99a5da872d97d918f87"),
+        ),
+        counts={"train": 75750, "test": 25250, "classes": 101},
+        takes=_TAKES,
+    ),
+    Entry(
+        name="caltech101",
+        title="Caltech-101: the ICC users of the non-IID setups.",
+        home="https://data.caltech.edu/records/mzrjq-6wc02",
+        terms="CC BY 4.0; cite Li, Andreeto, Ranzato and Perona, Caltech 101 (2022).",
+        archives=(
+            Archive(
+                "caltech-101.zip",
+                "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip",
+                137414764,
+                "3138e1922a9193bfa496528edbbc45d0",
+            ),
+        ),
+        counts={"images": 8677, "classes": 101},
+        takes=_TAKES,
+    ),
+)
 _TASKS = {"food101": "ICF", "caltech101": "ICC"}
 
 
@@ -34,23 +64,20 @@ def write(run: Run) -> None:
     labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
     parts = division(_TASKS[run.entry.name], labels["train"], labels["test"], run.options, run.rng())
     run.sizes += parts.sizes
-    splits = (("train", parts.train, "train"), ("val", parts.val, "train"), ("test", parts.test, "test"))
     files = {}  # image -> the file that it goes to, and its row there
     images = {}
-    for split, users, source in splits:
-        for client, rows in enumerate(users):
-            files |= {names[source][row]: (split, client, at) for at, row in enumerate(rows)}
-            images[split, client] = np.empty((len(rows), size, size, 3), np.uint8)
+    for user, split, rows in parts.users():
+        files |= {names[split][row]: (user, at) for at, row in enumerate(rows)}
+        images[user] = np.empty((len(rows), size, size, 3), np.uint8)
     with opened(path) as outer:
         for name, file in members(outer, path):
             if place := files.pop(name, None):
-                images[place[:2]][place[2]] = square(file.read(), f"{path}: {name}", size)
+                user, row = place
+                images[user][row] = square(file.read(), f"{path}: {name}", size)
     if files:
         raise SourceError(f"{path}: {len(files)} images of its lists are not in it, such as {min(files)}")
-    for split, users, source in splits:
-        for client, rows in enumerate(users):
-            target = run.root / places(run.entry.name, {})[0].folder / split / f"client_{client}.pkl"
-            write_pickle(target, images.pop((split, client)), labels[source][rows])
+    for user, split, rows in parts.users():
+        write_pickle(run.folder / f"{user}.pkl", images.pop(user), labels[split][rows])
 
 
 def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:

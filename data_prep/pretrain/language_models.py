@@ -33,7 +33,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretraining import MAX_NORM, WEIGHT_DECAY, descend, optimisation, save
+from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, descend, optimisation, save
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
 NO_TARGET = -100  # of the collator's

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from data_prep.files import named, put
+from data_prep.io.files import named, put
 
 
 def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:

@@ -27,7 +27,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from data_prep.files import named, put
+from data_prep.io.files import named, put
 
 # Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
 # README's two ViT-Base it uses; patches of 16 are what its other three have.

@@ -15,12 +15,12 @@ from pathlib import PurePosixPath
 import numpy as np
 from PIL import Image
 
-from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run, chosen
-from data_prep.catalogue import SourceError
-from data_prep.layout import outline, write_instances
-from data_prep.partition import fit, outcome, photo_users, public_part
-from data_prep.photos import indices, keep
+from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, fit, outcome, photo_users, public_part
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run, chosen
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.layout import outline, write_instances
+from data_prep.io.photos import SIZE, indices, keep
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -33,6 +33,31 @@ PARTS = {
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_Pascal"),
 }
+ENTRIES = (
+    Entry(
+        name="voc",
+        title="Pascal VOC 2012: a public set, MLC users with --clients, SS users with --parts.",
+        home="http://host.robots.ox.ac.uk/pascal/VOC/voc2012/",
+        terms="The images are Flickr's, under Flickr's terms of use, as the home page says.",
+        archives=(
+            Archive(
+                "VOCtrainval_11-May-2012.tar",
+                "https://thor.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
+                1999639040,
+                "6cd6e144f989b92b3379bac3b3de84fd",
+            ),
+        ),
+        counts={"images": 17125, "masks": 2913},
+        takes=(
+            SEED,
+            CLIENTS,
+            *SAMPLES,
+            PUBLIC,
+            SIZE,
+            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
+        ),
+    ),
+)
 
 
 def places(name: str, options: dict) -> tuple[Place, ...]:

@@ -8,8 +8,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from data_prep.catalogue import SourceError
-from data_prep.files import named, put
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.files import named, put
+
+SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, shown="no limit")
 
 
 def _open(content: bytes, name: str, mode: str) -> Image.Image:

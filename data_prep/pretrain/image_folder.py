@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
-from data_prep.files import named
+from data_prep.io.files import named
 
 SUFFIXES = {".jpeg", ".jpg", ".png"}
 

@@ -21,8 +21,8 @@ from urllib.parse import quote, urlsplit
 
 from tqdm import tqdm
 
-from data_prep.catalogue import Archive, SourceError
-from data_prep.files import named
+from data_prep.io.entry import Archive, SourceError
+from data_prep.io.files import named
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that bring nothing

@@ -5,11 +5,28 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run
-from data_prep.catalogue import SourceError
-from data_prep.files import put
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.files import put
 
+ENTRIES = (
+    Entry(
+        name="tiny-imagenet",
+        title="Tiny ImageNet: images to pretrain small backbones on.",
+        home="http://cs231n.stanford.edu/",
+        terms="ImageNet's terms of access: non-commercial research and education (https://image-net.org/download).",
+        archives=(
+            Archive(
+                "tiny-imagenet-200.zip",
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                248100043,
+                "90528d7ca1a48142e341f4ef8d21d0de",
+            ),
+        ),
+        counts={"train": 100000, "val": 10000, "classes": 200},
+    ),
+)
 _WNID = re.compile(r"n\d{8}")
 
 
@@ -20,7 +37,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 def write(run: Run) -> None:
     """``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError when it has no training images."""
     path = run.archive(run.entry.archives[0])
-    folder, label_of = run.root / places(run.entry.name, {})[0].folder, {}
+    folder, label_of = run.folder, {}
     folder.mkdir(parents=True)
     with opened(path) as members:
         for name, file in members:

@@ -8,12 +8,33 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from data_prep.archives import opened
-from data_prep.build import Place, Run
-from data_prep.catalogue import SourceError
-from data_prep.layout import write_texts
-from data_prep.partition import division
+from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.io.archives import opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.layout import write_texts
 
+_HOST = "https://s3.amazonaws.com/fast-ai-nlp"  # the files of Zhang et al. (2015); their own host is a web drive
+ENTRIES = (
+    Entry(
+        name="yahoo",
+        title="Yahoo! Answers topics: the TC users.",
+        home="https://webscope.sandbox.yahoo.com",
+        terms="Yahoo! Webscope L6: for non-commercial academic research, under Yahoo's terms; cite Zhang, Zhao and LeCun (2015).",
+        archives=(Archive("yahoo_answers_csv.tar.gz", f"{_HOST}/yahoo_answers_csv.tgz", 319476345),),
+        counts={"train": 1400000, "test": 60000},
+        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
+    ),
+    Entry(
+        name="ag-news",
+        title="AG's News: further TC users.",
+        home="http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
+        terms="For non-commercial research; cite Zhang, Zhao and LeCun (2015).",
+        archives=(Archive("ag_news_csv.tar.gz", f"{_HOST}/ag_news_csv.tgz", 11784419),),
+        counts={"train": 120000, "test": 7600},
+        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
+    ),
+)
 _CORPORA = {"yahoo": ("TC/yahoo_qa", 10), "ag-news": ("TC/ag_news", 4)}
 csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 KiB
 
@@ -24,7 +45,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 def write(run: Run) -> None:
     """Raises SourceError when a file is missing, or a row is not a class and its texts."""
-    folder, n_classes = _CORPORA[run.entry.name]
+    n_classes = _CORPORA[run.entry.name][1]
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once
     labels: dict[str, list[int]] = {"train": [], "test": []}
@@ -38,10 +59,9 @@ def write(run: Run) -> None:
     run.sizes += parts.sizes
     wanted = {"train": set(np.concatenate([*parts.train, *parts.val]).tolist()), "test": set(np.concatenate(parts.test).tolist())}
     texts = {(split, row): _text(run.entry.name, fields) for split, row, _, fields in _rows(path, n_classes) if row in wanted[split]}
-    for split, rows, source in (("train", parts.train, "train"), ("val", parts.val, "train"), ("test", parts.test, "test")):
-        for client, chosen in enumerate(rows):
-            target = run.root / folder / split / f"client_{client}.pkl"
-            write_texts(target, [texts[source, row] for row in chosen.tolist()], [labels[source][row] for row in chosen.tolist()])
+    for user, split, chosen in parts.users():
+        rows = chosen.tolist()
+        write_texts(run.folder / f"{user}.pkl", [texts[split, row] for row in rows], [labels[split][row] for row in rows])
 
 
 def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:

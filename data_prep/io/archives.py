@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
-from data_prep.catalogue import SourceError
+from data_prep.io.entry import SourceError
 
 Members = Iterator[tuple[str, BinaryIO]]
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)

@@ -24,12 +24,11 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from data_prep import segformer, vit
-from data_prep.files import put
-from data_prep.image_folder import LabelledImages
-from data_prep.pretraining import MAX_NORM, descend, optimisation, public, read_report, save
+from data_prep.io.files import put
+from data_prep.pretrain import segformer, vit
+from data_prep.pretrain.image_folder import LabelledImages
+from data_prep.pretrain.training import MAX_NORM, descend, optimisation, public, read_report, save
 
-WEIGHTS = Path(__file__).parent / "weights/small"  # what the repository ships
 VERSION = 1  # of what is below: raise it when the same settings make other weights
 
 PADDING = 4  # of the random crop

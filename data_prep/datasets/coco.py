@@ -17,19 +17,47 @@ import numpy as np
 from pycocotools import mask as coco_mask
 from tqdm import tqdm
 
-from data_prep.archives import opened, plain_name
-from data_prep.build import Place, Run, chosen
-from data_prep.catalogue import SourceError
-from data_prep.fetch import download
-from data_prep.layout import write_instances
-from data_prep.partition import photo_users, public_part, sized
-from data_prep.photos import keep
+from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run, chosen
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.fetch import download
+from data_prep.io.layout import write_instances
+from data_prep.io.photos import SIZE, keep
 
 PARTS = {
     "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_COCO"),
 }
+_HOST = "http://images.cocodataset.org"
+ENTRIES = (
+    Entry(
+        name="coco",
+        title="COCO 2017: the MLC and SS users, and a public set; images are fetched one by one.",
+        home="https://cocodataset.org/#termsofuse",
+        terms="Annotations: CC BY 4.0. The images are Flickr's, under Flickr's terms and each image's own licence (in the JSON files).",
+        archives=(
+            Archive(
+                "annotations_trainval2017.zip",
+                f"{_HOST}/annotations/annotations_trainval2017.zip",
+                252907541,
+                "f4bbac642086de4f52a3fdda2de5fa2c",
+            ),
+            Archive("train2017.zip", f"{_HOST}/zips/train2017.zip", 19336861798, "cced6f7f71b7629ddf16f17bbcfab6b2", bulk=True),
+            Archive("val2017.zip", f"{_HOST}/zips/val2017.zip", 815585330, "442b8da7639aecaf257c1dceb8ba8c80", bulk=True),
+        ),
+        counts={"train": 118287, "test": 5000},
+        takes=(
+            SEED,
+            *SAMPLES,
+            PUBLIC,
+            SIZE,
+            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
+            Option("skip_missing", bool, "Leave out images that could not be fetched."),
+        ),
+    ),
+)
 _CONNECTIONS = 8
 # what a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}

@@ -22,12 +22,12 @@ from torch.nn import functional as F
 from tqdm import trange
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep import language, language_models, segformer, vit
-from data_prep.glyphs import Vocabulary, vocabulary
-from data_prep.pictures import SIZE, draw, outlined, scenes, single
-from data_prep.pretraining import descend, save
+from data_prep.pretrain import language_models, segformer, vit
+from data_prep.pretrain.training import descend, save
+from data_prep.world import language
+from data_prep.world.glyphs import Vocabulary, vocabulary
+from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
 
-WEIGHTS = Path(__file__).parent / "weights/mini"  # what the repository ships
 PATCH = 8
 BATCH = 96
 
@@ -208,7 +208,7 @@ def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomSta
     return Batch(torch.cat([part.images for part in parts]), classes, alphas, target, template)
 
 
-def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
+def pretrain(name: str, out: Path, steps: int | None = None) -> dict:
     """Pretrain ``name`` and save it under ``out/name`` in half precision with a model card; returns what it cost and reached."""
     if name in TEXT_RECIPES:
         recipe = replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps)
@@ -219,7 +219,7 @@ def pretrain(name: str, out: Path = WEIGHTS, steps: int | None = None) -> dict:
             out,
             held_out=language.books(HELD_OUT, seed=2),
             world="the embedded world",
-            data="Sentences of the embedded world's language, which are generated: `data_prep/language.py`.",
+            data="Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
             command=f"python -m data_prep mini-backbones {name}",
             license="mit",
         )

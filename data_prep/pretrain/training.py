@@ -10,9 +10,9 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from data_prep.files import named, put
+from data_prep import ROOT
+from data_prep.io.files import named, put
 
-ROOT = Path(__file__).parents[1]
 WARM_UP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.05
 MAX_NORM = 1.0  # of the gradient

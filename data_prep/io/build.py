@@ -1,11 +1,10 @@
-"""One run of a data set's command: is it there already, may it be written, fetch, check, write aside, say how, move into place.
+"""One run of a data set's command: check, download, verify, write to a temporary folder, report, move into place.
 
-The manifest is what tells that a folder is whole: the old one is marked as unfinished before anything is moved, the new one comes
-last. So an interrupted run leaves nothing that looks whole, and the same command does the rest.
+A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it moves anything, and writes the new one
+last: an interrupted run leaves nothing that looks whole, and the same command completes it.
 
-Archives that differ from the official ones are used, and the run and the manifest say so, when they come from a place that the
-user named (``--base-url``, ``--archives``): there a ``SHA256SUMS`` beside them is what they must match. What the official host
-sends must be the official archive, unless ``--allow-subset`` says otherwise.
+An archive from the official host must be the official one, unless ``--allow-subset`` is given. An archive from a place that the user
+named (``--base-url``, ``--archives``) may differ, and then the run and the manifest say so; it must match a ``SHA256SUMS`` beside it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from data_prep.catalogue import Archive, Entry, SourceError
-from data_prep.fetch import Source, digest
-from data_prep.files import put
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.fetch import Source, digest
+from data_prep.io.files import put
 
 MANIFEST = "manifest.json"
 _VERSION = 2  # of what the commands write
@@ -53,19 +52,22 @@ def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]
 
 @dataclass
 class Run:
-    """A command on its way.
+    """A run of a data set's command.
 
     Attributes:
-        options: what the command line asked for, by name.
-        root: stands for ``data_dir`` until everything is written.
-        found: counts of what the archives hold, by the catalogue's names.
-        sizes: what was asked for and what was got.
+        options: values of the command's options, by name.
+        places: the folders to write.
+        root: the temporary folder that stands for ``data_dir`` until everything is written.
         say: prints a line.
+        found: counts of what the archives hold, under the names of ``entry.counts``.
+        sizes: what was asked for and what was got.
+        archives: what the manifest says of the archives that were read.
     """
 
     entry: Entry
     options: dict
     source: Source
+    places: tuple[Place, ...]
     data_dir: Path
     root: Path
     say: Callable[[str], None]
@@ -74,6 +76,12 @@ class Run:
     sizes: list[dict] = field(default_factory=list)
     archives: list[dict] = field(default_factory=list)
     _sums: dict[str, str] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder to write, of a data set that has a single one."""
+        (place,) = self.places
+        return self.root / place.folder
 
     def archive(self, archive: Archive) -> Path:
         """The archive, obtained and checked.
@@ -172,7 +180,7 @@ def prepare(
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
     with _alone(entry, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
-        run = Run(entry, options, source, data_dir, Path(scratch) / "new", say, allow_subset)
+        run = Run(entry, options, source, places, data_dir, Path(scratch) / "new", say, allow_subset)
         write(run)
         _report(run)
         manifest = run.manifest()

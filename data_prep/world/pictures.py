@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from data_prep.glyphs import SIDE, Vocabulary
+from data_prep.world.glyphs import SIDE, Vocabulary
 
 SIZE = 32  # pixels
 _LUMA = torch.tensor([0.299, 0.587, 0.114])
