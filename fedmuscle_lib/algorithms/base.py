@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedmuscle_lib.client import Client
+from fedmuscle_lib.messages import Batch, LabelSpace
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.server import Batch, Server
-from fedmuscle_lib.tasks import Classification
+from fedmuscle_lib.server import Server
+from fedmuscle_lib.tasks import TASKS, Classification
 
-if TYPE_CHECKING:
-    from fedmuscle_lib.settings import Settings
+if TYPE_CHECKING:  # whatever answers to a client's methods will do, and to write to one takes no model
+    from fedmuscle_lib.client import Client
+
+# what an algorithm ignores whose users are not aligned with drawn peers
+NO_PEERS = ("others", "tau", "tau_prime", "reply")
 
 
 @dataclass(frozen=True)
@@ -26,18 +33,58 @@ class Federation:
     clients: list[Client]
     server: Server
 
-    def groups(self) -> list[list[Client]]:
-        """Clients by label space: each group has one task and one list of classes; a user may be alone in it.
+    def groups(self) -> list[Group]:
+        """Clients by the label space that they announce; a user may be alone in it.
 
         Raises:
             ValueError: a user's task has no classes; the message names it.
         """
-        found: dict[tuple, list[Client]] = {}
+        found: dict[LabelSpace, list[Client]] = {}
         for client in self.clients:
-            if not isinstance(client.task, Classification):
-                raise ValueError(f"user {client.user.number}: {client.task.name} has no label space that predictions could be exchanged in")
-            found.setdefault((client.task.name, client.classes), []).append(client)
-        return list(found.values())
+            found.setdefault(client.label_space, []).append(client)
+        return [Group(clients, self.server, space) for space, clients in found.items()]
+
+
+@dataclass(frozen=True)
+class Group(Federation):
+    """The clients of one label space, and the server."""
+
+    space: LabelSpace
+
+    @property
+    def task(self) -> Classification:
+        """What their outputs are read by."""
+        task = TASKS[self.space.task]
+        assert isinstance(task, Classification)
+        return task
+
+
+class IgnoredSetting(RuntimeError):
+    """An algorithm reads a setting that it says it ignores, so that another value of it would fetch a run that isn't its own."""
+
+
+class Reading:
+    """Settings as an algorithm may read them: one that it ignores raises :class:`IgnoredSetting`.
+
+    Methods and properties of the settings are bound to the reading, so that they raise it too.
+
+    Args:
+        settings: an object with a setting an attribute.
+        algorithm: whose ``ignores`` counts.
+    """
+
+    def __init__(self, settings: object, algorithm: type[Algorithm]) -> None:
+        self._settings, self._algorithm = settings, algorithm
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copying and serialising look for would show all settings at once
+            raise AttributeError(f"settings are read by name, and {name!r} is none")
+        if name in self._algorithm.ignores:
+            owner = self._algorithm.__name__
+            raise IgnoredSetting(f"{self._algorithm.name} ignores {name!r} but reads it: take it out of {owner}.ignores")
+        kind = type(self._settings)
+        described = inspect.getattr_static(kind, name, None)
+        return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
 
 
 class Options(BaseModel):
@@ -54,7 +101,11 @@ class Algorithm(ABC):
         label: for legends and tables.
         source: "the paper", "control" or "ours".
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
-        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run.
+        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run; to read one is
+            an error (see :class:`Reading`). A subclass inherits them, and says so itself if it ignores others.
+        version: of what this class computes: raised by hand when a number changes. Part of every stored run's address.
+        origin: the class's module, and the SHA-256 of the module's file as it was when the class was made; "" if it has none, as a
+            notebook's cell.
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
     """
 
@@ -63,19 +114,28 @@ class Algorithm(ABC):
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
     communicates: ClassVar[bool] = True
-    ignores: ClassVar[tuple[str, ...]] = ("others", "tau", "tau_prime", "reply")
+    ignores: ClassVar[tuple[str, ...]] = ()
+    version: ClassVar[int] = 1
+    origin: ClassVar[tuple[str, str]]
     Options: ClassVar[type[Options]] = Options
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
+        cls.origin = (cls.__module__, _digest_of(cls.__module__))
         if "name" in cls.__dict__:
             Algorithm.registry[cls.name] = cls
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.options = settings, self.options_of(settings)
+    def __init__(self, settings: Any) -> None:
+        self.settings = Reading(settings, type(self))
+        self.options: Any = self.options_of(settings)  # of the class's own kind
 
     @classmethod
-    def options_of(cls, settings: Settings) -> Options:
+    def versions(cls) -> dict[str, int]:
+        """Versions of the classes that this one is made of, itself first and :class:`Algorithm` left out, by name."""
+        return {part.__name__: vars(part).get("version", 1) for part in cls.__mro__ if part not in Algorithm.__mro__}
+
+    @classmethod
+    def options_of(cls, settings: Any) -> Options:
         """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
         mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
@@ -106,3 +166,11 @@ class Algorithm(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  most algorithms carry nothing
         """Go on with what :meth:`state` gave, after :meth:`begin`."""
+
+
+def _digest_of(module: str) -> str:
+    """SHA-256 of the module's file as it is now, "" for one that has none."""
+    if module in ("__main__", "__mp_main__"):  # a cell, or a script that may have defined the class in any way
+        return ""
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
