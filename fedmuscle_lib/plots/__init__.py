@@ -1,0 +1,15 @@
+"""Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
+
+Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
+A figure is a file; ``style`` has what they share.
+"""
+
+from fedmuscle_lib.plots.agreement import agreement
+from fedmuscle_lib.plots.controls import controls
+from fedmuscle_lib.plots.figure2 import figure2
+from fedmuscle_lib.plots.figure6 import figure6
+from fedmuscle_lib.plots.style import STYLES, Marker, save, styles
+from fedmuscle_lib.plots.table1 import table1
+from fedmuscle_lib.plots.training_curve import training_curve
+
+__all__ = ["STYLES", "Marker", "agreement", "controls", "figure2", "figure6", "save", "styles", "table1", "training_curve"]

@@ -1,0 +1,61 @@
+"""Our Delta against the paper's."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from fedmuscle_lib.plots.style import HALO, HOUSE, Marker, closed, point, styles
+from fedmuscle_lib.report import label
+
+
+def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
+    """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one panel a public set.
+
+    Args:
+        delta: rows as ``report.delta`` returns them.
+        ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
+    """
+    look = styles(delta.algorithm)
+    with plt.rc_context(HOUSE):
+        figure, axes = plt.subplots(1, len(ranks), figsize=(3.4 * len(ranks), 3.6), sharey=True, squeeze=False)
+        panels = {public: rows.dropna(subset=["delta", "paper_delta"]) for public, rows in delta.groupby("public")}
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
+            for row in panels[rank.public].itertuples():
+                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=look[row.algorithm][0], linewidth=1)
+                point(ax, row.paper_delta, row.delta, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)
+            ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
+            ax.set_xlabel("the paper's Δ over local training (%)")
+        axes[0, 0].set_ylabel("our Δ over local training (%)")
+        closed(figure)  # names can be kept apart once the axes stay where they are
+        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
+            _name_points(ax, panels[rank.public], look)
+    return figure
+
+
+def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, tuple[str, Marker]]) -> None:
+    """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
+    points = ax.transData.transform(rows[["paper_delta", "delta"]])
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
+    for row in rows.sort_values("delta").itertuples():
+        is_right = row.paper_delta > np.mean(ax.get_xlim())
+        name = ax.annotate(
+            label(row.algorithm),
+            (row.paper_delta, row.delta),
+            xytext=(-6 if is_right else 6, 0),
+            textcoords="offset points",
+            ha="right" if is_right else "left",
+            va="center",
+            color=look[row.algorithm][0],
+            fontsize=7,
+            bbox=HALO,
+        )
+        while any(name.get_window_extent().overlaps(other) for other in taken):
+            name.xyann = (name.xyann[0], name.xyann[1] + 1)
+        taken.append(name.get_window_extent())

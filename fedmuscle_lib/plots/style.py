@@ -1,0 +1,101 @@
+"""The look of every figure: one colour and marker per algorithm everywhere, and the parts that several figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedmuscle_lib.report import algorithm_of
+
+Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
+
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Sixteen are more
+# than colour alone can tell apart, so no two share a marker.
+STYLES: dict[str, tuple[str, Marker]] = {
+    "local": ("#555555", "o"),
+    "fedmuscle": ("#0072B2", "D"),
+    "gramian": ("#E69F00", "s"),
+    "pairwise": ("#009E73", "^"),
+    "shuffled": ("#CC79A7", "X"),
+    "frozen_peers": ("#56B4E9", "P"),
+    "self": ("#D55E00", "v"),
+    "head_only": ("#999933", "h"),
+    "anchored": ("#882255", ">"),
+    "sage": ("#332288", "<"),
+    "fedhenn": ("#EE6677", "p"),
+    "cofed": ("#994F00", "*"),
+    "feddf": ("#1A85FF", "d"),
+    "fedrcl": ("#000000", (4, 1, 0)),
+    "simclr": ("#AA4499", (8, 1, 0)),
+    "pseudo_labeling": ("#661100", (4, 1, 45)),
+}
+_SPARE = ("#8800CC", "#C18B70", "#E6007A", "#117733", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
+HOUSE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "legend.columnspacing": 1.4,
+    "figure.constrained_layout.use": True,
+}
+HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
+
+
+def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
+    """Colour and marker of each arm of a figure.
+
+    What is not in the table takes a spare colour, one after the other, and the marker of its algorithm if that is there.
+    """
+    spare = cycle(_SPARE)
+    return {arm: STYLES.get(arm) or (next(spare), STYLES.get(algorithm_of(arm), ("", "8"))[1]) for arm in dict.fromkeys(arms)}
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``name.png`` (150 dpi) and ``name.svg``; the same figure gives the same bytes.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with plt.rc_context({"svg.hashsalt": "fedmuscle"}):
+        figure.savefig(paths[0], dpi=150)
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
+    """Draw one row an arm, in the order of ``arms``: a point at ``value`` and its 95 % interval as a bar."""
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    look = styles(arms)
+    for row in rows.itertuples():
+        y = arms.index(row.algorithm)
+        if pd.notna(row.ci_low):
+            ax.plot([row.ci_low, row.ci_high], [y, y], color=look[row.algorithm][0], linewidth=2, solid_capstyle="butt")
+        point(ax, row.value, y, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)
+
+
+def point(ax: Axes, x: float, y: float, style: tuple[str, Marker], **options: Any) -> None:
+    """Draw one marker in its arm's style."""
+    colour, marker = style
+    is_star = marker == "*" or isinstance(marker, tuple)
+    ax.plot(x, y, marker=marker, color=colour, markersize=10 if is_star else 7, **options)  # a star fills less of its circle
+
+
+def closed(figure: Figure) -> Figure:
+    """Lay the figure out once and for all, and close it in pyplot."""
+    # with a layout engine every drawing would move the axes a little further
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    plt.close(figure)
+    return figure

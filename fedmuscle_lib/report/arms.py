@@ -1,0 +1,63 @@
+"""The arms of a table: a run stands there under the name of its algorithm, or as one setting of it beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.experiment import PHASES, History, Phase
+
+__all__ = ["BASELINE", "PHASES", "Arm", "History", "Phase", "added", "algorithm_of", "arm", "as_arm", "baseline_of", "is_blind", "label"]
+
+BASELINE = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm(History):
+    """A run that stands in tables and figures beside others of its algorithm.
+
+    Attributes:
+        setting: what distinguishes it from them, such as "M = 5"; its name in tables is "<algorithm>, <setting>".
+    """
+
+    setting: str
+
+
+def as_arm(histories: Iterable[History], setting: str) -> list[History]:
+    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>, <setting>"."""
+    names = [field.name for field in fields(History)]
+    return [Arm(**{name: getattr(history, name) for name in names}, setting=setting) for history in histories]
+
+
+def arm(history: History) -> str:
+    """The name of a run in tables and figures: that of its algorithm, unless :func:`as_arm` gave it another."""
+    return f"{history.settings.algorithm}, {history.setting}" if isinstance(history, Arm) else history.settings.algorithm
+
+
+def algorithm_of(arm: str) -> str:
+    """The algorithm of an arm, by the arm's name."""
+    return arm.partition(", ")[0]
+
+
+def baseline_of(arm: str, arms: Iterable[str]) -> str:
+    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training."""
+    own = BASELINE + arm.removeprefix(algorithm_of(arm))
+    return own if own in set(arms) else BASELINE
+
+
+def is_blind(arm: str) -> bool:
+    """Whether the arm's algorithm never looks at public data, so that one run of it counts for every public set."""
+    return "public" in algorithms.get(algorithm_of(arm)).ignores
+
+
+def added(arm: str) -> bool:
+    """Whether the paper does not have the arm's algorithm: it is a control, or ours."""
+    algorithm = algorithm_of(arm)
+    return algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
+
+
+def label(arm: str) -> str:
+    """The arm's name for legends and headings."""
+    algorithm = algorithm_of(arm)
+    return algorithms.get(algorithm).label + arm.removeprefix(algorithm) if algorithm in algorithms.names() else arm

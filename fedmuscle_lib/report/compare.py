@@ -1,0 +1,98 @@
+"""One arm against another: differences paired over seeds, and whether Delta orders the algorithms as in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import pandas as pd
+
+from fedmuscle_lib.report.arms import History, Phase, arm, baseline_of
+from fedmuscle_lib.report.delta import delta, delta_by_seed
+from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
+from fedmuscle_lib.report.scores import USER, relative, scores
+from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
+
+
+def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Metric of ``a`` minus that of ``b`` on the same seeds, for each user.
+
+    Returns:
+        public, user, model, task, metric, difference (percentage points), std, n_seeds, ci_low, ci_high.
+
+    Raises:
+        ValueError: the two have no seed and public set in common.
+    """
+    return paired_difference(scores(histories, phase), a, b, USER, "value")
+
+
+def gain_difference(
+    histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment", paper: Sequence[str] = PAPER
+) -> pd.DataFrame:
+    """Improvement of ``a`` over local training, in per cent, minus that of ``b`` on the same seeds, for each user.
+
+    Returns:
+        public, user, model, task, metric, difference (percentage points), std, n_seeds, ci_low, ci_high, paper_difference: the same of the
+        tables ``paper``, where each gain is over local training in its own table, so that ``a`` and ``b`` may stand in two.
+
+    Raises:
+        ValueError: the two have no seed and public set in common.
+    """
+    ours = paired_difference(relative(scores(histories, phase)), a, b, USER, "value")
+    theirs = paper_gains(*paper).pivot(index=["setup", "public", "user"], columns="algorithm", values="gain").reindex(columns=[a, b])
+    return beside_paper(ours, (theirs[a] - theirs[b]).rename("paper_difference").reset_index(), histories)
+
+
+def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
+    arms = list(dict.fromkeys(map(arm, histories)))
+    return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms}, phase)
+
+
+def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high.
+
+    Raises:
+        ValueError: the two have no seed and public set in common.
+    """
+    return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
+
+
+def delta_over(histories: Sequence[History], reference: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+    """:func:`delta_difference` of every algorithm from ``reference``, one after the other, with a column ``algorithm``."""
+    return _each_minus(delta_difference, histories, dict.fromkeys(map(arm, histories), reference), phase)
+
+
+def _each_minus(
+    difference: Callable[..., pd.DataFrame], histories: Sequence[History], references: dict[str, str], phase: Phase
+) -> pd.DataFrame:
+    pairs = [(name, reference) for name, reference in references.items() if name != reference]
+    return pd.concat([difference(histories, *pair, phase).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
+
+
+def rank_agreement(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """For each public set, whether Delta orders the algorithms as in the paper: those that it has a Delta for, local training at 0 too.
+
+    Returns:
+        public, n_algorithms, rho (Spearman's), rho_p, tau (Kendall's tau-b), tau_p, n_seeds, rho_lowest and rho_highest (over single
+        seeds that every algorithm was run on; NaN for fewer than two). The p-values (:func:`rank_correlation`) are of our order having
+        nothing to do with the paper's.
+        All of it is NaN where there is no order: fewer than two algorithms, or one and the same Delta for all.
+    """
+    by_seed = delta_by_seed(histories, phase)
+    rows = []
+    for public, both in beside_papers_delta(histories, phase):
+        single = by_seed[by_seed.public == public].pivot(index="algorithm", columns="seed", values="delta").loc[both.index]
+        rhos = pd.Series([spearman(deltas, both.paper_delta) for _, deltas in single.dropna(axis="columns").items()], dtype=float)
+        lowest, highest = (rhos.min(), rhos.max()) if len(rhos) > 1 else (float("nan"), float("nan"))
+        rows.append(
+            {"public": public, "n_algorithms": len(both)}
+            | rank_correlation(both.delta, both.paper_delta)
+            | {"n_seeds": len(rhos), "rho_lowest": lowest, "rho_highest": highest}
+        )
+    return pd.DataFrame(rows)
+
+
+def beside_papers_delta(histories: Sequence[History], phase: Phase) -> Iterable[tuple[str, pd.DataFrame]]:
+    """For each public set, by algorithm, the rows of :func:`delta` that have both ours and the paper's."""
+    for public, rows in delta(histories, phase).set_index("algorithm").groupby("public", sort=False):
+        yield public, rows.dropna(subset=["delta", "paper_delta"])

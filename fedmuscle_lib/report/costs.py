@@ -1,0 +1,102 @@
+"""What runs cost: bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
+from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.report.arms import BASELINE, History, arm
+from fedmuscle_lib.report.paper import beside_paper, paper_table
+from fedmuscle_lib.settings import Settings
+
+
+def costs(histories: Sequence[History]) -> pd.DataFrame:
+    """What a run of each algorithm cost, mean over its runs.
+
+    Returns:
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users, the whole run), seconds,
+        peak_memory_mib (of the process that ran it, with whatever it had run before).
+    """
+    rows = []
+    for history in histories:
+        costs, facts = history.costs, history.provenance
+        rows.append(
+            {
+                "algorithm": arm(history),
+                "uplink_bytes": costs.uplink_bytes.mean(),
+                "downlink_bytes": costs.downlink_bytes.mean(),
+                "tflop": costs.flops.sum() / 1e12,
+                "seconds": facts["seconds"],
+                "peak_memory_mib": facts["peak_memory_bytes"] / 2**20,
+            }
+        )
+    groups = pd.DataFrame(rows).groupby("algorithm", sort=False)
+    means = groups.mean()
+    means.insert(0, "runs", groups.size())
+    return means.reset_index()
+
+
+def relative_costs(histories: Sequence[History]) -> pd.DataFrame:
+    """:func:`costs` as ratios, beside the paper's, for each algorithm.
+
+    Returns:
+        algorithm; flop_over_local (counted, of all users and rounds); paper_flop_over_local (of Table 1's TeraFLOPS); seconds_over_local;
+        uplink_mb and downlink_mb (10^6 bytes per user and round); bytes_over_fedmuscle (both ways; local training sends none).
+
+    Raises:
+        ValueError: no run of local training or of FedMuscle to divide by.
+    """
+    ours = costs(histories)
+    if lacking := {BASELINE, "fedmuscle"} - set(ours.algorithm):
+        raise ValueError(f"relative costs need a run of {' and of '.join(sorted(lacking))}")
+    rows = beside_paper(ours, paper_table("table1_teraflops"), histories).set_index("algorithm")
+    over_local = rows[["tflop", "teraflops", "seconds"]] / rows.loc[BASELINE, ["tflop", "teraflops", "seconds"]]
+    both_ways = rows.uplink_bytes + rows.downlink_bytes
+    return pd.DataFrame(
+        {
+            "flop_over_local": over_local.tflop,
+            "paper_flop_over_local": over_local.teraflops,
+            "seconds_over_local": over_local.seconds,
+            "uplink_mb": rows.uplink_bytes / 1e6,
+            "downlink_mb": rows.downlink_bytes / 1e6,
+            "bytes_over_fedmuscle": both_ways / both_ways["fedmuscle"],
+        }
+    ).reset_index()
+
+
+def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataFrame:
+    """Bytes per user and round, up and down together, of the three replies, in float32, beside Table 5.
+
+    Returns:
+        M, dense_mb, factored_mb, gradient_mb (10^6 bytes, at the settings' B, d and public set), paper_formula_gb (2^30 bytes; Table
+        5's column as (2 B d + B^M (2 d + 1/8)) bytes a batch, with B = 20, d = 256, 5000 samples and 16 bits, which gives its printed
+        digits), paper_table5_gb.
+    """
+    printed = paper_table("table5").set_index("M").cost_per_round_gb
+    sizes = [len(rows) for rows in batches(settings.public_size, settings.batch_size, "ledger")] * settings.cl_epochs
+    rows = []
+    for m in members:
+        row: dict[str, float] = {"M": m}
+        for kind in ("dense", "factored", "gradient"):
+            down = sum(reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes)
+            row[f"{kind}_mb"] = (down + sum(4 * b * settings.proj_dim for b in sizes)) / 1e6
+        rows.append(row | {"paper_formula_gb": paper_cost_gb(m), "paper_table5_gb": printed.get(m, float("nan"))})
+    return pd.DataFrame(rows)
+
+
+def replies(histories: Sequence[History]) -> pd.DataFrame:
+    """Runs that differ in ``reply`` alone: reply, largest_difference (points, of any metric of any round from the first run's), and
+    uplink_bytes and downlink_bytes per user and round."""
+    first = histories[0].metrics.value
+    return pd.DataFrame(
+        {
+            "reply": history.settings.reply,
+            "largest_difference": (history.metrics.value - first).abs().max(),
+            "uplink_bytes": history.costs.uplink_bytes.mean(),
+            "downlink_bytes": history.costs.downlink_bytes.mean(),
+        }
+        for history in histories
+    )

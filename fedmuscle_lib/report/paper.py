@@ -1,0 +1,53 @@
+"""The paper's cells: its tables, as ``paper_tables/*.csv`` hold them, and what they say about Delta."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+
+import pandas as pd
+
+from fedmuscle_lib.report.arms import History
+from fedmuscle_lib.report.scores import USER, relative
+from fedmuscle_lib.setups import SETUPS
+
+# Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
+PAPER = ("table1", "table7", "table2")
+_SETUP = {"table1": "setup1", "table7": "setup1", "table2": "setup2", "table9": "setup2"}
+# They name public sets as the datasets' authors do, Table 7 the objective where we name the algorithm, and Table 9 no temperature.
+_PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
+_ALGORITHM = {"table7": {"muscle": "fedmuscle"}, "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"}}
+
+
+@lru_cache(maxsize=8)
+def paper_table(*names: str) -> pd.DataFrame:
+    """A table of the paper, such as "table7", or the union of several, with this project's names of setups, public sets and algorithms."""
+    tables = []
+    for name in names:
+        with resources.files("fedmuscle_lib.report").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
+            about = name.partition("_")[0]
+            table = pd.read_csv(file).replace({"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})})
+            tables.append(table.assign(setup=_SETUP.get(about)))
+    return pd.concat(tables).drop_duplicates(ignore_index=True)
+
+
+def paper_gains(*names: str) -> pd.DataFrame:
+    """The paper's cells as improvements over local training in the same table: setup, ``USER``, algorithm, gain (per cent)."""
+    gains = pd.concat(relative(paper_table(name).rename(columns={"mean": "value"})) for name in names)
+    return gains.rename(columns={"value": "gain"})[["setup", *USER, "algorithm", "gain"]].drop_duplicates(ignore_index=True)
+
+
+def paper_deltas(name: str) -> pd.DataFrame:
+    """Delta as a table of the paper prints it, and as its cells give it: public, algorithm, printed, of_cells (per cent)."""
+    printed = paper_table(f"{name}_delta").rename(columns={"delta_paper": "printed"})[["public", "algorithm", "printed"]]
+    of_cells = paper_gains(name).groupby(["public", "algorithm"], sort=False).gain.mean().rename("of_cells")
+    return printed.merge(of_cells.reset_index())
+
+
+def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
+    """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
+    settings = histories[0].settings
+    all_took_part = len(settings.members) == len(SETUPS[settings.setup])
+    known = (paper.setup == settings.setup) & ("user" in paper or all_took_part)
+    return ours.merge(paper[known].drop(columns="setup"), how="left")

@@ -1,0 +1,80 @@
+"""Numbers in prose, kept true: Markdown marks a quoted result with the CSV row that it comes from.
+
+    Delta is <!-- from figures/mini/controls/delta.csv: public=voc algorithm=fedmuscle -->-0.3 % [-1.6, +0.9]<!-- /from -->.
+
+The mark selects one row by ``column=value``; a value with a space stands in quotes: ``algorithm='fedmuscle, M = 5'``. The numbers
+between the two comments are the row's ``delta``, ``difference`` or ``mean``, then ``ci_low`` and ``ci_high``, or the columns that
+``show=mean,std`` names. A mark and its numbers stand in one line, in a notebook in a Markdown cell.
+
+``python -m fedmuscle_lib.report.prose`` writes the numbers anew from the CSV files, each with the digits and the sign that it had.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).parents[2]
+_PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
+_BEGIN = "<!-- from "
+_QUOTE = re.compile(rf"({_BEGIN}(\S+): (.*?) -->)(.*?)(?=<!-- /from -->)")
+_NUMBER = re.compile(r"[-−+]?\d+(?:\.(\d+))?")
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """The files that may quote results."""
+    return [path for pattern in _PAGES for path in sorted(root.glob(pattern)) if ".ipynb_checkpoints" not in path.parts]
+
+
+def from_csv(text: str, root: Path = ROOT) -> str:
+    """``text`` with every marked number as its CSV file has it.
+
+    Raises:
+        ValueError: a mark is not closed in its line, its file, row or columns are not there, or numbers and columns don't match.
+    """
+    if unclosed := text.count(_BEGIN) - len(_QUOTE.findall(text)):
+        raise ValueError(f"{unclosed} marks '{_BEGIN}FILE: ROW -->' are misspelt or not closed in their line")
+    return _QUOTE.sub(lambda quote: _rewritten(*quote.groups(), root), text)
+
+
+def _rewritten(mark: str, file: str, row: str, quoted: str, root: Path) -> str:
+    try:
+        values = _values(root / file, row.replace('\\"', '"'))  # a notebook's JSON escapes quotes
+        if not 1 <= (n := len(_NUMBER.findall(quoted))) <= len(values):
+            raise ValueError(f"{n} numbers for {len(values)} columns")
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{mark} {error}") from None
+    left = iter(values)
+    return mark + _NUMBER.sub(lambda number: _printed(next(left), like=number), quoted)
+
+
+def _values(path: Path, row: str) -> list[float]:
+    chosen = dict(part.split("=", 1) for part in shlex.split(row))
+    shown = chosen.pop("show", "")
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for column, value in chosen.items():
+        rows = rows[rows[column] == value]
+    if len(rows) != 1:
+        raise ValueError(f"{len(rows)} rows instead of one")
+    usual = [name for name in ("delta", "difference", "mean", "ci_low", "ci_high") if name in rows and rows[name].item()]
+    return [float(value) for value in rows.iloc[0][shown.split(",") if shown else usual]]
+
+
+def _printed(value: float, like: re.Match[str]) -> str:
+    return f"{value:{'' if like[0][0].isdigit() else '+'}.{len(like[1] or '')}f}"
+
+
+def rewrite(root: Path = ROOT) -> list[Path]:
+    """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
+    texts = {path: path.read_text(encoding="utf8") for path in pages(root)}
+    changed = {path: fresh for path, text in texts.items() if (fresh := from_csv(text, root)) != text}
+    for path, fresh in changed.items():
+        path.write_text(fresh, encoding="utf8")
+    return list(changed)
+
+
+if __name__ == "__main__":
+    print("\n".join(str(path.relative_to(ROOT)) for path in rewrite()) or "Every quoted number is its CSV file's.")

@@ -1,0 +1,139 @@
+"""What the numbers say, in Markdown: the line under a table, and sentences that name a difference, its interval and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from math import comb
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.report.arms import History, Phase, label
+from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, per_user_difference
+from fedmuscle_lib.report.costs import relative_costs
+from fedmuscle_lib.report.delta import delta
+from fedmuscle_lib.report.files import data_manifests
+from fedmuscle_lib.report.layout import interval
+from fedmuscle_lib.report.statistics import rank_correlation, side_of_zero
+from fedmuscle_lib.tasks import direction
+
+
+def note(histories: Sequence[History]) -> str:
+    """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
+    s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
+    spread = (
+        f"± is the standard deviation over {len(seeds)} seeds (ddof = 0, as in the paper), brackets the 95 % t interval."
+        if len(seeds) > 1
+        else "One seed: there is no ± and no interval, and a difference may be chance."
+    )
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named}."]
+    if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
+        sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
+    return " ".join([*sentences, spread, *_origins(histories)])
+
+
+def _origins(histories: Sequence[History]) -> list[str]:
+    """Sentences: how many of the runs were shipped and how many computed here, from which sources, and each caveat once."""
+    n, shipped = len(histories), sum(history.origin == "shipped" for history in histories)
+    if shipped in (0, n):
+        which = "The one run was" if n == 1 else f"All {n} runs were"
+        sentences = [f"{which} {'shipped' if shipped else 'computed here'}."]
+    else:
+        sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
+    if (sources := len({history.provenance.get("source") for history in histories})) > 1:
+        sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
+    caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
+    return sentences + [caveat[:1].upper() + caveat[1:].removesuffix(".") + "." for caveat in caveats]
+
+
+def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+    """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
+    return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b, phase).items())
+
+
+def _compared(histories: Sequence[History], a: str, b: str, phase: Phase) -> dict[str, str]:
+    paper = delta(histories, phase).set_index(["algorithm", "public"]).paper_delta
+    sentences = {}
+    for row in delta_difference(histories, a, b, phase).itertuples():
+        theirs = paper[a, row.public] - paper[b, row.public]
+        quoted = "" if pd.isna(theirs) else f" The paper's is {theirs:+.2f}."
+        sentences[row.public] = f"Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.2f}** points{_verdict(row)}{quoted}"
+    return sentences
+
+
+def _verdict(row: Any) -> str:
+    if pd.isna(row.difference):
+        return ": undefined, since a metric of local training is 0."
+    if pd.isna(row.ci_low):
+        return "; without an interval this can't be told from chance."
+    told = "clear of 0" if side_of_zero(row.ci_low, row.ci_high) else "which includes 0"
+    return f", 95 % interval {interval(row.ci_low, row.ci_high)}, {told}."
+
+
+def displaced(histories: Sequence[History], most: int = 3, phase: Phase = "after_alignment") -> str:
+    """Markdown, an item a public set: how many pairs of algorithms Delta orders otherwise than in the paper, and ``most`` of them.
+
+    First come those whose distance in places differs most from the paper's.
+    """
+    items = []
+    for public, both in beside_papers_delta(histories, phase):
+        here, there = (both[column].rank(ascending=False, method="min").astype(int) for column in ("delta", "paper_delta"))
+        turned = [(a, b) for a, b in permutations(both.index, 2) if here[a] < here[b] and there[a] > there[b]]
+        turned.sort(key=lambda pair: here[pair[1]] - here[pair[0]] + there[pair[0]] - there[pair[1]], reverse=True)
+        of = f"{len(turned)} of the {comb(len(both), 2)} pairs of algorithms that the paper has a Δ for"
+        items.append(f"- `{public}`: {of} stand the other way round than there.")
+        for a, b in turned[:most]:
+            first, second = (f"{label(name)} (place {here[name]}, there {there[name]})" for name in (a, b))
+            items.append(f"  - {first} before {second}: {_compared(histories, a, b, phase)[public]}")
+    return "\n".join(items)
+
+
+def cost_order(histories: Sequence[History]) -> str:
+    """A Markdown sentence: whether counted computation orders the algorithms of Table 1 as its TeraFLOPS do."""
+    both = relative_costs(histories).dropna(subset="paper_flop_over_local")
+    agreement = rank_correlation(both.flop_over_local, both.paper_flop_over_local)
+    if pd.isna(agreement["rho"]):
+        return "There is no order of computation to compare with the paper's."
+    return (
+        f"The {len(both)} algorithms of Table 1, ordered by their computation here, stand as in the paper "
+        f"with Spearman's ρ = **{agreement['rho']:+.2f}** (p = {agreement['rho_p']:.2g})."
+    )
+
+
+def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = "after_alignment") -> str:
+    """Markdown sentences, one a public set: whether Delta reached what was aimed at before any reported seed was run."""
+    deltas = delta(histories, phase).set_index(["public", "algorithm"])
+    lines = []
+    for public, target in targets.items():
+        if (public, algorithm) in deltas.index:
+            row = deltas.loc[(public, algorithm)]
+            spread = "one seed, no interval" if pd.isna(row.ci_low) else f"95 % interval {interval(row.ci_low, row.ci_high)}"
+            verdict = "**not reached**" if row.delta <= target else "reached"
+            if row.delta > target >= row.ci_low:
+                verdict += " on average, but not by the whole interval"
+            lines.append(f"- `{public}`: aimed at Δ > {target:g} %, measured {row.delta:+.2f} % ({spread}): {verdict}")
+    return "\n".join(lines)
+
+
+def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+    """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
+    rows = per_user_difference(histories, a, b, phase)
+    if rows.ci_low.isna().all():
+        better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
+        return (
+            f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)}; "
+            "how much of that is chance one seed can't say."
+        )
+    told = [(row.user, direction(row.metric) * side_of_zero(row.ci_low, row.ci_high)) for row in rows.itertuples()]
+    better, worse = ([user for user, side in told if side == sign] for sign in (1, -1))
+    return (
+        f"{label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)} "
+        f"and worse for {len(worse)}{_list(worse)}, "
+        f"with the 95 % interval of the paired difference excluding 0; for the other {len(rows) - len(better) - len(worse)} it includes 0."
+    )
+
+
+def _list(users: list[int]) -> str:
+    return f" (user{'s' * (len(users) > 1)} {', '.join(map(str, users))})" if users else ""

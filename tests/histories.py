@@ -1,0 +1,82 @@
+"""Finished runs whose metrics are known beforehand, to report on."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+
+import pandas as pd
+
+from fedmuscle_lib import Settings, report
+from fedmuscle_lib.report.arms import History
+from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.tasks import TASKS
+
+LARGE = "τ(SS, TC) = 100"
+
+_FIELDS = {field.name for field in fields(History)}
+if "origin" not in _FIELDS:  # until History has them
+    History.origin, History.caveats = "computed", ()
+
+
+def history(algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, origin="computed", facts=None, **settings):
+    """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment.
+
+    The n-th user's trivial answer reaches n per cent, and one more for each seed. ``facts`` stand in its provenance.
+    """
+    users = SETUPS[settings.get("setup", "setup1")]
+    rows = [
+        dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=TASKS[u.task].metric, value=value / (3 - round))
+        for round in (1, 2)
+        for phase, phase_values in (("after_local", before or values), ("after_alignment", values))
+        for u, value in zip(users, phase_values, strict=True)
+    ]
+    costs = [
+        {"round": round, "user": u.number, "uplink_bytes": sent, "downlink_bytes": 3 * sent, "flops": flops}
+        for round in (1, 2)
+        for u in users
+    ]
+    provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
+    provenance["trivial"] = {str(u.number): float(u.number + seed) for u in users}
+    own = {
+        "settings": Settings(algorithm=algorithm, public=public, seed=seed, **settings),
+        "metrics": pd.DataFrame(rows),
+        "costs": pd.DataFrame(costs),
+        "losses": pd.DataFrame(),
+        "measures": pd.DataFrame(),
+        "provenance": provenance | (facts or {}),
+        "origin": origin,
+    }
+    made = History(**{name: value for name, value in own.items() if name in _FIELDS})
+    vars(made).update({name: value for name, value in own.items() if name not in _FIELDS})
+    return made
+
+
+# the profile that names a checkpoint for every model
+history2 = partial(history, public="flickr30k", setup="setup2", profile="paper")
+
+
+def as_runs(table):
+    """A table of the paper as runs of one seed: an algorithm that never looks at public data has one for all public sets."""
+    cells = report.paper_table(table)
+    blind = cells.algorithm.map(report.is_blind)
+    groups = cells[~blind | (cells.public == cells.public[0])].groupby(["public", "algorithm"], sort=False)["mean"]
+    make = history2 if cells.setup[0] == "setup2" else history
+    runs = []
+    for (public, name), means in groups:
+        algorithm, _, setting = name.partition(", ")
+        run = [make(algorithm, list(means), public=public)]
+        runs += report.as_arm(run, setting) if setting else run
+    return runs
+
+
+def with_deltas(deltas, *, seed=0, public="voc"):
+    """A run of each algorithm of ``deltas``, which has that Delta, and one of local training."""
+    return [history(name, [40 + 0.4 * delta] * 6, seed=seed, public=public) for name, delta in {"local": 0, **deltas}.items()]
+
+
+def spread_runs():
+    """Three seeds on which FedMuscle is clearly above self for users 1 and 2, clearly below for 3, and undecided for the rest."""
+    gains = {0: (5, 5, -5, 0, 0, 0), 1: (5.1, 5.2, -5.1, 3, -3, 1), 2: (5.2, 5.1, -5.2, -3, 3, -1)}
+    runs = [history(name, [40] * 6, seed=seed) for seed in gains for name in ("local", "self")]
+    return runs + [history("fedmuscle", [40 + g for g in row], seed=seed) for seed, row in gains.items()]

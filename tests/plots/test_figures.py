@@ -1,0 +1,62 @@
+"""Figures: a look of its own for every algorithm, everything that they are given, and the same bytes every time."""
+
+from __future__ import annotations
+
+import math
+
+from histories import as_runs, history, history2, spread_runs, with_deltas
+
+from fedmuscle_lib import algorithms, plots, report
+
+
+def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
+    assert set(plots.STYLES) >= set(algorithms.names())
+    assert len({colour for colour, _ in plots.STYLES.values()}) == len({marker for _, marker in plots.STYLES.values()}) == len(plots.STYLES)
+
+
+def test_what_is_not_in_the_table_has_a_colour_of_its_own_too():
+    arms = ["local", "not there yet", "fedmuscle", *(f"fedmuscle, M = {m}" for m in range(1, 6))]
+    look = plots.styles(arms)
+    assert look == plots.styles(arms * 2) and list(look) == arms
+    assert {name: look[name] for name in ("local", "fedmuscle")} == {name: plots.STYLES[name] for name in ("local", "fedmuscle")}
+    colours = {colour for colour, _ in look.values()}
+    declared = {colour for name, (colour, _) in plots.STYLES.items() if name not in arms}
+    assert len(colours) == len(arms) and not colours & declared
+    assert {look[f"fedmuscle, M = {m}"][1] for m in range(1, 6)} == {look["fedmuscle"][1]}
+
+
+def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
+    paper_runs = as_runs("table7")
+    bars = plots.figure2(report.delta(paper_runs))
+    assert len(bars.axes[0].patches) == 3 * 3 * 2
+    assert bars.axes[0].get_ylabel().endswith("(%)")
+    runs = spread_runs()
+    panels = plots.controls(report.over_baseline(runs), report.delta(runs))
+    assert len(panels.axes) == 7
+    ten = [history2(name, [40] * 10) for name in ("local", "fedmuscle")]
+    wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
+    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 6 + [1] * 5
+    assert wrapped[10].get_title() == "all users"
+    strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
+    hollow = [[line for line in ax.lines if line.get_fillstyle() == "none" and not math.isnan(line.get_xdata()[0])] for ax in strips.axes]
+    assert [len(lines) for lines in hollow] == [4, 4, 4]
+    points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
+    assert points.axes[0].get_title() == "voc: ρ = +1.00"
+    assert {text.get_text() for text in points.axes[0].texts} == {"Local training", "FedMuscle", "Gramian loss", "Pairwise alignment"}
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        curve = plots.training_curve(report.curve(runs))
+        for name, figure in {"bars": bars, "panels": panels, "strips": strips, "points": points, "curve": curve}.items():
+            plots.save(figure, folder, name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_names_of_points_cover_nothing():
+    """Not even where points lie on top of each other."""
+    runs = with_deltas({"fedmuscle": 0.01, "gramian": 0.02, "pairwise": 0.01})
+    (ax,) = plots.agreement(report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)).axes
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
+    points = ax.transData.transform([line.get_xydata()[0] for line in ax.lines if line.get_marker() not in ("None", "")])
+    assert len(points) == 4 and not [1 for box in boxes for point in points if box.contains(*point)]

@@ -1,0 +1,94 @@
+"""Delta and the table above it: seeds, phases, rounds, tasks, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+
+
+def test_delta_compares_runs_of_the_same_seed():
+    runs = [history("fedmuscle", [level * 1.1] * 6, seed=seed) for seed, level in ((2, 60), (0, 20), (1, 40))]
+    runs += [history("local", [level] * 6, seed=seed) for seed, level in enumerate((20, 40, 60))]
+    row = report.delta(runs).set_index("algorithm").loc["fedmuscle"]
+    assert (row.delta, row.delta_std, row.ci_low, row.ci_high) == pytest.approx((10, 0, 10, 10))
+
+
+def test_delta_by_task_is_the_mean_over_its_users(tmp_path):
+    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
+    runs += [history("fedmuscle", [44 + seed, 40, 42, 36, 40, 50], seed=seed) for seed in (0, 1)]
+    rows = report.delta_by_task(runs).set_index(["algorithm", "task"])
+    assert ",".join(rows.reset_index().columns) == "algorithm,task,public,delta,delta_std,n_seeds,ci_low,ci_high"
+    assert rows.loc["fedmuscle"].delta.to_dict() == pytest.approx({"MLC": (10 + 12.5 + 0 + 0 + 5 + 5) / 6, "IC100": -5, "IC10": 25})
+    mlc, ic10 = rows.loc[("fedmuscle", "MLC")], rows.loc[("fedmuscle", "IC10")]
+    assert mlc.delta_std == pytest.approx(2.5 / 6) and ic10.ci_low == ic10.ci_high == pytest.approx(25)
+    shown = report.by_task(report.delta_by_task(runs))
+    assert shown.columns.tolist() == ["MLC", "IC100", "IC10"]
+    assert shown.loc[("voc", "FedMuscle"), "IC100"] == "-5.00 [-5.00, -5.00]"
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta_by_task.csv").query("algorithm == 'fedmuscle'").delta.round(2).tolist() == [5.42, -5, 25]
+
+
+def test_trivial_answers_stand_beside_what_was_learnt():
+    """They are the seed's, whatever the algorithm."""
+    runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]
+    trivial = report.trivial(runs)
+    assert ",".join(trivial.columns) == "user,model,task,metric,mean,std,n_seeds"
+    assert trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7] and trivial["std"].eq(1).all() and trivial.n_seeds.eq(2).all()
+    shown = report.side_by_side(report.table(runs), report.delta(runs), trivial)
+    assert shown["no input", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
+
+
+def test_phases_are_told_apart(tmp_path):
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6, before=[48] * 6)]
+    assert report.delta(runs, "after_alignment").delta[1] == pytest.approx(10)
+    assert report.delta(runs, "after_local").delta[1] == pytest.approx(20)
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta.csv").delta[1] == 10
+    assert pd.read_csv(tmp_path / "delta_after_local.csv").delta[1] == 20
+
+
+def test_curve_reads_every_round():
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
+    curve = report.curve(runs).query("algorithm == 'fedmuscle'")
+    assert curve["round"].tolist() == [1, 2]
+    assert curve.delta.tolist() == pytest.approx([10, 10])
+
+
+def test_local_training_serves_every_public_set():
+    runs = [history("local", [40] * 6)] + [history("fedmuscle", [44] * 6, public=public) for public in ("voc", "coco")]
+    assert report.delta(runs).groupby("public").size().to_dict() == {"voc": 2, "coco": 2}
+
+
+def test_an_undefined_delta_is_not_a_number():
+    runs = [history("local", [0] + [40] * 5), history("fedmuscle", [1] + [44] * 5)]
+    assert math.isnan(report.delta(runs).delta[1])
+    assert "undefined" in report.side_by_side(report.table(runs), report.delta(runs)).to_string()
+
+
+def test_refusals_name_what_is_wrong():
+    local = history("local", [40] * 6)
+    with pytest.raises(ValueError, match="fedmuscle on voc with seed 1 has no run of local training"):
+        report.delta([local, history("fedmuscle", [44] * 6, seed=1)])
+    with pytest.raises(ValueError, match="two different runs of fedmuscle on voc with seed 0"):
+        report.table([history("fedmuscle", [44] * 6), history("fedmuscle", [45] * 6, tau=0.3)])
+    with pytest.raises(ValueError, match="different evaluate_on"):
+        report.table([local, history("fedmuscle", [44] * 6, evaluate_on="validation")])
+    with pytest.raises(ValueError, match="no run with the same seed"):
+        report.per_user_difference([local, history("self", [44] * 6, seed=1)], "self", "local")
+    with pytest.raises(ValueError, match="no runs"):
+        report.table([])
+
+
+def test_a_smaller_perplexity_is_an_improvement():
+    rows = [
+        {"public": "flickr30k", "user": user, "metric": metric, "seed": 0, "algorithm": algorithm, "value": value}
+        for algorithm, values in (("local", (20.0, 50.0)), ("self", (15.0, 40.0)))
+        for user, metric, value in zip((1, 2), ("Perplexity", "Accuracy"), values, strict=True)
+    ]
+    gains = report.relative(pd.DataFrame(rows)).set_index(["algorithm", "user"]).value
+    assert gains["self", 1] == pytest.approx(25) and gains["self", 2] == pytest.approx(-20)

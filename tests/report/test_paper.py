@@ -1,0 +1,102 @@
+"""The paper's cells, as runs and beside them: its own Deltas, and what its deviations are."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations_with_replacement
+from statistics import pstdev
+
+import pytest
+from histories import LARGE, as_runs, history, history2
+
+from fedmuscle_lib import report
+from fedmuscle_lib.setups import SETUPS
+
+
+def test_delta_of_the_papers_own_cells_is_the_papers_delta(paper_runs):
+    delta = report.delta(paper_runs)
+    assert len(delta) == 12
+    assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta"
+    assert (delta.delta.round(2) == delta.paper_delta).all()
+
+
+def test_two_of_table_1s_deltas_are_not_those_of_its_cells(table1_runs):
+    delta = report.delta(table1_runs).set_index(["algorithm", "public"])
+    assert len(delta) == 27
+    others = delta[delta.delta.round(2) != delta.paper_delta]
+    assert others.delta.round(2).to_dict() == {("fedhenn", "voc"): 1.36, ("fedhenn", "coco"): 2.51}
+    assert others.paper_delta.to_dict() == {("fedhenn", "voc"): -0.41, ("fedhenn", "coco"): 2.57}
+
+
+def test_table_1_stands_beside_its_cells(table1_runs):
+    table = report.table(table1_runs)
+    assert len(table) == 162
+    assert (table["mean"] == table.paper_mean).all() and table.paper_std.notna().all()
+
+
+@pytest.mark.parametrize(("suffix", "cells"), [("", 162 + 72 - 36), ("_delta", 27 + 12 - 6)])
+def test_tables_1_and_7_agree_on_what_both_have(suffix, cells):
+    union = report.paper_table(f"table1{suffix}", f"table7{suffix}")
+    key = [name for name in ("public", "user", "algorithm") if name in union]
+    assert len(union) == cells and not union.duplicated(key).any()
+
+
+@pytest.mark.parametrize(("name", "of_cells", "printed"), [("table2", 15.93, 14.39), ("table9", 13.28, 13.3)])
+def test_setup_2_stands_beside_its_cells(name, of_cells, printed):
+    runs = as_runs(name)
+    table, delta = report.table(runs, paper=(name,)), report.delta(runs, paper=(name,))
+    assert len(table) == 2 * 10 and (table["mean"] == table.paper_mean).all()
+    ours = delta.set_index("algorithm").drop("local").iloc[0]
+    assert (round(ours.delta, 2), ours.paper_delta) == (of_cells, printed)
+    assert report.paper_deltas(name).set_index("algorithm").round(2).loc[ours.name].tolist() == ["flickr30k", printed, of_cells]
+    assert "nan" not in report.side_by_side(table, delta).to_string()  # Table 9 has no deviations
+
+
+def test_table_2_has_two_runs_of_fedmuscle_and_three_of_local_training():
+    def could_be(n, cell):
+        """Whether n values with one decimal have the printed mean and population standard deviation."""
+        reach = 15 * cell.std + 1  # no one of three is further from their mean than 1.42 standard deviations
+        near = range(math.floor(10 * cell.average - reach), math.ceil(10 * cell.average + reach) + 1)
+        tenths = (values for values in combinations_with_replacement(near, n) if abs(sum(values) / n - 10 * cell.average) < 0.051)
+        return any(abs(pstdev(values) - 10 * cell.std) < 0.051 for values in tenths)
+
+    cells = report.paper_table("table2").rename(columns={"mean": "average"}).groupby("algorithm")
+    possible = {(name, n): [could_be(n, cell) for cell in rows.itertuples()] for name, rows in cells for n in (2, 3)}
+    assert all(possible["fedmuscle", 2]) and not all(possible["fedmuscle", 3])
+    assert all(possible["local", 3]) and not any(possible["local", 2])
+    locals1 = report.paper_table("table1").query("algorithm == 'local' and public == 'voc'")
+    assert cells.get_group("local").average.tolist()[:6] == locals1["mean"].tolist()
+
+
+def test_table_9_improves_on_local_training_but_on_table_2_for_one_user_only():
+    gains = report.paper_gains("table2", "table9")
+    wide = gains[gains.task.isin(["SS", "TC"])].pivot(index="user", columns="algorithm", values="gain")
+    usual, large = wide["fedmuscle"], wide[f"fedmuscle, {LARGE}"]
+    assert (large > 0).all() and (large > usual).tolist() == [False, False, False, True]
+    assert gains[gains.algorithm == "local"].gain.eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("setup", "public", "n"),
+    [("setup2", "flickr30k", 20), ("setup2", "voc", 0), ("setup1", "flickr30k", 0), ("setup2_generation", "flickr30k", 0)],
+)
+def test_other_federations_and_public_sets_have_no_cells(setup, public, n):
+    values = [40] * len(SETUPS[setup])
+    runs = [history2(name, values, setup=setup, public=public) for name in ("local", "fedmuscle")]
+    assert report.table(runs).paper_mean.notna().sum() == n
+    assert report.delta(runs).paper_delta.notna().sum() == n / 10
+
+
+def test_table_stands_beside_the_papers_cells(paper_runs):
+    table = report.table(paper_runs)
+    assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
+    assert len(table) == 72
+    assert (table["mean"] == table.paper_mean).all()
+    assert table["std"].isna().all()  # one seed has no spread
+    assert set(table.algorithm) == {"local", "fedmuscle", "gramian", "pairwise"}
+
+
+def test_algorithms_that_the_paper_does_not_have_get_no_cell():
+    runs = [history("local", [40] * 6), history("self", [44] * 6)]
+    assert report.delta(runs).set_index("algorithm").paper_delta.to_dict() == pytest.approx({"local": 0, "self": math.nan}, nan_ok=True)
+    assert report.table(runs).query("algorithm == 'self'").paper_mean.isna().all()

@@ -1,0 +1,66 @@
+"""What a notebook leaves in its folder, and where that says it comes from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pandas as pd
+from histories import history, history2
+
+from fedmuscle_lib import report
+from fedmuscle_lib.report import files
+
+
+def test_where_arms_come_from_can_be_told(arms, tmp_path):
+    report.write(arms, tmp_path, others=[history2("local", [40] * 11, setup="setup2_generation")])
+    runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
+    assert [run["algorithm"] for run in runs] == [*map(report.arm, arms), "local"]
+    assert [(run["others"], run["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
+    assert runs[-1]["setup"] == "setup2_generation" and not {"lr", "tau_prime"} & set(runs[0])
+    rows = report.departures(arms).set_index("setting")
+    assert rows.loc["others"].tolist() == ["1 (fedmuscle, M = 1; self, M = 1, cold)", "3"]
+    assert rows.loc["tau"].tolist() == ["0.3 (self, M = 1, cold)", "0.2"]
+    assert rows.loc["rounds", "ours"] == "20"  # all of them
+
+
+def test_provenance_tells_how_to_repeat_the_runs():
+    runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
+    facts = report.provenance(runs, "table7")
+    assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
+    for_a_shell = report.provenance([history2("local", [40.0] * 10)], "table2")["command"]
+    assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
+    assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
+
+
+def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
+    runs = [history(name, [40 + seed] * 6, seed=seed) for name in ("local", "fedmuscle") for seed in (0, 1)]
+    report.write(runs, tmp_path)
+    tables = {f"{name}{phase}.csv" for name in ("table", "delta", "delta_by_task") for phase in ("", "_after_local")}
+    assert {path.name for path in tmp_path.iterdir()} == tables | {"costs.csv", "departures.csv", "provenance.json"}
+    for phase in ("", "_after_local"):
+        assert pd.read_csv(tmp_path / f"table{phase}.csv").columns.tolist() == report.TABLE_COLUMNS
+        delta = pd.read_csv(tmp_path / f"delta{phase}.csv")
+        assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta"
+        assert delta.n_seeds.eq(2).all() and delta.ci_low.notna().all()
+
+
+def test_every_run_is_found_by_its_address(tmp_path):
+    facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
+    shipped = history("local", [40] * 6, origin="shipped", facts=facts | {"address": "0123", "versions": {"core": 1}})
+    computed = history("fedmuscle", [44] * 6, facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}})
+    told = report.provenance([shipped, computed], "table7")
+    assert [(run["address"], run["origin"], run["versions"]) for run in told["runs"]] == [
+        ("0123", "shipped", {"core": 1}),
+        ("4567", "computed", {"core": 1, "fedmuscle": 2}),
+    ]
+    assert told["made_with"] == [{"torch": "2.13.0+cpu", "machine": "a machine"}]  # the same for both
+
+
+def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
+    assert Path(__file__).parents[2] / "results" == files.RESULTS
+    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    assert report.results_folder("table7", "mini") == tmp_path / "results/mini/table7"
+    assert report.results_folder("table7", "mini", str(tmp_path / "mine")) == tmp_path / "mine/mini/table7"
+    assert (tmp_path / "results/mini/table7").is_dir() and (tmp_path / "mine/mini/table7").is_dir()

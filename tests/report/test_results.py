@@ -1,0 +1,69 @@
+"""The page of results says what the CSV files say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedmuscle_lib.report.results import results_page
+
+HEAD = "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta\n"
+PROVENANCE = {
+    "command": "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1",
+    "made_with": [{"torch": "2.13.0", "machine": "x86_64"}, {"torch": "2.13.0", "machine": "x86_64", "source": "another"}],
+    "runs": [{}, {}, {}],
+}
+
+
+def entry(figures, profile, name, delta, **provenance):
+    folder = figures / profile / name
+    folder.mkdir(parents=True)
+    (folder / "delta.csv").write_text(HEAD + delta)
+    (folder / "provenance.json").write_text(json.dumps(PROVENANCE | provenance))
+
+
+@pytest.fixture
+def figures(tmp_path):
+    """A reference of two notebooks in two profiles, and what else may lie beside them."""
+    folder = tmp_path / "figures"
+    table7 = "voc,local,0.0,0.0,2,0.0,0.0,0.0\nvoc,fedmuscle,-0.3372,0.9,2,-1.5985,0.9241,26.7\ncoco,fedmuscle,,,1,,,-22.31\n"
+    entry(folder, "mini", "table7", table7, shipped=True)
+    entry(folder, "small", "controls", 'voc,"self, M = 1",1.5,,1,,,\n')
+    (folder / "mini/runs").mkdir()
+    (folder / "bench").mkdir()
+    (folder / "README.md").write_text("about figures")
+    return folder
+
+
+def test_ours_stand_beside_the_papers(figures):
+    page = results_page(figures).splitlines()
+    start = page.index("## Profile `mini`")
+    assert page[start:] == [
+        "## Profile `mini`",
+        "",
+        "### [table7](figures/mini/table7)",
+        "",
+        "| algorithm | seeds | `voc`, ours | `voc`, the paper's | `coco`, ours | `coco`, the paper's |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| Local training | 2 | +0.00 [+0.00, +0.00] | +0.00 |  |  |",
+        "| FedMuscle | 1, 2 | -0.34 [-1.60, +0.92] | +26.70 | undefined: a local metric is 0 | -22.31 |",
+        "",
+        "The 3 runs are shipped in `figures/mini/runs`; they were made by "
+        "`python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1` with torch 2.13.0 on x86_64.",
+        "",
+        "## Profile `small`",
+        "",
+        "### [controls](figures/small/controls)",
+        "",
+        "| algorithm | seeds | `voc`, ours | `voc`, the paper's |",
+        "| --- | --- | --- | --- |",
+        "| Self (no communication), M = 1 | 1 | +1.50 |  |",
+        "",
+        "The 3 runs are not shipped; they were made by "
+        "`python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1` with torch 2.13.0 on x86_64.",
+    ]
+
+
+def test_a_page_of_no_figures_has_only_its_head(tmp_path):
+    assert results_page(tmp_path).startswith("# Results\n") and "##" not in results_page(tmp_path)

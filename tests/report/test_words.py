@@ -1,0 +1,108 @@
+"""The sentences and the layout say what the numbers say."""
+
+from __future__ import annotations
+
+import json
+
+from histories import history, history2, spread_runs, with_deltas
+
+from fedmuscle_lib import report
+from fedmuscle_lib.report.arms import History
+
+
+def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
+    assert "- `voc`: 0 of the 6 pairs" in report.displaced(paper_runs)
+    lines = report.displaced(with_deltas({"fedmuscle": 1, "gramian": 2, "pairwise": 3}), most=2).splitlines()
+    assert lines[0] == "- `voc`: 3 of the 6 pairs of algorithms that the paper has a Δ for stand the other way round than there."
+    assert lines[1].startswith("  - Pairwise alignment (place 1, there 3) before FedMuscle (place 3, there 1): ")
+    assert "= **+2.00** points; without an interval this can't be told from chance. The paper's is -9.36." in lines[1]
+    assert len(lines) == 3
+
+
+def test_sentences_say_what_the_numbers_say():
+    text = report.users_told_apart(spread_runs(), "fedmuscle", "self")
+    assert "better than Self (no communication) for 2 of 6 users (users 1, 2) and worse for 1 (user 3)" in text
+    assert "for the other 3 it includes 0" in text
+    one_seed = [run for run in spread_runs() if run.settings.seed == 0]
+    assert "On its one seed FedMuscle is better than Self (no communication) for 2 of 6" in report.users_told_apart(
+        one_seed, "fedmuscle", "self"
+    )
+    assert "can't be told from chance" in report.compared(one_seed, "fedmuscle", "self")
+
+
+def test_comparison_of_deltas_quotes_the_paper(paper_runs):
+    text = report.compared(paper_runs, "fedmuscle", "gramian")
+    assert "- `voc`: Δ(FedMuscle) − Δ(Gramian loss) = **+2.69** points" in text
+    assert "The paper's is +2.69." in text
+    assert text.count("\n") == 2
+
+
+def test_a_target_is_met_or_not():
+    runs = [history("local", [40.0] * 6), history("fedmuscle", [44.0] * 6)]
+    assert "measured +10.00 % (one seed, no interval): reached" in report.against_target(runs, "fedmuscle", {"voc": 8})
+    assert "**not reached**" in report.against_target(runs, "fedmuscle", {"voc": 12})
+    runs += [history("local", [40.0] * 6, seed=1), history("fedmuscle", [40.4] * 6, seed=1)]
+    assert "not by the whole interval" in report.against_target(runs, "fedmuscle", {"voc": 0})
+
+
+def test_a_larger_perplexity_is_worse():
+    runs = [history2(name, [40] * 10 + [perplexity], setup="setup2_generation") for name, perplexity in (("local", 20), ("self", 25))]
+    assert "Self (no communication) is better than Local training for 0 of 11" in report.users_told_apart(runs, "self", "local")
+    assert "for 1 of 11 users (user 11)" in report.users_told_apart(runs, "local", "self")
+    text = report.delta_by_task(runs).query("task == 'TG'")
+    assert text.delta.tolist() == [0, -25]
+    shown = report.side_by_side(report.table(runs).query("task == 'TG'"), text).iloc[-1]
+    assert shown.tolist() == ["+0.00", "-25.00"]
+
+
+def test_a_subset_is_said_to_be_one(tmp_path):
+    """A data set that its manifest calls unofficial is named under the table and in the provenance; one that is whole is not."""
+    for folder, dataset, official in (("IC/CIFAR100", "cifar100", True), ("IC/CIFAR10", "cifar10", False)):
+        path = tmp_path / folder / "manifest.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"dataset": dataset, "official": official, "counts": {"found": {"train": 50}}, "sizes": []}))
+    runs = [history(name, [1, 2, 3, 4, 5, 6], data_dir=tmp_path) for name in ("local", "fedmuscle")]
+    told = report.provenance(runs, "table7")["data"]
+    assert told["IC/CIFAR10"]["counts"] == {"found": {"train": 50}} and set(told) == {"IC/CIFAR10", "IC/CIFAR100"}
+    assert "Of `cifar10` a subset" in report.note(runs)
+    assert "subset" not in report.note([history("local", [1, 2, 3, 4, 5, 6])])
+
+
+def test_rendering_puts_ours_beside_the_papers(paper_runs):
+    shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
+    shown = shown.reset_index()
+    papers = shown["the paper's algorithms"]
+    assert papers[(shown.public == "voc") & (shown.user == 1)]["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
+    assert papers[(shown.public == "coco") & (shown.user == "")]["Gramian loss"].item() == "+22.31 | +22.31"
+
+
+def test_controls_and_ours_stand_apart():
+    runs = [history(name, [40] * 6) for name in ("local", "self", "fedmuscle", "anchored", "pairwise")]
+    columns = report.side_by_side(report.table(runs), report.delta(runs)).columns
+    assert columns[:3].tolist() == [("the paper's algorithms", name) for name in ("Local training", "FedMuscle", "Pairwise alignment")]
+    assert columns[3:].tolist() == [("controls and ours", name) for name in ("Self (no communication)", "Anchored FedMuscle (ours)")]
+
+
+def test_a_note_says_how_many_runs_were_shipped_and_how_many_computed():
+    shipped = [history("local", [40] * 6, seed=seed, origin="shipped") for seed in range(3)]
+    computed = [history("fedmuscle", [44] * 6, seed=seed) for seed in range(2)]
+    assert report.note(shipped + computed).endswith(" 3 of 5 runs were shipped, 2 computed here.")
+    assert report.note(shipped).endswith(" All 3 runs were shipped.")
+    assert report.note(computed).endswith(" All 2 runs were computed here.")
+    assert report.note(computed[:1]).endswith(" The one run was computed here.")
+
+
+def test_a_note_lists_each_caveat_once(monkeypatch):
+    """A history that has no caveat adds none."""
+    absent, other = "data/IC/CIFAR10 is absent here", "torch 2.13.0+cpu there, 2.14 here."
+    caveats = {"local": (absent, other), "fedmuscle": (other,), "self": ()}
+    monkeypatch.setattr(History, "caveats", property(lambda history: caveats[history.settings.algorithm]), raising=False)
+    runs = [history(name, [40] * 6, origin="shipped") for name in caveats]
+    assert report.note(runs).endswith(" All 3 runs were shipped. Data/IC/CIFAR10 is absent here. Torch 2.13.0+cpu there, 2.14 here.")
+    assert report.note(report.as_arm(runs, "M = 1")).endswith("Torch 2.13.0+cpu there, 2.14 here.")
+
+
+def test_a_note_says_that_runs_come_from_different_sources():
+    runs = [history(name, [40] * 6, facts={"source": source}) for name, source in (("local", "ab"), ("self", "ab"), ("fedmuscle", "cd"))]
+    assert "They come from 2 states of the source code, which have the same versions of the arithmetic." in report.note(runs)
+    assert "source" not in report.note(runs[:2])

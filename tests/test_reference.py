@@ -1,0 +1,107 @@
+"""The committed reference agrees with itself: its notebooks with each other, and every page that quotes it with its CSV files."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+from fedmuscle_lib.report.prose import from_csv, pages
+from fedmuscle_lib.report.results import results_page
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "figures"
+FOLDERS = sorted(path.parent for path in FIGURES.glob("*/*/provenance.json"))
+PAIRS = [pair for pair in combinations(FOLDERS, 2) if pair[0].parent == pair[1].parent]  # of one profile
+
+
+def provenance(folder):
+    return json.loads((folder / "provenance.json").read_text(encoding="utf8"))
+
+
+def federation(folder):
+    """Who took part in a notebook's runs."""
+    return set(pd.read_csv(folder / "table.csv")[["user", "model", "task", "metric"]].itertuples(index=False, name=None))
+
+
+def with_seeds(folder, name):
+    """The rows of a CSV file without the paper's numbers, each with the seeds that it is over."""
+    runs = pd.DataFrame(provenance(folder)["runs"])
+    rows = pd.read_csv(folder / name)
+
+    def seeds(arm, public):
+        own = runs[(runs.algorithm == arm) & (report.is_blind(arm) | (runs.public == public))]
+        return ",".join(map(str, sorted(set(own.seed))))
+
+    rows["seeds"] = [seeds(row.algorithm, row.public) for row in rows.itertuples()]
+    return rows.loc[:, ~rows.columns.str.startswith("paper")]
+
+
+def disagreements(one, other):
+    """The rows of tables and Deltas that both notebooks have, for the same users and seeds, with different numbers."""
+    found = []
+    shared = {path.name for path in one.glob("*.csv")} & {path.name for path in other.glob("*.csv")}
+    for name in sorted(name for name in shared if name.startswith(("table", "delta")) and federation(one) == federation(other)):
+        ours, theirs = with_seeds(one, name), with_seeds(other, name)
+        key = [column for column in (*report.USER, "algorithm", "seeds") if column in ours]
+        both = ours.merge(theirs, on=key, suffixes=("", " there"))
+        for column in ours.columns.difference(key):
+            here, there = both[column], both[f"{column} there"]
+            differing = both[(here != there) & ~(here.isna() & there.isna())]
+            found += [f"{name}: {column} of {' '.join(map(str, row))}" for row in differing[key].itertuples(index=False)]
+    return found
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_cells_that_two_notebooks_share_are_the_same(one, other):
+    for folder in (one, other):
+        if not provenance(folder).get("shipped"):
+            pytest.skip(f"the runs of {folder.relative_to(ROOT)} are not shipped: they may be another commit's")
+    assert not disagreements(one, other)
+
+
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_numbers_quoted_in_prose_are_those_of_the_csv_files(page):
+    """``python -m fedmuscle_lib.report.prose`` mends a page whose numbers differ."""
+    text = page.read_text(encoding="utf8")
+    assert from_csv(text, ROOT) == text
+
+
+def test_the_page_of_results_is_that_of_the_csv_files():
+    page = ROOT / "RESULTS.md"
+    if not page.exists():
+        pytest.skip("there is no RESULTS.md: `make reference` writes it")
+    assert page.read_text(encoding="utf8") == results_page(FIGURES)
+
+
+# --- the comparison of notebooks itself --------------------------------------------------------------------------------------
+
+
+def notebook(folder, reached, public="voc"):
+    """A notebook's folder: local training on seeds 0 and 1, and FedMuscle, which reached as much on seeds 0, 1, ..."""
+    folder.mkdir()
+    runs = [history("local", [40] * 6, seed=seed) for seed in range(2)]
+    report.write(runs + [history("fedmuscle", [value] * 6, seed=seed, public=public) for seed, value in enumerate(reached)], folder)
+    return folder
+
+
+def test_a_cell_that_differs_is_found(tmp_path):
+    one, same, other = (notebook(tmp_path / name, reached) for name, reached in (("a", (44, 46)), ("b", (44, 46)), ("c", (44, 46.1))))
+    assert disagreements(one, same) == []
+    found = disagreements(one, other)
+    assert len([row for row in found if row.startswith("table.csv: mean of voc 1 ViT-Base MLC ")]) == 1
+    assert "delta_after_local.csv: delta of voc fedmuscle 0,1" in found
+    assert not [row for row in found if " local " in row]
+
+
+def test_cells_of_other_seeds_public_sets_or_users_are_others(tmp_path):
+    one, fewer_seeds = notebook(tmp_path / "a", (44, 46)), notebook(tmp_path / "b", (50,))
+    on_coco, other_users = notebook(tmp_path / "c", (50, 50), public="coco"), notebook(tmp_path / "d", (50, 50))
+    for path in other_users.glob("table*.csv"):
+        pd.read_csv(path).query("user != 6").to_csv(path, index=False)
+    assert [disagreements(one, other) for other in (fewer_seeds, on_coco, other_users)] == [[], [], []]
