@@ -30,7 +30,7 @@ from fedmuscle_lib.client import Client
 from fedmuscle_lib.models import architecture, checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
-from fedmuscle_lib.settings import PUBLIC_SETS, Settings
+from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS, direction
 
@@ -132,7 +132,7 @@ def _inputs_digest(settings: Settings) -> list[str]:
             if images:
                 read.add((images, "**/*"))
     if _sees_public(settings):
-        read.add((settings.data_dir / PUBLIC_SETS[settings.public], "**/*"))
+        read.add((settings.data_dir / data.PUBLIC_SETS[settings.public], "**/*"))
     return [store.files_digest(folder, pattern) for folder, pattern in sorted(read)]
 
 
@@ -153,13 +153,13 @@ def build(settings: Settings) -> Federation:
         checkpoint = _checkpoint(settings, user)
         backbone = load_backbone(checkpoint, settings.device)
         kind = architecture(model_type(checkpoint))
-        if task.head not in kind.heads:
+        if task.head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = _encoding(settings, user, backbone)
         train, evaluation, classes = _local_data(settings, user, encoding)
         if encoding not in public:
             n = settings.public_size if _sees_public(settings) else 0
-            known = data.read_public(settings.data_dir / PUBLIC_SETS[settings.public], n, encoding) if n else encoding.empty()
+            known = data.read_public(settings.data_dir / data.PUBLIC_SETS[settings.public], n, encoding) if n else encoding.empty()
             public[encoding] = known.to(settings.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", settings.seed, user.number))
@@ -209,10 +209,9 @@ def _encoding(settings: Settings, user: User, backbone: nn.Module) -> data.Encod
 
 def _local_data(settings: Settings, user: User, encoding: data.Encoding) -> tuple[data.Samples, data.Samples, tuple[int, ...]]:
     """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
-    where = (settings.data_dir, TASKS[user.task], user.client)
-    pool, classes = data.read_user(*where, "train", encoding, settings.root_train_image_folder)
-    split = _SPLITS[settings.evaluate_on]
-    evaluation, other = data.read_user(*where, split, encoding, settings.root_val_image_folder)
+    task, split = TASKS[user.task], _SPLITS[settings.evaluate_on]
+    pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
+    evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
     if classes != other:
         raise data.DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:

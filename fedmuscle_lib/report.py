@@ -25,10 +25,11 @@ from scipy.stats import kendalltau, permutation_test, rankdata, spearmanr
 from scipy.stats import t as student
 
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.experiment import PHASES, History, Phase
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.settings import PUBLIC_SETS, Settings
+from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS, direction
 

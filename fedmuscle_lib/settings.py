@@ -88,13 +88,6 @@ PROFILES: dict[str, dict[str, Any]] = {
         },
     },
 }
-PUBLIC_SETS = {
-    # the README's data_dir layout names the first and the last; the paper's third public set follows the first's pattern
-    "voc": "MLC_setup/public_Pascal",
-    "coco": "MLC_setup/public_COCO",
-    "cifar100": "IC/CIFAR100/public",
-    "flickr30k": "TC/flicker_public",  # the README's spelling
-}
 
 
 class Settings(BaseModel):

@@ -18,7 +18,7 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 
 # An import only ever goes up this list: a module knows those before it. `__init__` re-exports and may know all.
 LAYERS = (
-    "pickles", "randomness", "muscle", "objectives", "views", "tasks", "setups", "data", "models", "client", "server", "algorithms",
+    "pickles", "randomness", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "client", "server", "algorithms",
     "settings", "store", "experiment", "pool", "report", "plots", "bench", "reproduce", "__main__", "__init__",
 )  # fmt: skip
 

@@ -22,8 +22,8 @@ from data_prep.__main__ import main
 from data_prep.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, WEIGHTS, SegFormer, pretrain
 from data_prep.pictures import draw, outlined, scenes
+from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.pickles import load_pickle
-from fedmuscle_lib.settings import PUBLIC_SETS
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 

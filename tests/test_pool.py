@@ -112,7 +112,7 @@ def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(setting
     good = [settings(algorithm="head_only", rounds=1), settings(algorithm="head_only", rounds=1, seed=1)]
     with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file") as caught:
         run_all([*good, settings(data_dir=tmp_path / "nowhere", users=(2, 3))])
-    assert "in read_user" in caught.value.__notes__[0]
+    assert "in _read" in caught.value.__notes__[0]
     assert any(map(experiment.stored, good))
     assert not workers(os.getpid())
 
