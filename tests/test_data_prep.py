@@ -33,7 +33,7 @@ from data_prep.datasets import CATALOGUE, MODULES, coco
 from data_prep.io import build, fetch
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
-from fedmuscle_lib.data import Pixels, read_public, read_user
+from fedmuscle_lib.data import Pixels, read_public
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
 from fedmuscle_lib.tasks.segmentation import IGNORED
@@ -342,7 +342,7 @@ def test_cifar(archives: Path, data_dir: Path, name: str, task: str, users: int)
     # an image is the row of its number: the archive's channels-first bytes, and the label that belongs to it
     source = {np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8).tobytes(): i for i in range(600)}
     for (split, client), images in rows.items():
-        samples, classes = read_user(data_dir, TASKS[task], client, split, Pixels(32))
+        samples, classes = TASKS[task].read(data_dir, client, split, Pixels(32))
         assert len(classes) == {"IC10": 10, "IC100": 100}[task]
         for image, label, read in zip(images, samples.targets.tolist(), samples.inputs, strict=True):
             number = source[image.transpose(2, 0, 1).tobytes()]
@@ -381,7 +381,7 @@ def test_coco(archives: Path, data_dir: Path, size: int | None) -> None:
     assert len(public.union(*from_train)) == 10 + sum(map(len, from_train))  # disjoint
     of_mlc = [ids for (folder, split, _), ids in users.items() if (folder, split) == ("MLC_setup", "test")]
     assert len(set().union(*of_mlc)) == sum(map(len, of_mlc))
-    samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", Pixels(16))
+    samples, classes = TASKS["MLC"].read(data_dir, 1, "train", Pixels(16))
     assert classes == (1, 2, 3)
     assert samples.targets.shape == (6, 3) and samples.targets.min() == 1  # three categories in a row
     assert read_public(data_dir / "MLC_setup/public_COCO", 10, Pixels(16)).shape == (10, 3, 16, 16)
@@ -523,7 +523,7 @@ def test_voc(archives: Path, data_dir: Path) -> None:
             seen |= stems
     public = {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.png")}
     assert len(public) == 75 - len(seen) and not public & seen
-    samples, classes = read_user(data_dir, TASKS["MLC"], 2, "test", Pixels(32))
+    samples, classes = TASKS["MLC"].read(data_dir, 2, "test", Pixels(32))
     assert len(classes) == 20 and samples.targets.sum(1).max() <= 2
     assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), Pixels(32)).shape[0] == len(public)
     # the public set alone, later, spares the users' images all the same
@@ -549,7 +549,7 @@ def test_voc_masks_are_read_as_they_are(archives: Path, data_dir: Path) -> None:
             names = [coco.imgs[i]["file_name"] for i in sorted(coco.imgs)]
             numbers = [int(Path(name).stem.split("_")[1]) for name in names]
             assert len(names) == n and max(numbers) < 40  # of train.txt
-            samples, classes = read_user(data_dir, TASKS["SS"], client, split, Pixels(40))
+            samples, classes = TASKS["SS"].read(data_dir, client, split, Pixels(40))
             assert classes == tuple(range(1, 21))
             for number, target in zip(numbers, samples.targets, strict=True):
                 columns = np.arange(40) * 2  # of the nearest pixels, in 60 rows and 80 columns
@@ -700,7 +700,7 @@ def test_photo_classes(archives: Path, data_dir: Path, name: str, folder: str) -
     assert len(set(everything)) == len(everything)
     task = ImageClassification("two", folder=f"IC/{folder}", n_classes=2)
     for split, client in rows:
-        assert len(read_user(data_dir, task, client, split, Pixels(16))[0]) == len(rows[split, client])
+        assert len(task.read(data_dir, client, split, Pixels(16))[0]) == len(rows[split, client])
     # the first class's pictures are those of the keys 0.., of Caltech's the second: its background is none
     first = 0 if name == "food101" else 1000
     of_first = {
@@ -927,9 +927,9 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         assert manifest["whole"] and not manifest["official"]
     for folder, task in (("CIFAR10", "IC10"), ("CIFAR100", "IC100")):
         for split, client in _rows(data_dir, folder):
-            assert len(read_user(data_dir, TASKS[task], client, split, Pixels(32))[0]) > 0
+            assert len(TASKS[task].read(data_dir, client, split, Pixels(32))[0]) > 0
     for path in (data_dir / "MLC_setup").glob("*/client_*.json"):
-        samples, classes = read_user(data_dir, TASKS["MLC"], int(path.stem[-1]), path.parent.name, Pixels(32))
+        samples, classes = TASKS["MLC"].read(data_dir, int(path.stem[-1]), path.parent.name, Pixels(32))
         assert len(classes) == {"coco": 80, "voc": 20}[name]
         assert samples.targets.sum(1).min() >= 1
     shutil.rmtree(data_dir)

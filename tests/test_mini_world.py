@@ -23,8 +23,8 @@ from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, SegF
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.world.pictures import draw, outlined, scenes
+from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.pickles import load_pickle
-from fedmuscle_lib.settings import PUBLIC_SETS
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
