@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +15,7 @@ from fedmuscle_lib.messages import Batch, LabelSpace
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.tasks import TASKS, Classification
+from fedmuscle_lib.versions import Versioned
 
 if TYPE_CHECKING:  # whatever answers to a client's methods will do, and to write to one takes no model
     from fedmuscle_lib.client import Client
@@ -93,7 +91,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Algorithm(ABC):
+class Algorithm(Versioned, ABC):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Attributes:
@@ -103,9 +101,7 @@ class Algorithm(ABC):
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
         ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run; to read one is
             an error (see :class:`Reading`). A subclass inherits them, and says so itself if it ignores others.
-        version: of what this class computes: raised by hand when a number changes. Part of every stored run's address.
-        origin: the class's module, and the SHA-256 of the module's file as it was when the class was made; "" if it has none, as a
-            notebook's cell.
+        version: of what this class computes (see ``fedmuscle_lib.versions``).
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
     """
 
@@ -115,24 +111,16 @@ class Algorithm(ABC):
     source: ClassVar[str] = "the paper"
     communicates: ClassVar[bool] = True
     ignores: ClassVar[tuple[str, ...]] = ()
-    version: ClassVar[int] = 1
-    origin: ClassVar[tuple[str, str]]
     Options: ClassVar[type[Options]] = Options
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        cls.origin = (cls.__module__, _digest_of(cls.__module__))
         if "name" in cls.__dict__:
             Algorithm.registry[cls.name] = cls
 
     def __init__(self, settings: Any) -> None:
         self.settings = Reading(settings, type(self))
         self.options: Any = self.options_of(settings)  # of the class's own kind
-
-    @classmethod
-    def versions(cls) -> dict[str, int]:
-        """Versions of the classes that this one is made of, itself first and :class:`Algorithm` left out, by name."""
-        return {part.__name__: vars(part).get("version", 1) for part in cls.__mro__ if part not in Algorithm.__mro__}
 
     @classmethod
     def options_of(cls, settings: Any) -> Options:
@@ -166,11 +154,3 @@ class Algorithm(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  most algorithms carry nothing
         """Go on with what :meth:`state` gave, after :meth:`begin`."""
-
-
-def _digest_of(module: str) -> str:
-    """SHA-256 of the module's file as it is now, "" for one that has none."""
-    if module in ("__main__", "__mp_main__"):  # a cell, or a script that may have defined the class in any way
-        return ""
-    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
