@@ -59,7 +59,7 @@ class Children:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")
-        own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name}
+        own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
         self.environment = os.environ | threads | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         self._lock = threading.Lock()

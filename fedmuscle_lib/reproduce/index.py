@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,14 +78,13 @@ def _section(entry: Path) -> dict[str, Any]:
 def _claim(entry: Path) -> str:
     """The notebook's first cell as HTML: its title and what it claims."""
     import nbformat
-    from markupsafe import escape
     from nbconvert.filters import markdown2html
 
     for name in ("executed.ipynb", "executed.part.ipynb"):
         if (entry / name).exists():
             cells = nbformat.read(entry / name, as_version=4).cells
             return next((markdown2html(c.source) for c in cells if c.cell_type == "markdown" and c.source.startswith("# ")), "")
-    return f"<h1>{escape(entry.name)}</h1>"
+    return f"<h1>{html.escape(entry.name)}</h1>"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
