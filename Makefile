@@ -1,7 +1,7 @@
 # Every target sets up what it needs on a fresh clone; all that this takes is Python 3.11 or newer.
 PYTHON    ?= python3
 PROFILE   ?= mini
-SEEDS     ?= 0
+SEEDS     ?=
 JOBS      ?= 2
 OUTPUT    ?= results
 NOTEBOOKS ?=
@@ -12,15 +12,15 @@ INSTALLED := .venv/.installed
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
 # the other profiles' data are for the user to fetch: see README, Real data
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
-GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --seeds $(SEEDS) --jobs $(JOBS)
+GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce figures reference notebook lint test test-all lab clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
-	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=$(SEEDS) JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default);'
-	@echo 'of reproduce and figures also OUTPUT=$(OUTPUT); of notebook NAME'
+	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
+	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -39,6 +39,7 @@ figures: $(INSTALLED)  ## draw the notebooks' tables and figures from the runs t
 	$(GRID) --output $(OUTPUT) --shipped-only
 
 reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs, and write and ship figures/
+	$(if $(SEEDS),,$(error name the seeds of the reference: make reference SEEDS=0,1,2))
 	$(WORLD)
 	$(RUN) -m fedmuscle_lib verify --sample 2 --profile $(PROFILE)
 	$(GRID) --output figures

@@ -31,7 +31,7 @@ def value_of(name: str, text: str) -> Any:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}: {text!r} is not JSON ({error})") from None
-    if name in Settings.model_fields and _is_list(Settings.model_fields[name]):
+    if name in Settings.model_fields and is_list(Settings.model_fields[name]):
         return tuple(item.strip() for item in text.split(","))
     return original.VALUES.get(name, {}).get(text, text)
 
@@ -64,7 +64,7 @@ def try_device(name: str) -> None:
         raise ValueError(f"device: {name!r} can't be used here: {str(error).splitlines()[0]}") from None
 
 
-def _is_list(field: FieldInfo) -> bool:
+def is_list(field: FieldInfo) -> bool:
     """Whether the field takes a flat tuple (a matrix is none)."""
     kinds = [field.annotation, *get_args(field.annotation)]
     return any(get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds)

@@ -8,12 +8,17 @@ from typing import Any
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import SETUPS, User
 
-# Their name of a setting, and their values where ours are called differently.
-NAMES = {"algorithm": "aggregation_method", "public": "public_dataset_name", "rounds": "num_epochs"}
+# Their values of a setting where ours are called differently.
 VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}
 # Their count of users with a task.
-COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TG")}
-COUNTS["num_yahoo_topic_classification_clients"] = "TC"
+COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
+# Their name of a flag that is called otherwise here.
+NAMES = {
+    "algorithm": "aggregation_method",
+    "public": "public_dataset_name",
+    "rounds": "num_epochs",
+    "num_TC_clients": "num_yahoo_topic_classification_clients",
+}
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from fedmuscle_lib.settings import Settings
 def command(
     notebooks: Annotated[list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help="Names such as table7; all by default.")] = None,
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
-    seeds: Annotated[str, typer.Option(metavar="0,1,2", help="Seeds of every run.")] = "0",
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Seeds of every run. [default: 0; with --shipped-only the reference's]")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 2,
     output: Annotated[Path, typer.Option(help="Where <profile>/<notebook>/ is written.")] = Path("results"),
     shipped_only: Annotated[
@@ -40,7 +42,9 @@ def _ending(outcome: Outcome) -> str:
     return f"failed: {outcome.failure}" if outcome.failure else "done"
 
 
-def _seeds(text: str) -> list[int]:
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:

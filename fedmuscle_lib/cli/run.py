@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
 from fedmuscle_lib import algorithms, report
 from fedmuscle_lib.cli import original
-from fedmuscle_lib.cli.options import try_device, value_of
+from fedmuscle_lib.cli.options import is_list, try_device, value_of
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.runs import History, run, stored
@@ -85,8 +84,12 @@ def show(histories: list[History]) -> None:
 
 
 def spelling(option: str) -> str:
-    """An option's one spelling: the original code writes underscores where this command line shows dashes, and both are understood."""
-    return option.replace("_", "-")
+    """An option's one spelling: underscores are dashes, and the original code's names stand for ours."""
+    dashed = option.replace("_", "-")
+    return _THEIRS.get(dashed, dashed)
+
+
+_THEIRS = {theirs.replace("_", "-"): ours.replace("_", "-") for ours, theirs in original.NAMES.items()}
 
 
 def _parameters() -> list[inspect.Parameter]:
@@ -94,12 +97,11 @@ def _parameters() -> list[inspect.Parameter]:
     parameters = [_flag("with_local", "Run local training of the same settings first, for Delta.")]
     for group, names in GROUPS.items():
         for name in names:
-            spellings = [name, *filter(None, [original.NAMES.get(name)])]
-            parameters.append(_option(name, spellings, describe(name), _metavar(name), group))
+            parameters.append(_option(name, describe(name), _metavar(name), group))
     for name, task in original.COUNTS.items():
-        help = f"The first K users with {task}; of a task without a count nobody takes part."
-        parameters.append(_option(name, [name], help, "K", _ORIGINAL, int))
-    parameters.append(_option("adapter_method", ["adapter_method"], "lora, which is all that there is.", "NAME", _ORIGINAL))
+        help = f"The first K users with {task}; of a task without a count nobody takes part.{_alias(name)}"
+        parameters.append(_option(name, help, "K", _ORIGINAL, int))
+    parameters.append(_option("adapter_method", "lora, which is all that there is.", "NAME", _ORIGINAL))
     return parameters
 
 
@@ -109,7 +111,11 @@ def describe(name: str) -> str:
     facts = [f"one of {', '.join(choices)}" for choices in [_choices(name)] if choices]
     facts += [f"{words} {getattr(bound, key)}" for bound in field.metadata for key, words in _RANGES.items() if hasattr(bound, key)]
     facts += filter(None, [_values(name)])
-    return f"{field.description} [{'; '.join(facts)}]" if facts else str(field.description)
+    return f"{field.description}{_alias(name)}" + (f" [{'; '.join(facts)}]" if facts else "")
+
+
+def _alias(name: str) -> str:
+    return f" The original code's --{original.NAMES[name]}." if name in original.NAMES else ""
 
 
 def _choices(name: str) -> list[str]:
@@ -121,6 +127,8 @@ def _choices(name: str) -> list[str]:
 def _values(name: str) -> str:
     """Such as "20 in mini, 12 in small, 150 in paper"; the value alone where all profiles agree; nothing where there is none by default."""
     default = Settings.model_fields[name].get_default(call_default_factory=True)
+    if any(len(values.get(name, ())) > 1 for values in PROFILES.values() if isinstance(default, dict)):
+        return "the profile's own"  # too many to list
     profiles: dict[str, list[str]] = {}
     for profile, values in PROFILES.items():
         profiles.setdefault(_shown(values.get(name, default)), []).append(profile)
@@ -141,14 +149,15 @@ def _shown(value: Any) -> str:
 
 
 def _metavar(name: str) -> str:
-    kinds = [Settings.model_fields[name].annotation, *get_args(Settings.model_fields[name].annotation)]
-    return next((word for kind, word in {int: "INT", float: "NUMBER", Path: "PATH"}.items() if kind in kinds), "TEXT")
+    field = Settings.model_fields[name]
+    kinds = [get_origin(kind) or kind for kind in (field.annotation, *get_args(field.annotation))]
+    words = {int: "INT", float: "NUMBER", Path: "PATH", dict: "JSON", tuple: "A,B" if is_list(field) else "JSON"}
+    return "|".join(dict.fromkeys(words[kind] for kind in kinds if kind in words)) or "TEXT"
 
 
-def _option(name: str, spellings: Sequence[str], help: str, metavar: str, group: str, kind: type = str) -> inspect.Parameter:
+def _option(name: str, help: str, metavar: str, group: str, kind: type = str) -> inspect.Parameter:
     escaped = help.replace("[", r"\[")  # brackets are markup
-    flags = [f"--{spelling(each)}" for each in spellings]
-    option = typer.Option(*flags, help=escaped, metavar=metavar, rich_help_panel=group, show_default=False)
+    option = typer.Option(f"--{spelling(name)}", help=escaped, metavar=metavar, rich_help_panel=group, show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 

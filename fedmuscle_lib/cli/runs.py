@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.runs import Entry, Store, default_store
-from fedmuscle_lib.settings import PROFILES, parse
+from fedmuscle_lib.settings import PROFILES, Settings, parse
 
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _NAMED = ("algorithm", "public", "seed", "setup", "profile")  # settings with a column of their own
@@ -116,8 +116,18 @@ def _shipped(store: Store, folder: Path) -> int:
     for address in addresses:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
-    path.write_text(json.dumps(provenance | {"shipped": True}, indent=1) + "\n", encoding="utf8")
+    marks = {"shipped": True, "parameters": _parameters(folder / "result.json") or provenance.get("parameters", {})}
+    path.write_text(json.dumps(provenance | marks, indent=1) + "\n", encoding="utf8")
     return len(addresses)
+
+
+def _parameters(result: Path) -> dict[str, Any]:
+    """What a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
+    given = json.loads(result.read_text(encoding="utf8"))["parameters"] if result.exists() else {}
+    parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
+    if overrides := parameters.pop("overrides", None):
+        parameters["overrides"] = {name: value for name, value in overrides.items() if Settings.model_fields[name].annotation is not Path}
+    return parameters
 
 
 def _drop_unnamed(profile: Path) -> None:

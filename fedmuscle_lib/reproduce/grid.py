@@ -13,7 +13,7 @@ from typing import Any
 from fedmuscle_lib.reproduce import children
 from fedmuscle_lib.reproduce.children import Children, Outcome
 from fedmuscle_lib.reproduce.index import index
-from fedmuscle_lib.reproduce.plan import NOTEBOOKS, plan, select
+from fedmuscle_lib.reproduce.plan import FIGURES, NOTEBOOKS, as_in_reference, plan, select
 
 _log = logging.getLogger("fedmuscle")
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("fedmuscle")
 def reproduce(
     notebooks: Sequence[str] | None = None,
     profile: str = "mini",
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     jobs: int = 2,
     output: Path = Path("results"),
     overrides: dict[str, Any] | None = None,
@@ -29,6 +29,7 @@ def reproduce(
     shipped_only: bool = False,
     scheduler: str | None = None,
     folder: Path = NOTEBOOKS,
+    reference: Path = FIGURES,
 ) -> list[Outcome]:
     """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<name>/executed.ipynb``, and write the index page.
 
@@ -37,20 +38,26 @@ def reproduce(
 
     Args:
         notebooks: names, without suffix; all of the folder's by default.
-        profile, seeds: for every notebook that has such a parameter.
+        profile: for every notebook that has such a parameter.
+        seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
-        shipped_only: compute nothing. Runs that came with the repository are shown too, and a notebook of which a run is not stored is
-            reported as missing.
+        shipped_only: compute nothing. Runs that came with the repository are shown too, each notebook has the parameters of its
+            reference where none are given, and one of which a run is not stored is reported as missing.
         scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
         folder: where the notebooks are.
+        reference: where their committed results are.
 
     Raises:
         ValueError: an unknown notebook, a misspelt parameter or one of another type; nothing has run then.
         OSError: the output folder can't be written, or its disk is full.
     """
     target = Path(output).resolve() / profile
-    common = {"profile": profile, "seeds": list(seeds), "output": os.path.relpath(target.parent, folder)}
+    common: dict[str, Any] = {"profile": profile, "output": os.path.relpath(target.parent, folder)}
+    if seeds is not None or not shipped_only:
+        common["seeds"] = list(seeds or [0])
     parameters = plan(select(notebooks, folder), common, overrides or {})
+    if shipped_only:
+        parameters = {path: as_in_reference(path, reference / profile) | given for path, given in parameters.items()}
     at_a_time = min(jobs, len(parameters))
     processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
     pool = ThreadPoolExecutor(at_a_time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +12,7 @@ from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 ROOT = Path(__file__).resolve().parents[2]  # the clone
 NOTEBOOKS = ROOT / "notebooks"
+FIGURES = ROOT / "figures"  # the reference
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
 
 
@@ -65,6 +67,15 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     if problems:
         raise ValueError("; ".join(problems))
     return given
+
+
+def as_in_reference(path: Path, reference: Path) -> dict[str, Any]:
+    """The parameters of which the notebook's committed results in the folder ``reference`` came, where these say so."""
+    provenance = reference / path.stem / "provenance.json"
+    if not provenance.exists():
+        return {}
+    parameters = json.loads(provenance.read_text(encoding="utf8")).get("parameters", {})
+    return {name: value for name, value in parameters.items() if name in declared_parameters(path)}
 
 
 def _settings_problems(profile: str, overrides: dict[str, Any]) -> list[str]:
