@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from fedmuscle_lib.experiment import build
 
 from fedmuscle_lib import Settings, algorithms, experiment, run, views
 from fedmuscle_lib.algorithms import Algorithm, Federation, IgnoredSetting, Reading
@@ -22,7 +23,6 @@ from fedmuscle_lib.algorithms.feddf import ensemble
 from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
-from fedmuscle_lib.experiment import build
 from fedmuscle_lib.messages import LabelSpace, RefusedMessage
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS

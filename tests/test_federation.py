@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fedmuscle_lib.experiment import build
 
 from fedmuscle_lib import Settings, algorithms, muscle_loss
-from fedmuscle_lib.experiment import build
 from fedmuscle_lib.messages import Batch, HardLabels, RefusedMessage, SoftLabels
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server

@@ -128,7 +128,7 @@ class Algorithm(Versioned, ABC):
         mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
 
-    def begin(self, federation: Federation) -> None:  # noqa: B027  most algorithms prepare nothing
+    def begin(self, federation: Federation) -> None:
         """Before the first round, on freshly initialised models; done again, to the same effect, when a run resumes."""
 
     def local_update(self, federation: Federation, round: int) -> float:
@@ -152,5 +152,5 @@ class Algorithm(Versioned, ABC):
         """What the algorithm itself carries from round to round, as tensors and plain containers."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  most algorithms carry nothing
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave, after :meth:`begin`."""

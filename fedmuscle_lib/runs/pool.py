@@ -19,10 +19,10 @@ import torch
 from fedmuscle_lib import versions
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.compute import Desk, compute_here, refuse_to_compute, stored
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, name_of, showing
-from fedmuscle_lib.runs.compute import Desk, compute_here, refuse_to_compute, stored
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
 from fedmuscle_lib.settings import Settings
 
@@ -202,4 +202,6 @@ def _portable(run: Settings) -> dict[str, object]:
     """The run's settings without the paths that the profile gives, which a worker on another machine has elsewhere."""
     usual = PROFILES[run.profile]
     given = run.model_dump(mode="json")
-    return {name: value for name, value in given.items() if name not in ("data_dir", "models_path") or getattr(run, name) != usual.get(name)}
+    return {
+        name: value for name, value in given.items() if name not in ("data_dir", "models_path") or getattr(run, name) != usual.get(name)
+    }
