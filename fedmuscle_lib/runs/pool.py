@@ -171,8 +171,8 @@ class _Dispatch:
         job = self._jobs[address]
         if result.source != versions.SOURCE:
             raise ValueError(
-                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the meantime, "
-                "restart this process (in JupyterLab: the kernel)"
+                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the "
+                "meantime, restart this process (in JupyterLab: the kernel)"
             )
         if result.address != address:
             raise ValueError(f"{name_of(job.run)}: the worker's data or checkpoints are not those that lie here")
@@ -200,8 +200,5 @@ class _Dispatch:
 
 def _portable(run: Settings) -> dict[str, object]:
     """The run's settings without the paths that the profile gives, which a worker on another machine has elsewhere."""
-    usual = PROFILES[run.profile]
-    given = run.model_dump(mode="json")
-    return {
-        name: value for name, value in given.items() if name not in ("data_dir", "models_path") or getattr(run, name) != usual.get(name)
-    }
+    usual = {name for name in ("data_dir", "models_path") if getattr(run, name) == PROFILES[run.profile].get(name)}
+    return run.model_dump(mode="json", exclude=usual)
