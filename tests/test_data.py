@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_prep.layout import write_coco, write_images, write_pickle
+from data_prep.io.layout import write_coco, write_images, write_pickle
 from PIL import Image
 from pycocotools.coco import COCO
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_prep.checkpoints import ARCHITECTURES, fetch
+from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib.experiment import build
 from transformers import AutoModel
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from data_prep.layout import write_coco, write_images, write_pickle, write_texts
+from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
 from fedmuscle_lib.experiment import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
