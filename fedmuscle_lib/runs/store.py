@@ -285,7 +285,8 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
     there, ours = provenance["inputs"], dict(here.inputs)
     if any(ours.get(name) and ours[name] != digest for name, digest in there.items()):
         return None
-    caveats = [f"{name} is not here" for name, digest in there.items() if digest and not ours.get(name)]
+    absent = dict.fromkeys(name.partition("/")[0] for name, digest in there.items() if digest and not ours.get(name))
+    caveats = [f"{name} is not here, or not all of it" for name in absent]
     if provenance["torch"] != here.torch:
         caveats.append(f"torch {provenance['torch']} there, {here.torch} here")
     return tuple(caveats)
