@@ -1,8 +1,28 @@
 """FedMuscle (ICLR 2026): federated multi-task learning by aligning representations with the Muscle loss."""
 
-from fedmuscle_lib.experiment import History, run
-from fedmuscle_lib.muscle import muscle_loss
-from fedmuscle_lib.pool import run_all
-from fedmuscle_lib.settings import Settings
+from __future__ import annotations
 
-__all__ = ["History", "Settings", "muscle_loss", "run", "run_all"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.muscle import muscle_loss
+    from fedmuscle_lib.runs import History, Store, run, run_all
+    from fedmuscle_lib.settings import Settings
+
+# Imported when they are asked for: the loss alone costs torch's import and nothing more.
+_HOMES = {"muscle_loss": "muscle", "History": "runs", "Store": "runs", "run": "runs", "run_all": "runs", "Settings": "settings"}
+
+__all__ = ["History", "Settings", "Store", "muscle_loss", "run", "run_all"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,90 +12,11 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.setups import SETUPS, User
 
-ROOT = Path(__file__).parents[1]  # the clone
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
-
-# A profile is numbers, names and paths. Nothing outside this table asks which profile it is. The numbers of `mini` were chosen on
-# the seeds 100 and 101 and the validation split alone; figures/mini/development.md lists what was tried.
-PROFILES: dict[str, dict[str, Any]] = {
-    "mini": {
-        "rounds": 20,
-        "local_epochs": 3,
-        "public_size": 256,
-        "head_hidden": 1024,
-        "evaluate_every": 10,
-        "threads": 1,
-        "data_dir": ROOT / "data/mini",
-        "models_path": ROOT / "data/mini/models",
-        "backbones": {
-            "ViT-Tiny": "vit-tiny",
-            "ViT-Small": "vit-small",
-            "ViT-Base": "vit-base",
-            "ViT-Large": "vit-large",
-            "SegFormer-B0": "segformer-b0",
-            "SegFormer-B1": "segformer-b1",
-            "BERT-Base": "bert-base",
-            "DistilBERT-Base": "distilbert-base",
-            "GPT-2": "gpt2",
-        },
-        "mask_size": 32,
-        "text_length": 32,
-        "train_samples": {"SS": 300},  # of Appendix G's 1000; what two cores bear
-    },
-    # The paper's data sets at low resolution, its sizes cut to what two cores bear; figures/small/development.md says what was tried.
-    "small": {
-        "rounds": 12,
-        "local_epochs": 3,
-        "public_size": 640,
-        "evaluate_every": 6,
-        "threads": 1,
-        "data_dir": ROOT / "data/real",
-        "models_path": ROOT / "data_prep/weights/small",
-        "backbones": {
-            "ViT-Tiny": "vit-tiny",
-            "ViT-Small": "vit-small",
-            "ViT-Base": "vit-base",
-            "ViT-Large": "vit-large",
-            "SegFormer-B0": "segformer-b0",
-            "SegFormer-B1": "segformer-b1",
-            "BERT-Base": "bert-base",
-            "DistilBERT-Base": "distilbert-base",
-            "GPT-2": "gpt2",
-        },
-        "mask_size": 64,
-        "text_length": 64,
-        "train_samples": {"SS": 200},  # of Appendix G's 1000: what the pictures that VOC's other users leave can serve
-    },
-    # the paper's numbers are the defaults of Settings
-    "paper": {
-        "evaluate_every": 10,
-        "precision": "bfloat16",
-        "device": "cuda",
-        "data_dir": ROOT / "data/real",
-        "models_path": ROOT / "models",
-        "backbones": {
-            "ViT-Tiny": "WinKawaks/vit-tiny-patch16-224",
-            "ViT-Small": "WinKawaks/vit-small-patch16-224",
-            "ViT-Base": "google/vit-base-patch16-224-in21k",
-            "ViT-Large": "google/vit-large-patch16-224-in21k",
-            "SegFormer-B0": "nvidia/segformer-b0-finetuned-ade-512-512",
-            "SegFormer-B1": "nvidia/segformer-b1-finetuned-ade-512-512",
-            "BERT-Base": "google-bert/bert-base-uncased",
-            "DistilBERT-Base": "distilbert/distilbert-base-uncased",
-            "GPT-2": "openai-community/gpt2",
-        },
-    },
-}
-PUBLIC_SETS = {
-    # the README's data_dir layout names the first and the last; the paper's third public set follows the first's pattern
-    "voc": "MLC_setup/public_Pascal",
-    "coco": "MLC_setup/public_COCO",
-    "cifar100": "IC/CIFAR100/public",
-    "flickr30k": "TC/flicker_public",  # the README's spelling
-}
-
 
 class Settings(BaseModel):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
@@ -107,7 +28,7 @@ class Settings(BaseModel):
 
     algorithm: str = Field("fedmuscle", description="What the users do together; `python -m fedmuscle_lib algorithms` lists them.")
     setup: str = Field("setup1", description="Who the users are (Appendix H).")
-    public: Literal["voc", "coco", "cifar100", "flickr30k"] = Field(
+    public: str = Field(
         "voc",
         description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K.',
     )
@@ -212,6 +133,8 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithm = algorithms.get(self.algorithm)
+        if self.public not in PUBLIC_SETS:
+            raise ValueError(f"public: unknown public set {self.public!r}{_meant(self.public, PUBLIC_SETS)}")
         if self.setup not in SETUPS:
             raise ValueError(f"unknown setup {self.setup!r}; known: {', '.join(SETUPS)}")
         numbers = [user.number for user in SETUPS[self.setup]]

@@ -1,17 +1,22 @@
-"""What every test shares: no display, one thread, and the embedded world."""
+"""What every test shares: no display, one thread, the embedded world, and a store of its own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, torch and matplotlib are imported
 
+import pandas as pd
 import pytest
 
-from data_prep.mini import prepare
+from data_prep.world.mini import prepare
+from fedmuscle_lib import History, Settings, Store, run
 
 ROOT = Path(__file__).parents[1]
+# Three users of two tasks, few rounds: seconds on one core.
+SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,43 @@ def mini_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data_dir = tmp_path_factory.mktemp("data") / "mini"
     prepare(data_dir)
     return data_dir
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store without shipped runs; the default one, too, where a test does not name it."""
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("FEDMUSCLE_SHIPPED", "0")
+    return Store(tmp_path / "runs")
+
+
+@pytest.fixture
+def settings(mini_world: Path, store: Store) -> Callable[..., Settings]:
+    """Makes settings of a small run in the embedded world."""
+    return lambda **given: Settings(**(SMALL | {"data_dir": mini_world, "models_path": mini_world / "models"} | given))
+
+
+class CutOff(Exception):
+    """Ends a run in the middle, as a kill would."""
+
+
+@pytest.fixture
+def cut_off_and_resumed(store: Store, tmp_path: Path) -> Callable[[Settings, int], History]:
+    """Runs settings, ends the run after a round, goes on, and asserts that the whole is what an uninterrupted run gives."""
+
+    def check(settings: Settings, after: int = 1) -> History:
+        def cut(tick):
+            if tick.round == after:
+                raise CutOff
+
+        with pytest.raises(CutOff):
+            run(settings, progress=cut, store=store)
+        ticks = []
+        resumed = run(settings, progress=ticks.append, store=store)
+        assert ticks[0].resumed and [tick.round for tick in ticks] == list(range(after, settings.rounds + 1))
+        whole = run(settings, progress=str, store=Store(tmp_path / "whole"))
+        for name in ("metrics", "costs", "losses", "measures"):
+            pd.testing.assert_frame_equal(getattr(resumed, name), getattr(whole, name), check_exact=True)
+        return resumed
+
+    return check

@@ -18,8 +18,8 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 
 # An import only ever goes up this list: a module knows those before it. `__init__` re-exports and may know all.
 LAYERS = (
-    "pickles", "randomness", "muscle", "objectives", "views", "tasks", "setups", "data", "models", "client", "server", "algorithms",
-    "settings", "store", "experiment", "pool", "report", "plots", "bench", "reproduce", "__main__", "__init__",
+    "pickles", "randomness", "versions", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "server",
+    "client", "algorithms", "profiles", "settings", "runs", "report", "plots", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}

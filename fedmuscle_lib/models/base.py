@@ -1,4 +1,4 @@
-"""What every user's model is made of, whatever its modality."""
+"""What every user's model consists of, whatever its modality."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
-Head = Literal["two layers", "linear", "decoder", "language model"]
+from fedmuscle_lib.data import Modality
+from fedmuscle_lib.tasks import Head
+
 Stages = Literal["last", "all"]
 
 
@@ -20,28 +23,30 @@ class UserModel(nn.Module, ABC):
     """Representation model and head of one user (Section 3, Appendix H).
 
     Args:
-        backbone: a Hugging Face model; frozen but for the LoRA matrices added here.
+        backbone: a Hugging Face model, frozen; LoRA matrices are added to it.
         n_outputs: width of the head's output.
         head: the task's kind of head (Appendix H).
         head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
         proj_dim: d of the paper.
-        pooled_stages: which stages of a backbone that has several, as a SegFormer, the features are pooled from.
+        pooled_stages: which stages the features are pooled from, if the backbone has several, as a SegFormer has.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
 
     Attributes:
         heads: the kinds of head that the architecture can carry.
-        reads: its modality.
+        reads: the modality of its inputs.
+        version: of the arithmetic. Raised by hand when a number that this class computes changes; part of every stored run's address.
 
     Raises:
         ValueError: the architecture can't carry the head.
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
-    reads: ClassVar[Literal["pictures", "texts"]] = "pictures"
+    reads: ClassVar[Modality] = "pictures"
+    version: ClassVar[int] = 1
 
     def __init__(
         self,
-        backbone: nn.Module,
+        backbone: PreTrainedModel,
         n_outputs: int,
         *,
         head: Head = "two layers",
@@ -68,17 +73,17 @@ class UserModel(nn.Module, ABC):
         self.head = self.build_head(head, backbone, width if head_on == "features" else proj_dim, head_hidden, n_outputs)
 
     def train(self, mode: bool = True) -> UserModel:
-        """Training mode for the head alone: dropout in a frozen backbone would be drawn anew in every pass, and the paper states none."""
+        """Set training mode for the head alone. The backbone stays in evaluation mode, without dropout: the paper states none."""
         super().train(mode)
         self.backbone.eval()
         return self
 
-    def width(self, backbone: nn.Module) -> int:
-        """Of the pooled features."""
+    def width(self, backbone: PreTrainedModel) -> int:
+        """Width of the pooled features."""
         return backbone.config.hidden_size
 
     @staticmethod
-    def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
         """phi, freshly initialised from torch's global generator: "two linear layers with a ReLU in between", or one."""
         if head == "linear":
             return nn.Linear(width, n_outputs)
@@ -109,7 +114,7 @@ class UserModel(nn.Module, ABC):
         raise ValueError(f"a {type(self).__name__} has no levels of features to contrast")
 
     def autocast(self, inputs: Tensor) -> AbstractContextManager:
-        """In which the backbone runs."""
+        """The context in which the backbone runs."""
         return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
 
     def representation_parameters(self) -> list[nn.Parameter]:
@@ -117,6 +122,6 @@ class UserModel(nn.Module, ABC):
         return [p for p in self.backbone.parameters() if p.requires_grad] + list(self.projection.parameters())
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """What training changes, by name: trainable weights, and what a decoder keeps count of. The frozen backbone is not in it."""
+        """What training changes, by name: trainable weights and the head's buffers. The frozen backbone is left out."""
         state = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
         return state | {f"head.{name}": b for name, b in self.head.named_buffers()}

@@ -8,8 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
@@ -46,7 +45,7 @@ def model_type(path: Path) -> str:
 
 
 @lru_cache(maxsize=16)
-def _frozen(path: str, device: str) -> nn.Module:
+def _frozen(path: str, device: str) -> PreTrainedModel:
     pooler = {"add_pooling_layer": False} if model_type(Path(path)) in _NO_POOLER else {}
     logging.disable_progress_bar()
     before = logging.get_verbosity()
@@ -64,7 +63,7 @@ def _frozen(path: str, device: str) -> nn.Module:
     return model.requires_grad_(False).to(device)
 
 
-def load_backbone(path: Path, device: str = "cpu") -> nn.Module:
+def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
     """A backbone whose frozen weights are shared in the device's memory by all that load the same path; the modules are its own.
 
     Raises:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
-from fedmuscle_lib.models.base import Head, UserModel
+from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.text import mean_of_tokens, padding
+from fedmuscle_lib.tasks import Head
 
 
 class LanguageModel(UserModel):
@@ -19,7 +21,7 @@ class LanguageModel(UserModel):
     heads, reads = ("language model",), "texts"
 
     @staticmethod
-    def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
         if not backbone.config.tie_word_embeddings:
             raise ValueError(f"a {backbone.config.model_type} whose output layer is not its token embeddings is not known")
         return nn.Identity()
@@ -35,6 +37,6 @@ class LanguageModel(UserModel):
         return inputs != padding(self.backbone.config)
 
     def _states(self, inputs: Tensor) -> Tensor:
-        """(b, l, width). A token sees none behind it, so that padding changes nothing."""
+        """(b, l, width). A token attends to none after it, so padding changes nothing."""
         with self.autocast(inputs):
             return self.backbone(input_ids=inputs, attention_mask=self._known(inputs).long()).last_hidden_state

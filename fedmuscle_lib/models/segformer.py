@@ -6,10 +6,11 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
-from transformers.utils import ModelOutput
 
-from fedmuscle_lib.models.base import Head, UserModel
+from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.tasks import Head
 
 # of ImageNet, which the checkpoints were trained on
 _MEAN, _STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -27,26 +28,26 @@ class SegFormer(UserModel):
 
     heads = ("decoder",)
 
-    def width(self, backbone: nn.Module) -> int:
+    def width(self, backbone: PreTrainedModel) -> int:
         return sum(backbone.config.hidden_sizes) if self.pooled_stages == "all" else backbone.config.hidden_sizes[-1]
 
     @staticmethod
-    def build_head(head: Head, backbone: nn.Module, width: int, hidden: int, n_outputs: int) -> nn.Module:
+    def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
         config = copy.deepcopy(backbone.config)
         config.num_labels, config.classifier_dropout_prob = n_outputs, 0.0  # no dropout, as for every other head
         return SegformerDecodeHead(config)
 
     def features(self, inputs: Tensor) -> Tensor:
-        stages = self._backbone(inputs, output_hidden_states=True).hidden_states
+        stages = self._stages(inputs)
         pooled = stages if self.pooled_stages == "all" else stages[-1:]
         return torch.cat([stage.mean((2, 3), dtype=self.projection.weight.dtype) for stage in pooled], 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        stages = self._backbone(inputs, output_hidden_states=True).hidden_states
-        return self.head([stage.to(self.projection.weight.dtype) for stage in stages])
+        return self.head([stage.to(self.projection.weight.dtype) for stage in self._stages(inputs)])
 
-    def _backbone(self, images: Tensor, **options: bool) -> ModelOutput:
+    def _stages(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Four feature maps, (b, width, h/4, w/4) down to (b, width, h/32, w/32)."""
         mean, std = (values.to(images.device).view(3, 1, 1) for values in (_MEAN, _STD))
         pixels = (images.to(self.projection.weight.dtype) / 255 - mean) / std
         with self.autocast(images):
-            return self.backbone(pixel_values=pixels, **options)
+            return self.backbone(pixel_values=pixels, output_hidden_states=True).hidden_states

@@ -1,11 +1,11 @@
-"""Vision transformers, for the tasks that give a picture labels."""
+"""Vision transformers, for tasks whose targets belong to a whole image."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from torch import Tensor
-from transformers.utils import ModelOutput
 
 from fedmuscle_lib.models.base import UserModel
 
@@ -31,7 +31,8 @@ class VisionTransformer(UserModel):
         features = self._pooled(found.last_hidden_state)
         return self.outputs(features), [*(self._pooled(states[block]) for block in blocks), self.projection(features)]
 
-    def _backbone(self, images: Tensor, **options: bool) -> ModelOutput:
+    def _backbone(self, images: Tensor, **options: bool) -> Any:
+        """What transformers returns: ``last_hidden_state`` and, if asked for, ``hidden_states``."""
         pixels = images.to(self.projection.weight.dtype) / 127.5 - 1
         with self.autocast(images):
             return self.backbone(pixel_values=pixels, **options)

@@ -1,5 +1,17 @@
 """The Muscle loss, equation (3), with its gradient in closed form.
 
+For row i of the anchor n, with m over the other members and j = (j_1 .. j_M) over all tuples of samples, one for each of them:
+
+                      alpha(i .. i) exp( sum_m  z^n_i . z^m_i / tau_{n,m} )
+    L(i)  =  -log  ---------------------------------------------------------------,       loss = mean of L(i) over the batch
+                    sum_j  alpha(j) exp( sum_m  z^n_i . z^m_{j_m} / tau_{n,m} )
+
+    alpha(j)  =  exp( - sum_{l < k}  gamma_{l,k}  z^l_{j_l} . z^k_{j_k} ),      gamma_{l,k}  =  1 / tau'_{l,k}  -  1 / tau_{l,k}
+
+tau is the paper's tau^(N) and tau' its tau^(N-1); its sum over ordered pairs with a factor 1/2 is the sum over pairs l < k here.
+``muscle_loss_loop`` in ``reference.py`` is this equation in 20 lines, term by term; what follows gives the same value and gradient
+without the B^(M+1) terms.
+
 Letters: ``b`` batch, ``d`` dimension, ``m`` other members (the paper's M, which does not count the anchor).
 """
 
@@ -170,10 +182,9 @@ class _Contrast(torch.autograd.Function):
         m, b, d = keys.shape
         flat = keys.reshape(m * b, d)
         unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
-        wanted = ctx.needs_input_grad[0]
-        log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=wanted)  # (b,), (b, m, b)
+        log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=ctx.needs_input_grad[0])  # (b,), (b, m, b)
         positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
-        if wanted:
+        if p is not None:
             # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
             p.diagonal(dim1=0, dim2=2).sub_(1)
             ctx.save_for_backward((p.view(b, m * b).to(flat.dtype) @ flat).div_(b), anchor)

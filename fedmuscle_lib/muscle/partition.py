@@ -18,9 +18,10 @@ Letters: ``b`` batch, ``m`` other members; ``l < k`` two of them; ``n`` the leng
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, product
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -31,8 +32,13 @@ _CACHE = 4 * 2**20  # bytes of a slab on a CPU, where one that fits the cache be
 Unary = Sequence[Tensor]  # m factors (b, b) at [anchor row i, j_m]
 Pairs = dict[tuple[int, int], Tensor]  # for l < k, a factor (b, b) at [j_l, j_k]
 Block = tuple[slice, ...]  # one range of indices for each member of a group
-Times = Callable[[Tensor, Tensor], Tensor]  # torch.mul for factors, torch.add for their logarithms
 ALL = slice(None)
+
+
+class Times(Protocol):
+    """``torch.mul`` for factors, ``torch.add`` for their logarithms."""
+
+    def __call__(self, first: Tensor, second: Tensor, /, *, out: Tensor | None = None) -> Tensor: ...
 
 
 @lru_cache(maxsize=64)
@@ -97,7 +103,8 @@ def _contract(unary: Tensor, pair: Tensor, budget: int, with_marginals: bool) ->
     p = joint(x, a, rest).view(b, -1)  # (b, b^right)
     cross = [_row_products([a[l, k] for k in rest], torch.mul) for l in group]  # left x (b, b^right)
     slab = p.new_empty(rows, p.shape[1]) if rows < b**left else None
-    z, u, margins = 0, None, [None] * m
+    z, u = p.new_zeros(b), None
+    margins: dict[int, Tensor] = {}
     for block in _blocks(b, left, rows):
         q = _tuple_products(cross, block, torch.mul, slab)  # (rows, b^right)
         w = joint(x, a, group, block)  # (b, n_1, .., n_left)
@@ -106,11 +113,11 @@ def _contract(unary: Tensor, pair: Tensor, budget: int, with_marginals: bool) ->
             u = w.flatten(1) @ q if u is None else torch.addmm(u, w.flatten(1), q, out=u)  # (b, b^right)
             _add_margins(margins, group, f, block)
         else:
-            z = z + f.flatten(1).sum(1)  # (b,)
-    if not with_marginals:
+            z += f.flatten(1).sum(1)
+    if u is None:
         return z[:, None, None]
     _add_margins(margins, rest, u.mul_(p).view((b,) * (1 + len(rest))), (ALL,) * len(rest))
-    return torch.stack(margins, dim=1)
+    return torch.stack([margins[k] for k in range(m)], dim=1)
 
 
 def _in_log_space(unary: Tensor, log_pair: Tensor, budget: int, with_marginals: bool) -> tuple[Tensor, Tensor | None]:
@@ -132,12 +139,12 @@ def _in_log_space(unary: Tensor, log_pair: Tensor, budget: int, with_marginals: 
         log_z = torch.logaddexp(log_z, scores.logsumexp((1, 2)))
     if not with_marginals:
         return log_z, None
-    margins = [None] * m
+    margins: dict[int, Tensor] = {}
     for block, w, scores in slabs():
         f = scores.sub_(log_z[:, None, None]).exp_()  # (b, rows, b)
         _add_margins(margins, group, f.sum(2).view_as(w), block)
         _add_margins(margins, [last], f.sum(1), (ALL,))
-    weights = torch.stack(margins, dim=1)
+    weights = torch.stack([margins[k] for k in range(m)], dim=1)
     return log_z, weights.div_(weights.sum(-1, keepdim=True))
 
 
@@ -145,7 +152,7 @@ def joint(x: Unary | None, a: Pairs, group: Sequence[int], block: Block | None =
     """A group's joint weight: the product of its unary and pair factors, for every tuple in a block of its indices.
 
     Args:
-        x: unary factors, or None to leave the anchor out.
+        x: unary factors, or None to leave the anchor out of a group of two or more.
         a: pair factors.
         group: the members, ascending.
         block: a slice for each of them; all of their indices if None.
@@ -163,12 +170,11 @@ def joint(x: Unary | None, a: Pairs, group: Sequence[int], block: Block | None =
             factor = _cut(a[group[earlier], group[step]], block[earlier], block[step])  # (n_earlier, n_step)
             shape = (1,) * earlier + factor.shape[:1] + (1,) * (step - earlier - 1) + factor.shape[1:]
             link = factor if link is None else times(link, factor.view(shape))
-        if x is not None:
+        if x is not None and own is not None:
             newcomer = _cut(x[group[step]], ALL, block[step])  # (b, n_step)
             own = times(own[..., None], newcomer.view(len(newcomer), *(1,) * step, -1))
-    if own is None or link is None:
-        return link if own is None else own
-    return times(own, link, out=own)
+    parts = [part for part in (own, link) if part is not None]
+    return parts[0] if len(parts) == 1 else times(*parts, out=parts[0])
 
 
 def _row_products(factors: list[Tensor], times: Times) -> Tensor:
@@ -190,16 +196,16 @@ def _tuple_products(factors: list[Tensor], block: Block, times: Times, out: Tens
     return rows
 
 
-def _add_margins(margins: list[Tensor | None], group: Sequence[int], f: Tensor, block: Block) -> None:
+def _add_margins(margins: dict[int, Tensor], group: Sequence[int], f: Tensor, block: Block) -> None:
     """Adds to each of the group's margins (b, b) the sum of ``f`` (b, n_1, .., n_k) over the other members' indices."""
     axes = range(1, f.ndim)
     for member, axis, indices in zip(group, axes, block, strict=True):
         others = [other for other in axes if other != axis]
         part = f.sum(others) if others else f  # (b, n_axis)
-        if margins[member] is None and indices is ALL:
+        if member not in margins and indices is ALL:
             margins[member] = part
             continue
-        if margins[member] is None:
+        if member not in margins:
             margins[member] = f.new_zeros(len(f), len(f))
         _cut(margins[member], ALL, indices).add_(part)
 

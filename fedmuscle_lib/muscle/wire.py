@@ -22,6 +22,7 @@ from .temperature import Temperature, temperatures
 Objective = Callable[[Tensor, Tensor | Sequence[Tensor]], Tensor]  # (anchor, others) -> scalar
 
 
+@dataclass(frozen=True, eq=False)
 class _Reply:
     kind: ClassVar[str]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.experiment import PHASES, History, Phase
+from fedmuscle_lib.runs import PHASES, History, Phase
 
 __all__ = ["BASELINE", "PHASES", "Arm", "History", "Phase", "added", "algorithm_of", "arm", "as_arm", "baseline_of", "is_blind", "label"]
 

@@ -45,7 +45,7 @@ def _origins(histories: Sequence[History]) -> list[str]:
     if (sources := len({history.provenance.get("source") for history in histories})) > 1:
         sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
-    return sentences + [caveat[:1].upper() + caveat[1:].removesuffix(".") + "." for caveat in caveats]
+    return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:

@@ -1,8 +1,11 @@
-"""The users' tasks: what a target is, the local loss, and the metric of the paper's tables. One module a kind of task."""
+"""The users' tasks: where the data lies and how it is read, the local loss, and the metric of the paper's tables.
+
+A new task is one module here and one row of ``TASKS``.
+"""
 
 from __future__ import annotations
 
-from fedmuscle_lib.tasks.base import Classification, Task
+from fedmuscle_lib.tasks.base import Classification, Head, Task
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
 from fedmuscle_lib.tasks.segmentation import SemanticSegmentation
 from fedmuscle_lib.tasks.single_label import ImageClassification, TextClassification
@@ -22,13 +25,14 @@ TASKS: dict[str, Task] = {
 
 
 def direction(metric: str) -> int:
-    """+1 where a larger value of the metric is better, -1 where a smaller one is."""
+    """+1 if a larger value of the metric is better, -1 if a smaller one is."""
     return -1 if any(task.metric == metric and task.lower_is_better for task in TASKS.values()) else 1
 
 
 __all__ = [
     "TASKS",
     "Classification",
+    "Head",
     "ImageClassification",
     "MultiLabelClassification",
     "SemanticSegmentation",

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
+
+from fedmuscle_lib.data import Encoding, Modality, Samples, refuse_unfinished
+
+Head = Literal["two layers", "linear", "decoder", "language model"]
 
 
 @dataclass(frozen=True)
@@ -16,18 +21,50 @@ class Task(ABC):
     Attributes:
         name: the paper's abbreviation (Section 6.1).
         folder: where its users' files lie below ``data_dir``.
+        suffix: of these files.
+        reads: the modality of its inputs.
         metric: name of the metric in the paper's tables.
         lower_is_better: whether an improvement is a smaller metric.
         head: the kind of prediction head (Appendix H).
-        evaluation_batch: how many samples are evaluated at once, which outputs of many numbers a sample bound.
+        evaluation_batch: samples a forward pass of the evaluation; small for tasks with many outputs a sample.
+        version: of the arithmetic. Raised by hand when a number that this class computes changes; part of every stored run's address.
     """
 
     name: str
     folder: str
+    suffix: ClassVar[str] = ".pkl"
+    reads: ClassVar[Modality] = "pictures"
     metric: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
-    head: ClassVar[Literal["two layers", "linear", "decoder", "language model"]] = "two layers"
+    head: ClassVar[Head] = "two layers"
     evaluation_batch: ClassVar[int] = 256
+    version: ClassVar[int] = 1
+
+    def read(
+        self, data_dir: Path, client: int, split: str, encoding: Encoding, images: Path | None = None
+    ) -> tuple[Samples, tuple[int, ...]]:
+        """A user's samples, and its class ids in the order of the outputs (none where targets are no classes).
+
+        Args:
+            data_dir: root of the README's layout (``fedmuscle_lib.data.layout``).
+            client: index of the user's files, ``client_<client>``.
+            split: "train", "val" or "test".
+            encoding: how the user's model reads its inputs.
+            images: folder of the images that a COCO file names, if not below ``data_dir``.
+
+        Raises:
+            DataError: a file is missing, unfinished or damaged; the message names it, its row where there is one, and what is wrong.
+            ValueError: the encoding is of another modality than the task.
+        """
+        if encoding.reads != self.reads:
+            raise ValueError(f"{self.name} is a task on {self.reads}; a model that reads {encoding.reads} can't do it")
+        folder = data_dir / self.folder
+        refuse_unfinished(folder)
+        return self._read(folder / split / f"client_{client}{self.suffix}", images or folder / "images" / split, encoding)
+
+    @abstractmethod
+    def _read(self, path: Path, images: Path, encoding: Any) -> tuple[Samples, tuple[int, ...]]:
+        """What :meth:`read` returns, from the file ``path`` and the folder ``images``, by ``Pixels`` or ``Tokens`` as ``reads`` says."""
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
         """Width of the head's output for a user with these classes."""
@@ -39,15 +76,15 @@ class Task(ABC):
 
     @abstractmethod
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What the metric is made of, float64: counts of a batch, which add up over the evaluation set."""
+        """A batch's part of the metric. The parts are added up over the evaluation set."""
 
     @abstractmethod
     def score(self, counts: Tensor) -> float:
-        """The metric from the counts of the whole evaluation set; in per cent, unless its name says otherwise."""
+        """The metric from the sum of all counts; in per cent, unless the class says otherwise."""
 
     @abstractmethod
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """The metric of an answer that looks at no input, made from the training targets, on the evaluation targets."""
+        """The metric of an answer that ignores its input. It is made from the training targets and scored on the evaluation targets."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +109,7 @@ class Classification(Task):
 
     @abstractmethod
     def certainty(self, log_p: Tensor) -> Tensor:
-        """How sure a sample's prediction is, (n,), from its decisions: what pseudo-labelling ranks samples by."""
+        """How sure a sample's prediction is, (n,), from its decisions. Pseudo-labelling ranks samples by it."""
 
     @abstractmethod
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmuscle_lib.data import Instances, Pixels, Samples
 from fedmuscle_lib.tasks.base import Classification
 
 
@@ -19,14 +21,24 @@ class MultiLabelClassification(Classification):
     The paper does not state the decision threshold; ours is a probability of 0.5.
     """
 
+    suffix: ClassVar[str] = ".json"
     metric: ClassVar[str] = "micro-F1"
     outcomes: ClassVar[int] = 2
+
+    def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
+        """An image has the categories of its annotations."""
+        coco = Instances(path)
+        targets = torch.zeros(len(coco.images), len(coco.classes))
+        for row, image in enumerate(coco.images):
+            for annotation in coco.annotations(image):
+                targets[row, coco.column(annotation)] = 1
+        return Samples(encoding.load(coco.files(images)), targets), coco.classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Classes that were rightly found, and those that were wrongly found or missed."""
+        """True positives, and false positives and negatives together."""
         predicted, actual = outputs > 0, targets > 0.5
         return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).double()
 
@@ -35,22 +47,22 @@ class MultiLabelClassification(Classification):
         return 100 * 2 * hits / max(1, 2 * hits + wrong)
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """Every class always present: what is never found can't be F1's best."""
+        """Predict every class; predicting none scores 0."""
         return self.score(self.count(torch.ones_like(evaluation), evaluation))
 
     def decisions(self, outputs: Tensor) -> Tensor:
-        """A decision a class between absent and present: (n, classes, 2)."""
+        """One decision a class, between absent and present: (n, classes, 2)."""
         return torch.stack([F.logsigmoid(-outputs), F.logsigmoid(outputs)], dim=-1)
 
     def outputs(self, log_p: Tensor) -> Tensor:
         return log_p[..., 1] - log_p[..., 0]
 
     def certainty(self, log_p: Tensor) -> Tensor:
-        """The largest probability of a class to be present: that all are absent is sure of most pictures, and says little."""
+        """The largest probability that a class is present. Absence is trivially certain for most images, so only presence is used."""
         return log_p[..., 1].exp().amax(-1)
 
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Same: at least half of the classes of either in common (Jaccard index 0.5); nothing in common: no class."""
+        """Same label: a Jaccard index of at least 0.5. Nothing in common: no class that both have."""
         common = targets @ targets.T
         counts = targets.sum(1)
         union = counts[:, None] + counts[None] - common

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.tasks.base import Task
+from fedmuscle_lib.data import Annotation, Instances, Pixels, Samples
+from fedmuscle_lib.tasks.base import Head, Task
 
 BACKGROUND, IGNORED = 0, 255
 
@@ -18,14 +21,27 @@ BACKGROUND, IGNORED = 0, 255
 class SemanticSegmentation(Task):
     """Targets are class indices of pixels, (b, h, w); cross-entropy; mean intersection over union in per cent.
 
-    The paper does not say how its mIoU counts. Ours: background is class 0 and counts as one; pixels that are ``IGNORED`` (of crowds)
-    count nowhere; intersections and unions are summed over the whole evaluation set; a class that is neither there nor predicted
-    anywhere is left out of the mean. Outputs may be coarser than the targets and are enlarged to them.
+    The paper does not define its mIoU. Ours: background is class 0 and counts as a class; ``IGNORED`` pixels (crowds) count nowhere;
+    intersections and unions are summed over the whole evaluation set; the mean leaves out a class that is neither present nor
+    predicted anywhere. Outputs may be coarser than the targets; they are enlarged to them.
     """
 
+    suffix: ClassVar[str] = ".json"
     metric: ClassVar[str] = "mIoU"
-    head: ClassVar[str] = "decoder"
+    head: ClassVar[Head] = "decoder"
     evaluation_batch: ClassVar[int] = 32
+
+    def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
+        """A pixel has the category of the smallest object that covers it. A pixel that only a crowd covers is ignored."""
+        coco, size = Instances(path), (encoding.size, encoding.size)
+        targets = torch.full((len(coco.images), *size), BACKGROUND)
+        for row, image in enumerate(coco.images):
+            scene = np.full(coco.shape(image), BACKGROUND)
+            for annotation in sorted(coco.annotations(image), key=_painted):
+                column = coco.column(annotation)
+                scene[coco.mask(annotation)] = IGNORED if annotation.get("iscrowd", 0) else 1 + column
+            targets[row] = F.interpolate(torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest")[0, 0].long()
+        return Samples(encoding.load(coco.files(images)), targets), coco.classes
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
         return 1 + len(classes)
@@ -47,10 +63,15 @@ class SemanticSegmentation(Task):
         return 100 * (counts.diagonal()[seen] / union[seen]).mean().item()
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """Background everywhere."""
+        """Predict background everywhere."""
         classes = 1 + max(int(targets[targets != IGNORED].max()) for targets in (train, evaluation))
         counts = torch.bincount(evaluation[evaluation != IGNORED], minlength=classes)
         return self.score(F.pad(counts.double().unsqueeze(1), (BACKGROUND, classes - 1 - BACKGROUND)))
+
+
+def _painted(annotation: Annotation) -> tuple[bool, float]:
+    """The order in which objects are painted over each other: crowds first, then objects from large to small."""
+    return not annotation.get("iscrowd", 0), -annotation.get("area", 0)
 
 
 def _enlarged(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -1,15 +1,17 @@
-"""Classification into classes that exclude each other: of pictures, IC10 and IC100 of the paper, and of texts, TC."""
+"""Classification into mutually exclusive classes: of images, IC10 and IC100 of the paper, and of texts, TC."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.tasks.base import Classification
+from fedmuscle_lib.data import Modality, Pickled, Pixels, Samples, Tokens
+from fedmuscle_lib.tasks.base import Classification, Head
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class SingleLabelClassification(Classification):
         return F.cross_entropy(outputs, targets)
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Hits, and samples."""
+        """Correct predictions, and samples."""
         return torch.stack([(outputs.argmax(1) == targets).sum(), torch.tensor(len(targets), device=outputs.device)]).double()
 
     def score(self, counts: Tensor) -> float:
@@ -31,7 +33,7 @@ class SingleLabelClassification(Classification):
         return 100 * hits / samples
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
-        """Always the training set's most frequent class, the first of those that are."""
+        """Predict the training set's most frequent class; the first of them, if there are several."""
         majority = F.one_hot(train, self.n_classes).sum(0).argmax()
         return 100 * (evaluation == majority).double().mean().item()
 
@@ -56,10 +58,23 @@ class SingleLabelClassification(Classification):
 
 
 class ImageClassification(SingleLabelClassification):
-    """Reads pictures; the head is two layers."""
+    """Of images; the head is two layers."""
+
+    def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
+        content = Pickled(path, "data", "labels")
+        pictures = content.pictures()
+        labels = content.labels(len(pictures), self.n_classes, self.name)
+        return Samples(encoding.resize(pictures), labels), tuple(range(self.n_classes))
 
 
 class TextClassification(SingleLabelClassification):
-    """Reads texts; the head is one layer."""
+    """Of texts; the head is one layer."""
 
-    head: ClassVar[str] = "linear"
+    reads: ClassVar[Modality] = "texts"
+    head: ClassVar[Head] = "linear"
+
+    def _read(self, path: Path, images: Path, encoding: Tokens) -> tuple[Samples, tuple[int, ...]]:
+        content = Pickled(path, "texts", "labels")
+        texts = content.texts()
+        labels = content.labels(len(texts), self.n_classes, self.name)
+        return Samples(encoding.encode(texts), labels), tuple(range(self.n_classes))

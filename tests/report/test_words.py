@@ -7,7 +7,6 @@ import json
 from histories import history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report.arms import History
 
 
 def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
@@ -92,14 +91,13 @@ def test_a_note_says_how_many_runs_were_shipped_and_how_many_computed():
     assert report.note(computed[:1]).endswith(" The one run was computed here.")
 
 
-def test_a_note_lists_each_caveat_once(monkeypatch):
-    """A history that has no caveat adds none."""
-    absent, other = "data/IC/CIFAR10 is absent here", "torch 2.13.0+cpu there, 2.14 here."
-    caveats = {"local": (absent, other), "fedmuscle": (other,), "self": ()}
-    monkeypatch.setattr(History, "caveats", property(lambda history: caveats[history.settings.algorithm]), raising=False)
-    runs = [history(name, [40] * 6, origin="shipped") for name in caveats]
-    assert report.note(runs).endswith(" All 3 runs were shipped. Data/IC/CIFAR10 is absent here. Torch 2.13.0+cpu there, 2.14 here.")
-    assert report.note(report.as_arm(runs, "M = 1")).endswith("Torch 2.13.0+cpu there, 2.14 here.")
+def test_a_note_lists_each_caveat_once():
+    absent, other = "IC/CIFAR10 is not here", "torch 2.13.0+cpu there, 2.14 here"
+    runs = [history(name, [40] * 6, origin="shipped", caveats=said) for name, said in (("local", (absent, other)), ("self", (other,)))]
+    runs.append(history("fedmuscle", [40] * 6))
+    assert report.note(runs).endswith(" 2 of 3 runs were shipped, 1 computed here. Of the shipped runs: " + f"{absent}; {other}.")
+    assert report.note(report.as_arm(runs, "M = 1")).endswith(f"{absent}; {other}.")
+    assert "Of the shipped" not in report.note(runs[2:])
 
 
 def test_a_note_says_that_runs_come_from_different_sources():

@@ -1,0 +1,31 @@
+"""What the readers of all tasks share, and the public sets. Knows no task: each reads its users' files itself (``fedmuscle_lib.tasks``).
+
+Images become uint8 pixels and texts token ids, as the user's model reads them. No file is executed: pickles go through
+``fedmuscle_lib.pickles``.
+"""
+
+from __future__ import annotations
+
+from fedmuscle_lib.data.coco import Annotation, Instances
+from fedmuscle_lib.data.encodings import Encoding, Modality, Pixels, Tokens
+from fedmuscle_lib.data.layout import refuse_unfinished
+from fedmuscle_lib.data.pickled import Pickled
+from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
+from fedmuscle_lib.data.samples import Samples, draw_local
+from fedmuscle_lib.pickles import DataError
+
+__all__ = [
+    "PUBLIC_SETS",
+    "Annotation",
+    "DataError",
+    "Encoding",
+    "Instances",
+    "Modality",
+    "Pickled",
+    "Pixels",
+    "Samples",
+    "Tokens",
+    "draw_local",
+    "read_public",
+    "refuse_unfinished",
+]

@@ -1,0 +1,85 @@
+"""How a model reads its inputs: images as pixels of one size, texts as token ids."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmuscle_lib.pickles import DataError, read_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Modality = Literal["pictures", "texts"]
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A vision model's: uint8 RGB images, ``size`` x ``size``."""
+
+    reads: ClassVar[Modality] = "pictures"
+    size: int
+
+    def empty(self) -> Tensor:
+        return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
+
+    def load(self, paths: Sequence[Path]) -> Tensor:
+        """(n, 3, size, size) uint8 from image files of any kind and size.
+
+        Raises:
+            DataError: naming the file; it is missing or no image.
+        """
+        shape = (self.size, self.size)
+        images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
+        for row, path in enumerate(paths):
+            try:
+                with Image.open(io.BytesIO(read_bytes(path))) as image:
+                    rgb = image.convert("RGB")
+                    if rgb.size != shape:
+                        rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
+                    images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
+            except (UnidentifiedImageError, OSError, SyntaxError) as error:
+                raise DataError(f"{path}: not a readable image ({error})") from None
+        return images
+
+    def resize(self, images: Tensor) -> Tensor:
+        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8."""
+        shape = (self.size, self.size)
+        if images.shape[-2:] == shape:
+            return images
+        parts = []
+        for part in images.split(256):  # an image in floats takes four times the memory
+            floats = F.interpolate(part.float(), shape, mode="bicubic", antialias=True, align_corners=False)
+            parts.append(floats.round_().clamp_(0, 255).to(torch.uint8))
+        return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A language model's: token ids, at most ``longest`` a text."""
+
+    reads: ClassVar[Modality] = "texts"
+    tokenizer: PreTrainedTokenizerBase
+    longest: int
+
+    def empty(self) -> Tensor:
+        return torch.empty(0, 1, dtype=torch.int64)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """(n, l) token ids, padded on the right to the longest text."""
+        encoded = self.tokenizer(
+            list(texts), return_tensors="pt", padding="longest", truncation=True, max_length=self.longest, padding_side="right"
+        )
+        return encoded.input_ids
+
+
+Encoding = Pixels | Tokens

@@ -1,0 +1,24 @@
+"""The README's layout of ``data_dir``, which `python -m data_prep` writes.
+
+<task>/<split>/client_<i>.pkl or .json      a user's samples; split is train, val or test
+<task>/images/<split>/*                     images that COCO files name
+<public set>/* or <public set>/images/*     public images; in the second case with their captions beside images/
+<folder>/manifest.json                      what data_prep wrote there
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedmuscle_lib.pickles import DataError
+
+
+def refuse_unfinished(folder: Path) -> None:
+    """Check that ``data_prep`` finished the folder. A folder without a manifest is the user's own and passes.
+
+    Raises:
+        DataError: naming the folder; the command that writes it was interrupted.
+    """
+    path = folder / "manifest.json"
+    if path.exists() and b'"whole": false' in path.read_bytes():
+        raise DataError(f"{folder}: the command that writes it was interrupted (manifest.json); run it again")

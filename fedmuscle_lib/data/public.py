@@ -1,0 +1,55 @@
+"""The public sets, one row each, and their reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from fedmuscle_lib.data.encodings import Encoding, Pixels
+from fedmuscle_lib.data.layout import refuse_unfinished
+from fedmuscle_lib.pickles import DataError, load_pickle
+
+# name -> folder below data_dir
+PUBLIC_SETS: dict[str, str] = {
+    "voc": "MLC_setup/public_Pascal",  # the original README's "unlabeled Pascal VOC images"
+    "coco": "MLC_setup/public_COCO",  # named in Section 6.1, in no layout; after the pattern of Pascal VOC's folder
+    "cifar100": "IC/CIFAR100/public",  # the original README's "unlabeled CIFAR-100 images"
+    "flickr30k": "TC/flicker_public",  # the original README's "unlabeled Flickr images"; its spelling
+}
+CAPTIONS = "image_file_name_to_caption.pkl"
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
+
+
+def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
+    """The first ``n`` images of a public set in the order of their names, or these images' captions, encoded.
+
+    Images lie in the folder itself, or below it in ``images`` beside the file of their captions.
+
+    Raises:
+        DataError: the folder is missing, unfinished or holds fewer than ``n`` images, or an image has no caption.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
+    refuse_unfinished(folder)
+    images = folder / "images" if (folder / "images").is_dir() else folder
+    paths = sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    if len(paths) < n:
+        raise DataError(f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images")
+    if isinstance(encoding, Pixels):
+        return encoding.load(paths[:n])
+    return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths[:n]]))
+
+
+def _captions(path: Path, names: Sequence[str]) -> list[str]:
+    """One caption an image; the first if it has several."""
+    content = load_pickle(path)
+    captions = []
+    for name in names:
+        given = content.get(name)
+        first = given[0] if isinstance(given, list | tuple) and given else given
+        if not isinstance(first, str) or not first.strip():
+            raise DataError(f"{path}: {name} has {'no caption' if name not in content else f'{given!r} for a caption'}")
+        captions.append(first)
+    return captions

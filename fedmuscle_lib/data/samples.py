@@ -1,0 +1,55 @@
+"""Samples of one user, and the draw of its local training set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.randomness import generator
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a user learns from.
+
+    Attributes:
+        inputs: (n, 3, h, w) uint8 pixels, or (n, l) int64 token ids.
+        targets: n rows; the task says what they are.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def to(self, device: str) -> Samples:
+        return Samples(self.inputs.to(device), self.targets.to(device))
+
+    def take(self, rows: Tensor) -> Samples:
+        return Samples(self.inputs[rows], self.targets[rows])
+
+
+def draw_local(samples: Samples, n: int, *address: object) -> Samples:
+    """Draw ``n`` samples from a user's pool; the address alone decides which.
+
+    If targets are labels, an integer a sample, the draw is as balanced over the classes as the pool allows.
+
+    Raises:
+        DataError: the pool is smaller than ``n``.
+    """
+    if len(samples) < n:
+        raise DataError(f"a local training set of {n} was asked for, the file holds {len(samples)} samples")
+    order = torch.randperm(len(samples), generator=generator("local data", *address))
+    if samples.targets.ndim == 1 and not samples.targets.is_floating_point():
+        labels = samples.targets[order]
+        # a sample's rank is the number of samples of its class before it; sorting by rank goes round the classes
+        by_class = torch.argsort(labels, stable=True)
+        first = torch.searchsorted(labels[by_class], labels[by_class])
+        rank = torch.empty_like(order)
+        rank[by_class] = torch.arange(len(labels)) - first
+        order = order[torch.argsort(rank, stable=True)]
+    return samples.take(order[:n])

@@ -1,0 +1,150 @@
+"""A run's address: everything that it depends on, and nothing else.
+
+An address has two parts. The first is what was asked for: the settings that the algorithm reads, its options, who the users are, and
+the versions of the arithmetic (``fedmuscle_lib.versions``). The second is what was there: the content of data and checkpoints, and torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.models import architecture, checkpoint_folder, model_type
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import User
+from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.versions import CORE, versions
+
+SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
+# Names and places, which a run does not see: it sees the numbers, the users and the files.
+_NOT_SEEN = {"profile", "setup", "users", "train_samples", "backbones", "options"}
+_NOT_SEEN |= {"data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a run is stored.
+
+    Attributes:
+        asked: hash of what was asked for.
+        inputs: by name, a hash of each thing that the run reads from disk; empty for what is not there.
+        torch: its version.
+    """
+
+    asked: str
+    inputs: tuple[tuple[str, str], ...]
+    torch: str
+
+    def __str__(self) -> str:
+        return f"{self.asked}-{_hash([self.inputs, self.torch])[:8]}"
+
+
+def address_of(settings: Settings) -> Address:
+    """The run's address here and now.
+
+    Raises:
+        ValueError: the algorithm is defined in no file.
+    """
+    return Address(_hash(asked(settings))[:16], tuple(sorted(inputs(settings).items())), torch.__version__)
+
+
+def asked(settings: Settings) -> dict[str, Any]:
+    """What a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at."""
+    algorithm = algorithms.get(settings.algorithm)
+    return {
+        "settings": settings.model_dump(mode="json", exclude=_NOT_SEEN | set(algorithm.ignores)),
+        "options": algorithm.options_of(settings).model_dump(mode="json"),
+        "users": [asdict(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
+        "versions": arithmetic(settings),
+    }
+
+
+def arithmetic(settings: Settings) -> dict[str, str]:
+    """Versions of the core, of the run's algorithm and of its users' tasks, by name."""
+    found = {"core": str(CORE)}
+    for kind in (algorithms.get(settings.algorithm), *(type(TASKS[user.task]) for user in settings.members)):
+        found |= versions(kind)
+    return found
+
+
+def checkpoint_of(settings: Settings, user: User) -> Path:
+    """Where the user's checkpoint lies."""
+    return checkpoint_folder(settings.models_path, settings.backbones[user.model])
+
+
+def sees_public(settings: Settings) -> bool:
+    """Whether the run's algorithm looks at public data."""
+    return "public" not in algorithms.get(settings.algorithm).ignores
+
+
+def inputs(settings: Settings) -> dict[str, str]:
+    """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
+
+    A checkpoint's is of weights, config and tokenizer, and stands with the version of its model family; its card is not read.
+    """
+    found = {}
+    for user in settings.members:
+        found[f"checkpoint {settings.backbones[user.model]}"] = _checkpoint_digest(checkpoint_of(settings, user))
+        folder = TASKS[user.task].folder
+        for split in ("train", SPLITS[settings.evaluate_on]):
+            found[f"{folder}/{split}/client_{user.client}"] = files_digest(settings.data_dir / folder, f"{split}/client_{user.client}.*")
+        found[f"{folder}/images"] = files_digest(settings.data_dir / folder / "images")
+    for name in ("root_train_image_folder", "root_val_image_folder"):
+        if (images := getattr(settings, name)) is not None:
+            found[name] = files_digest(images)
+    if sees_public(settings):
+        folder = PUBLIC_SETS[settings.public]
+        found[folder] = files_digest(settings.data_dir / folder)
+    return found
+
+
+def _checkpoint_digest(folder: Path) -> str:
+    if not (folder / "config.json").exists():
+        return ""
+    parts = [files_digest(folder, pattern) for pattern in ("*.json", "*.safetensors", "*.txt")]
+    return _hash([parts, versions(architecture(model_type(folder)))])
+
+
+def files_digest(folder: Path, pattern: str = "*") -> str:
+    """A hash of the files below ``folder``, also behind links, whose path there fits the pattern: names and content; empty if there is none.
+
+    A file is read again only when its size or time has changed. Manifests of data sets are left out: they say how the files were made, and
+    the files say what they are.
+    """
+    paths = sorted(path for path in _files(folder) if path.relative_to(folder).match(pattern) and path.name != "manifest.json")
+    stats = [path.stat() for path in paths]
+    return _content_digest(folder, tuple((path, s.st_size, s.st_mtime_ns) for path, s in zip(paths, stats, strict=True))) if paths else ""
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link back to where it came from
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (path for name in names if (path := Path(place, name)).is_file())
+
+
+@lru_cache(maxsize=64)
+def _content_digest(folder: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for path, size, _ in files:
+        digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

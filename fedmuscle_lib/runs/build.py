@@ -1,0 +1,113 @@
+"""The federation of a run before its first round: data read, models initialised from the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.algorithms import Federation, Reading
+from fedmuscle_lib.client import Client
+from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, read_public
+from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.randomness import derived_seed
+from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
+from fedmuscle_lib.server import Server
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import User
+from fedmuscle_lib.tasks import TASKS
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """``count`` torch threads inside; the caller's setting comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def build(settings: Settings) -> Federation:
+    """Read what the users need and put them and their server together.
+
+    What the settings' algorithm ignores is not read here either.
+
+    Raises:
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
+        ValueError: a user's checkpoint can't do its task; the message names the user.
+    """
+    algorithm = algorithms.get(settings.algorithm)
+    reads = Reading(settings, algorithm)
+    public: dict[Encoding, Tensor] = {}  # once for all users who read it alike
+    clients = []
+    for user in settings.members:
+        task = TASKS[user.task]
+        checkpoint = checkpoint_of(settings, user)
+        backbone = load_backbone(checkpoint, reads.device)
+        kind = architecture(model_type(checkpoint))
+        if task.head not in kind.heads:
+            raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
+        encoding = _encoding(settings, user, backbone)
+        train, evaluation, classes = _local_data(settings, user, encoding)
+        if encoding not in public:
+            seen = read_public(settings.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding) if sees_public(settings) else None
+            public[encoding] = (encoding.empty() if seen is None else seen).to(reads.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed("weights", reads.seed, user.number))
+            model = kind(
+                backbone,
+                task.n_outputs(classes),
+                head=task.head,
+                proj_dim=reads.proj_dim,
+                rank=reads.rank,
+                lora_alpha=reads.lora_alpha,
+                lora_targets=reads.lora_targets,
+                head_hidden=reads.head_hidden,
+                head_on=reads.head_on,
+                pooled_stages=reads.pooled_stages,
+                precision=reads.precision,
+            )
+        clients.append(
+            Client(
+                user,
+                task,
+                model.to(reads.device),
+                classes,
+                train.to(reads.device),
+                evaluation.to(reads.device),
+                public[encoding],
+                batch_size=reads.batch_size,
+                lr=reads.lr,
+                weight_decay=reads.weight_decay,
+                address=(reads.seed,),
+            )
+        )
+    numbers = [user.number for user in settings.members]
+    others = None if "others" in algorithm.ignores else settings.others
+    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,)))
+
+
+def _encoding(settings: Settings, user: User, backbone: nn.Module) -> Encoding:
+    """How the user's model reads its inputs."""
+    checkpoint = checkpoint_of(settings, user)
+    if architecture(model_type(checkpoint)).reads == "texts":
+        return Tokens(load_tokenizer(checkpoint), min(settings.text_length, backbone.config.max_position_embeddings))
+    return Pixels(settings.mask_size if TASKS[user.task].head == "decoder" else backbone.config.image_size)
+
+
+def _local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
+    """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
+    task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
+    pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
+    evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
+    if classes != other:
+        raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
+    try:
+        return draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, classes
+    except DataError as error:
+        raise DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None

@@ -1,0 +1,115 @@
+"""``run(settings) -> History``: a run is computed once; afterwards it is read, and one that was cut off goes on after its last round."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.runs.progress import Progress, Tick, name_of, showing
+from fedmuscle_lib.runs.store import Entry, Store, default_store
+from fedmuscle_lib.runs.train import train
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.tasks import TASKS
+
+
+class NotStored(LookupError):
+    """Runs are missing, and the environment says that none is to be computed."""
+
+
+def run(settings: Settings, progress: Progress | None = None, wait: bool = True, store: Store | None = None) -> History:
+    """Compute or fetch one run.
+
+    Args:
+        settings: what to run.
+        progress: called with a ``Tick`` after every round; by default a bar shows them.
+        wait: for another process that is computing this run; then its result is fetched.
+        store: where runs are kept; by default ``default_store()``.
+
+    Raises:
+        DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
+        ValueError: a local loss is no longer finite; the message names the user.
+        Busy: ``wait`` is false and another process is computing this run.
+        NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
+    """
+    store = store or default_store()
+    if found := stored(settings, store):
+        return found
+    refuse_to_compute([settings])
+    with showing(1, [settings], progress) as tell:
+        compute_here(settings, store, tell, wait)
+    history = stored(settings, store)
+    assert history is not None
+    return history
+
+
+def stored(settings: Settings, store: Store | None = None) -> History | None:
+    """The finished run, if there is one, computed here or shipped; computes nothing."""
+    found = (store or default_store()).find(address_of(settings))
+    if found is None:
+        return None
+    record, entry, caveats = found
+    origin = "shipped" if entry.shipped else "computed"
+    return History(settings=settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats)
+
+
+def refuse_to_compute(missing: Sequence[Settings]) -> None:
+    """Raise ``NotStored`` where the environment says that nothing is to be computed."""
+    if missing and os.environ.get("FEDMUSCLE_COMPUTE") == "0":
+        raise NotStored(f"{len(missing)} runs are not stored, the first of them {name_of(missing[0])}")
+
+
+def compute_here(settings: Settings, store: Store, tell: Progress, wait: bool = True) -> None:
+    """Compute the run in this process and store it, unless another process has done so in the meantime.
+
+    Raises:
+        Busy: ``wait`` is false and another process is computing it.
+    """
+    entry = store.entry(address_of(settings))
+    with entry.lock(wait):
+        if store.find(address_of(settings)) is None:
+            desk = Desk(settings, entry, store, tell)
+            entry.save(train(settings, desk).pack())
+
+
+class Desk:
+    """What the process that asked for a run does with what the run tells: keeps its checkpoints, passes its ticks on."""
+
+    def __init__(self, settings: Settings, entry: Entry, store: Store, tell: Progress) -> None:
+        self._settings, self._entry, self._store, self._tell = settings, entry, store, tell
+        self._local: dict[int, dict[int, float]] | None = None  # metrics of local training, by round and user
+
+    def tick(self, tick: Tick) -> None:
+        self._tell(replace(tick, delta=self._delta(tick)))
+
+    def keep(self, checkpoint: bytes) -> None:
+        self._entry.save_checkpoint(checkpoint)
+
+    def last(self) -> bytes | None:
+        return self._entry.load_checkpoint()
+
+    def discard(self, why: str) -> None:
+        self._entry.discard_checkpoint(why)
+
+    def _delta(self, tick: Tick) -> float | None:
+        """Delta after this round's alignment, against the local run of the same seed after as many rounds, if that has been run."""
+        if not tick.metrics:
+            return None
+        if self._local is None:
+            self._local = self._local_metrics()
+        local = self._local.get(tick.round, {})
+        if local.keys() != dict(tick.metrics).keys() or 0 in local.values():
+            return None
+        sign = {user.number: -1 if TASKS[user.task].lower_is_better else 1 for user in self._settings.members}
+        gains = [sign[user] * (value / local[user] - 1) for user, value in tick.metrics]
+        return 100 * sum(gains) / len(gains)
+
+    def _local_metrics(self) -> dict[int, dict[int, float]]:
+        history = stored(self._settings.model_copy(update={"algorithm": "local"}), self._store)
+        found: dict[int, dict[int, float]] = {}
+        if history is not None:
+            for row in history.metrics[history.metrics.phase == "after_alignment"].itertuples():
+                found.setdefault(row.round, {})[row.user] = row.value
+        return found

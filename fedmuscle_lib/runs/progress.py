@@ -1,0 +1,129 @@
+"""What a run tells while it is computed, and how that is shown: one bar for all the runs that were asked for, or lines of text."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tqdm.auto import tqdm
+
+from fedmuscle_lib.settings import Settings
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A round of a run is finished, or a run goes on after one.
+
+    Attributes:
+        run: the run's name, such as "fedmuscle voc seed 0".
+        round, rounds: which one, from 1, of how many.
+        users: how many take part.
+        local_loss, alignment_loss: mean over users; None where there was none.
+        metrics: after the alignment, by user, in the task's units; empty where the round was not evaluated.
+        seconds: since the run began, whatever process computed it.
+        resumed: whether the run goes on after this round, which an earlier process finished.
+        delta: over local training of the same seed after as many rounds, in per cent, if that has been run.
+    """
+
+    run: str
+    round: int
+    rounds: int
+    users: int
+    local_loss: float | None = None
+    alignment_loss: float | None = None
+    metrics: tuple[tuple[int, float], ...] = ()
+    seconds: float = 0.0
+    resumed: bool = False
+    delta: float | None = None
+
+    def __str__(self) -> str:
+        if self.resumed:
+            return f"{self.run}: resumed after round {self.round}"
+        parts = [f"{self.run}: round {self.round}/{self.rounds}, {self.users} users"]
+        if self.local_loss is not None:
+            parts.append(f"local loss {self.local_loss:.3f}")
+        if self.alignment_loss is not None:
+            parts.append(f"alignment loss {self.alignment_loss:.3f}")
+        if self.delta is not None:
+            parts.append(f"Delta {self.delta:+.1f} %")
+        elif self.metrics:
+            parts.append("metrics " + " ".join(f"{value:.1f}" for _, value in self.metrics))
+        return ", ".join([*parts, f"{self.seconds:.0f} s"])
+
+
+Progress = Callable[[Tick], object]
+
+
+def name_of(settings: Settings) -> str:
+    """A run's name in lines of progress and in errors."""
+    return f"{settings.algorithm} {settings.public} seed {settings.seed}"
+
+
+@contextmanager
+def showing(wanted: int, missing: Sequence[Settings], progress: Progress | None) -> Iterator[Progress]:
+    """Where ticks go: to ``progress`` if it is given, else to a bar, or to lines where FEDMUSCLE_PROGRESS is "lines".
+
+    Args:
+        wanted: how many runs were asked for.
+        missing: those that have to be computed.
+    """
+    if progress is not None:
+        yield progress
+    elif os.environ.get("FEDMUSCLE_PROGRESS") == "lines":
+        print(_stored(wanted, missing), flush=True)
+        yield _Lines()
+    else:
+        with _Bar(wanted, missing) as bar:
+            yield bar
+
+
+def _stored(wanted: int, missing: Sequence[Settings]) -> str:
+    return f"{wanted - len(missing)} of {wanted} stored"
+
+
+class _Lines:
+    """Prints ticks, but none within a few seconds of the last one, except the last of a run."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self, tick: Tick) -> None:
+        now = time.monotonic()
+        if tick.round == tick.rounds or now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(tick, flush=True)
+
+
+class _Bar:
+    """A bar over the rounds of all missing runs, with what was heard last behind it."""
+
+    def __init__(self, wanted: int, missing: Sequence[Settings]) -> None:
+        self._wanted, self._missing, self._finished = wanted, len(missing), wanted - len(missing)
+        self._bar = tqdm(total=sum(run.rounds for run in missing), unit="round", dynamic_ncols=True)
+        self._rounds: dict[str, int] = {}
+        self._describe()
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+
+    def __call__(self, tick: Tick) -> None:
+        self._bar.update(max(0, tick.round - self._rounds.get(tick.run, 0)))
+        self._rounds[tick.run] = tick.round
+        if not tick.resumed:
+            delta = "" if tick.delta is None else f", Delta {tick.delta:+.1f} %"
+            self._bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}{delta}")
+        if tick.round == tick.rounds:
+            self._finished += 1
+            self._describe()
+
+    def _describe(self) -> None:
+        what = "runs" if self._missing else "stored"
+        self._bar.set_description(f"{self._finished} of {self._wanted} {what}")

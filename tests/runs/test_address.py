@@ -1,0 +1,154 @@
+"""A run's address holds what the run can see, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmuscle_lib import algorithms, run, versions
+from fedmuscle_lib.algorithms import Algorithm, IgnoredSetting
+from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.runs.address import address_of, files_digest
+from fedmuscle_lib.settings import Settings
+
+ALGORITHMS = algorithms.names()
+USER_ALGORITHM = """
+from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
+
+class Mine(FedMuscle):
+    name, label, source = "mine", "Mine", "ours"
+    strength = {strength}
+"""
+
+
+@pytest.fixture
+def write_algorithm(tmp_path, monkeypatch):
+    """Writes a user's algorithm into a folder that the registry looks at, and imports it as it then is."""
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
+
+    def write(name: str = "mine", **values) -> None:
+        (tmp_path / f"{name}.py").write_text(USER_ALGORITHM.format(**values))
+        importlib.invalidate_caches()
+        sys.modules.pop(f"fedmuscle_lib.algorithms.{name}", None)
+        importlib.import_module(f"fedmuscle_lib.algorithms.{name}")
+
+    yield write
+    sys.modules.pop("fedmuscle_lib.algorithms.mine", None)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorithm, name):
+    s = settings(algorithm=name)
+    before = address_of(s)
+    write_algorithm(strength=1)
+    assert "mine" in algorithms.names()
+    assert address_of(s) == before
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("change", [{"tau": 0.3}, {"reply": "factored"}, {"cl_epochs": 2}, {"public": "coco"}], ids=str)
+def test_a_setting_is_in_the_address_unless_the_algorithm_ignores_it(settings, name, change):
+    (field,) = change
+    ignored = field in algorithms.get(name).ignores
+    assert (address_of(settings(algorithm=name)) == address_of(settings(algorithm=name, **change))) == ignored
+
+
+def test_names_and_places_are_not_in_the_address(settings, mini_world):
+    whole = settings(setup="setup1", users=(1, 2, 3, 4, 5, 6))
+    assert address_of(whole) == address_of(settings(setup="setup1", users=None))
+    assert address_of(whole) == address_of(settings(setup="setup2", users=(1, 2, 3, 4, 5, 6)))
+    usual = {"data_dir": mini_world, "models_path": mini_world / "models", "backbones": settings().backbones}
+    numbers = settings().model_dump(exclude={"profile", "data_dir", "models_path", "backbones", "algorithm"})
+    assert address_of(Settings(**numbers | usual | {"profile": "paper"})) == address_of(settings())
+
+
+def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings, monkeypatch):
+    def addresses():
+        return {name: address_of(settings(algorithm=name)) for name in ALGORITHMS}
+
+    before = addresses()
+    monkeypatch.setattr(FedMuscle, "version", 2)
+    moved = {name for name, address in addresses().items() if address != before[name]}
+    assert moved == {name for name in ALGORITHMS if issubclass(algorithms.get(name), FedMuscle)}
+    monkeypatch.setattr("fedmuscle_lib.runs.address.CORE", 2)
+    assert not set(addresses().values()) & set(before.values())
+
+
+def test_a_users_algorithm_has_its_source_in_the_address(settings, write_algorithm):
+    write_algorithm(strength=1)
+    first = address_of(settings(algorithm="mine"))
+    write_algorithm(strength=1)
+    assert address_of(settings(algorithm="mine")) == first
+    write_algorithm(strength=2)
+    assert address_of(settings(algorithm="mine")) != first
+
+
+def test_the_source_that_was_imported_is_the_one_in_the_address(settings, write_algorithm, tmp_path):
+    """Editing a module that is imported already changes neither what runs nor where it is stored."""
+    write_algorithm(strength=1)
+    first = address_of(settings(algorithm="mine"))
+    (tmp_path / "mine.py").write_text(USER_ALGORITHM.format(strength=2))
+    assert address_of(settings(algorithm="mine")) == first
+
+
+def test_an_algorithm_of_a_notebooks_cell_is_refused_with_the_place_where_it_belongs(settings, store, monkeypatch):
+    monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
+    cell = "class InACell(FedMuscle):\n    name, label = 'in_a_cell', 'In a cell'\n"
+    exec(cell, {"FedMuscle": FedMuscle, "__name__": "__main__"})
+    with pytest.raises(ValueError, match="InACell is defined in a notebook's cell.*fedmuscle_lib/algorithms/inacell.py"):
+        run(settings(algorithm="in_a_cell"), progress=str, store=store)
+
+
+def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(settings, store, write_algorithm, tmp_path):
+    (tmp_path / "careless.py").write_text(
+        "from fedmuscle_lib.algorithms.fedmuscle import FedMuscle\n\n"
+        "class Careless(FedMuscle):\n    name, label, ignores = 'careless', 'Careless', ('tau',)\n"
+    )
+    importlib.import_module("fedmuscle_lib.algorithms.careless")
+    with pytest.raises(IgnoredSetting, match="careless.*tau"):
+        run(settings(algorithm="careless"), progress=str, store=store)
+    assert not any(entry.done for entry in store.entries())
+    sys.modules.pop("fedmuscle_lib.algorithms.careless")
+
+
+def test_a_checkpoints_card_is_not_in_the_address_and_its_weights_are(settings, tmp_path, mini_world):
+    import shutil
+
+    models = tmp_path / "models"
+    shutil.copytree(mini_world / "models", models)
+    s = settings(models_path=models)
+    before = address_of(s)
+    (models / "vit-small/README.md").write_text("another card")
+    assert address_of(s) == before
+    weights = models / "vit-small/model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    assert address_of(s) != before
+
+
+def test_digests_follow_links_and_end(tmp_path):
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "a.png").write_bytes(b"white")
+    linked = tmp_path / "data"
+    linked.mkdir()
+    (linked / "images").symlink_to(real)
+    (real / "back").symlink_to(linked)
+    before = files_digest(linked)
+    assert before
+    (real / "a.png").write_bytes(b"black")
+    os.utime(real / "a.png", (1, 1))
+    assert files_digest(linked) != before
+
+
+def test_the_digest_of_nothing_is_empty(tmp_path):
+    assert files_digest(tmp_path / "nowhere") == files_digest(tmp_path) == ""
+
+
+def test_versions_name_the_classes_that_compute():
+    assert set(versions.versions(algorithms.get("shuffled"))) >= {"Shuffled", "FedMuscle", "Algorithm"}
+    assert Path(versions.__file__).with_name("fingerprints.json").exists()

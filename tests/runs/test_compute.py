@@ -1,0 +1,199 @@
+"""Runs as a whole: repeatable, resumable, stored, and the same whichever way the reply travels."""
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+
+import pandas as pd
+import pytest
+from safetensors.torch import load_file, save_file
+
+from fedmuscle_lib import Store, run
+from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.runs import PHASES, NotStored, stored
+from fedmuscle_lib.runs.history import TABLES
+
+
+def quiet(settings, store):
+    return run(settings, progress=str, store=store)
+
+
+def test_two_runs_are_identical_and_another_seed_is_not(settings, store, tmp_path):
+    first, again = quiet(settings(), store), quiet(settings(), Store(tmp_path / "again"))
+    for name in TABLES:
+        pd.testing.assert_frame_equal(getattr(first, name), getattr(again, name), check_exact=True)
+    assert (quiet(settings(seed=1), store).metrics.value != first.metrics.value).any()
+
+
+def test_a_finished_run_is_read_and_not_repeated(settings, store):
+    ticks = []
+    first = run(settings(), progress=ticks.append, store=store)
+    assert [tick.round for tick in ticks] == [1, 2, 3]
+    again = run(settings(), progress=ticks.append, store=store)
+    assert len(ticks) == 3
+    pd.testing.assert_frame_equal(first.metrics, again.metrics)
+    assert again.origin == "computed" and not again.caveats
+
+
+@pytest.mark.parametrize("name", ["fedmuscle", "anchored", "self", "local"])
+def test_a_run_that_was_cut_off_resumes_to_the_same_tables(settings, cut_off_and_resumed, name):
+    cut_off_and_resumed(settings(algorithm=name))
+
+
+def _run_in_a_process(folder, s):
+    run(s, progress=str, store=Store(folder))
+
+
+def test_kill_9_loses_at_most_the_round_it_hits(settings, store, tmp_path):
+    s = settings(rounds=6)
+    process = multiprocessing.get_context("spawn").Process(target=_run_in_a_process, args=(store.root, s))
+    process.start()
+    deadline = time.monotonic() + 120
+    while not list(store.root.glob("*/checkpoint.pt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    ticks = []
+    resumed = run(s, progress=ticks.append, store=store)
+    assert ticks[0].resumed
+    pd.testing.assert_frame_equal(resumed.metrics, quiet(s, Store(tmp_path / "whole")).metrics)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:1000], lambda content: b"", lambda content: b"no checkpoint"])
+def test_a_damaged_checkpoint_is_told_set_aside_and_not_gone_on_from(settings, store, caplog, damage):
+    s = settings(algorithm="local")
+
+    def cut(tick):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(s, progress=cut, store=store)
+    (checkpoint,) = store.root.glob("*/checkpoint.pt")
+    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
+    ticks = []
+    run(s, progress=ticks.append, store=store)
+    assert [tick.round for tick in ticks] == [1, 2, 3] and not ticks[0].resumed
+    assert "local voc seed 0: its checkpoint can't be gone on from" in caplog.text
+    assert checkpoint.with_name("checkpoint.pt.damaged").exists()
+
+
+def test_the_three_replies_train_alike(settings, store):
+    """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so metrics agree to 0.5 points."""
+    histories = {reply: quiet(settings(reply=reply), store) for reply in ("gradient", "factored", "dense")}
+    for reply in ("factored", "dense"):
+        difference = (histories[reply].metrics.value - histories["gradient"].metrics.value).abs()
+        assert difference.max() <= 0.5
+        assert (histories[reply].costs.uplink_bytes == histories["gradient"].costs.uplink_bytes).all()
+    down = {reply: h.costs.downlink_bytes.sum() for reply, h in histories.items()}
+    assert down["gradient"] < down["factored"] < down["dense"]
+
+
+def test_local_training_never_looks_at_public_data(settings, store):
+    a = quiet(settings(algorithm="local", public="voc"), store)
+    b = quiet(settings(algorithm="local", public="cifar100", others=1), store)
+    assert len(list(store.entries())) == 1  # one run serves both
+    pd.testing.assert_frame_equal(a.metrics, b.metrics)
+    assert not a.costs[["uplink_bytes", "downlink_bytes"]].any().any()
+    assert a.final("after_local").value.equals(a.final("after_alignment").value)
+
+
+def test_costs_and_losses_are_metered(settings, store):
+    h = quiet(settings(), store)
+    assert (h.costs.flops > 0).all() and len(h.costs) == len(h.losses) == 3 * 3
+    assert h.provenance["seconds"] > 0 and h.provenance["peak_memory_bytes"] > 1e8
+    assert (h.losses.local > 0).all() and (h.losses.alignment > 0).all()
+    local = quiet(settings(algorithm="local"), store)
+    assert local.costs.flops.sum() < h.costs.flops.sum()
+    assert local.losses.alignment.isna().all()
+    assert set(h.metrics.phase) == set(PHASES)
+    assert sorted(h.final().user) == [2, 5, 6]
+    assert h.measures.empty and list(h.measures) == list(TABLES["measures"])
+
+
+def test_ticks_say_delta_over_the_local_run_of_the_same_seed(settings, store):
+    local = quiet(settings(algorithm="local"), store)
+    ticks = []
+    history = run(settings(), progress=ticks.append, store=store)
+    assert f"Delta {ticks[-1].delta:+.1f} %" in str(ticks[-1])
+    gains = history.final().value / local.final().value - 1
+    assert ticks[-1].delta == pytest.approx(100 * gains.mean())
+
+
+def test_nothing_is_computed_where_the_environment_says_so(settings, store, monkeypatch):
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
+    with pytest.raises(NotStored, match="1 runs are not stored, the first of them fedmuscle voc seed 0"):
+        quiet(settings(), store)
+    assert stored(settings(), store) is None
+
+
+def test_missing_data_is_named_and_nothing_is_lost(settings, store, tmp_path):
+    done = quiet(settings(algorithm="local"), store)
+    with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
+        quiet(settings(data_dir=tmp_path / "nowhere"), store)
+    pd.testing.assert_frame_equal(quiet(settings(algorithm="local"), store).metrics, done.metrics)
+
+
+def test_missing_checkpoint_is_named(settings, store, tmp_path):
+    with pytest.raises(FileNotFoundError, match="vit-small"):
+        quiet(settings(models_path=tmp_path), store)
+
+
+def test_public_set_smaller_than_asked_for(settings, store):
+    with pytest.raises(DataError, match="public_Pascal.*5000.*1024"):
+        quiet(settings(public_size=5000), store)
+
+
+def test_changed_data_is_another_run(settings, store, mini_world, tmp_path):
+    """The same settings on other files, though a manifest lies beside them."""
+    copy = tmp_path / "world"
+    shutil.copytree(mini_world, copy)
+    quiet(settings(algorithm="local"), store)
+    quiet(settings(algorithm="local", data_dir=copy, models_path=copy / "models"), store)
+    assert len(list(store.entries())) == 1  # the same content elsewhere
+    victim = copy / "IC/CIFAR10/train/client_0.pkl"
+    victim.write_bytes(victim.read_bytes()[:1000])
+    with pytest.raises(DataError, match="client_0.pkl: not a readable pickle"):
+        quiet(settings(algorithm="local", data_dir=copy, models_path=copy / "models"), store)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda tensors: None, "not a readable checkpoint"),
+        (lambda tensors: tensors.pop("layernorm.weight"), "lacks layernorm.weight"),
+    ],
+)
+def test_a_damaged_backbone_is_named(settings, store, mini_world, tmp_path, damage, message):
+    shutil.copytree(mini_world / "models", tmp_path / "models")
+    victim = tmp_path / "models/vit-small/model.safetensors"
+    tensors = load_file(victim)
+    damage(tensors)
+    save_file(tensors, victim, metadata={"format": "pt"})
+    if len(tensors) == len(load_file(mini_world / "models/vit-small/model.safetensors")):
+        victim.write_bytes(victim.read_bytes()[:2000])
+    with pytest.raises(OSError, match=f"vit-small: .*{message}"):
+        quiet(settings(models_path=tmp_path / "models"), store)
+
+
+def test_a_diverging_user_is_named(settings, store):
+    with pytest.raises(ValueError, match="user 2: the local loss is not finite"):
+        quiet(settings(algorithm="local", lr=1e9), store)
+    assert not any(entry.done for entry in store.entries())
+
+
+def test_a_full_disk_is_told_as_such(settings, store, monkeypatch):
+    def full(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device: .*checkpoint.pt"):
+        quiet(settings(algorithm="local"), store)
+
+
+def test_a_store_that_cannot_be_written_is_named(settings, store):
+    store.root.write_text("a file where a folder should be")
+    with pytest.raises(OSError, match="runs"):
+        quiet(settings(), store)

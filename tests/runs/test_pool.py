@@ -1,0 +1,254 @@
+"""Several runs at a time: the same results as one after the other, workers that die, and no process that outlives its caller."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import pandas as pd
+import pytest
+from processes import alive, children, eventually
+
+from fedmuscle_lib import Settings, Store, run, run_all, versions
+from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.runs import pool, stored, torch_threads
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.history import TABLES
+from fedmuscle_lib.runs.store import unpacked
+
+TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
+LONG = TINY | {"algorithm": "local", "rounds": 1000}
+
+
+@pytest.fixture
+def tiny(settings):
+    return lambda **given: settings(**(TINY | given))
+
+
+@pytest.fixture
+def two_cores():
+    with torch_threads(2):
+        yield
+
+
+def workers(caller):
+    return children(caller, "loky")
+
+
+def quietly(wanted, store, **options):
+    return run_all(wanted, progress=str, store=store, **options)
+
+
+# --- results -----------------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """Holds a run, as another process would that computes it, until it has heard of another run's last round."""
+
+    def __init__(self, run, store):
+        self.ticks, self._hold = [], ExitStack()
+        self._hold.enter_context(store.entry(address_of(run)).lock())
+
+    def progress(self, tick):
+        assert threading.current_thread() is threading.main_thread()
+        self.ticks.append(tick)
+        if tick.round == tick.rounds:
+            self._hold.close()
+
+
+def test_workers_compute_what_this_process_computes(tiny, store, two_cores, tmp_path):
+    """To the bit, in the order asked for, and each run once, though another process holds one of them for a while."""
+    local, blind = tiny(algorithm="local"), tiny(algorithm="local", public="coco")  # the same run
+    wanted = [local, tiny(tau=((0.2, 0.3), (0.3, 0.2))), tiny(seed=1), blind]
+    elsewhere = Elsewhere(local, store)
+    pooled = run_all(wanted, elsewhere.progress, store)
+    assert sorted((tick.run, tick.round) for tick in elsewhere.ticks) == [
+        (f"{name} voc seed {seed}", k) for name, seed in (("fedmuscle", 0), ("fedmuscle", 1), ("local", 0)) for k in (1, 2)
+    ]
+    assert elsewhere.ticks[-1].run == "local voc seed 0"
+    assert [history.settings for history in pooled] == wanted
+    assert not workers(os.getpid())
+
+    for history in pooled:
+        alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
+        for name in TABLES:
+            pd.testing.assert_frame_equal(getattr(history, name), getattr(alone, name), check_exact=True)
+        differing = {name for name, value in history.provenance.items() if value != alone.provenance[name]}
+        assert differing <= {"finished", "seconds", "peak_memory_bytes"}
+
+
+def test_a_run_that_another_process_computes_is_put_off(tiny, store):
+    first, second = tiny(algorithm="local"), tiny(algorithm="head_only")
+    elsewhere = Elsewhere(first, store)
+    run_all([first, second], elsewhere.progress, store)
+    assert [tick.run.split()[0] for tick in elsewhere.ticks] == ["head_only"] * 2 + ["local"] * 2
+
+
+@pytest.mark.parametrize(
+    ("cores", "runs", "given", "at_a_time"),
+    [
+        (1, 5, {}, 1),
+        (4, 5, {}, 4),
+        (4, 3, {}, 3),
+        (4, 5, {"threads": 2}, 2),
+        (4, 5, {"threads": 8}, 1),
+        (4, 5, {"device": "cuda"}, 1),
+        (4, 0, {}, 0),
+    ],
+)
+def test_as_many_at_a_time_as_the_cores_and_the_device_bear(cores, runs, given, at_a_time):
+    with torch_threads(cores):
+        assert pool._affordable([Settings(**given)] * runs) == at_a_time
+
+
+def test_a_script_without_a_guard_may_ask_for_several_runs(tiny, store, tmp_path):
+    """As a notebook does: the workers never import the program that asks."""
+    script = tmp_path / "script.py"
+    wanted = [tiny(algorithm="local", seed=seed).model_dump_json() for seed in (0, 1)]
+    script.write_text(
+        "from fedmuscle_lib import Settings, run_all\n"
+        "import torch; torch.set_num_threads(2); print('begun')\n"
+        f"print(len(run_all([Settings.model_validate_json(one) for one in {wanted!r}], progress=str)))\n"
+    )
+    path = os.pathsep.join(filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=True)
+    assert done.stdout.split() == ["begun", "2"]
+    assert all(stored(Settings.model_validate_json(one), store) for one in wanted)
+
+
+# --- errors ------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(tiny, store, two_cores, tmp_path):
+    good = [tiny(algorithm="head_only", rounds=1), tiny(algorithm="head_only", rounds=1, seed=1)]
+    with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
+        quietly([*good, tiny(data_dir=tmp_path / "nowhere", users=(2, 3))], store)
+    assert any(stored(one, store) for one in good)
+    assert not workers(os.getpid())
+
+
+def test_a_full_disk_is_told_by_its_parts(tiny, store, two_cores, monkeypatch):
+    def full(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="checkpoint.pt") as caught:
+        quietly([tiny(algorithm="local"), tiny(algorithm="local", seed=1)], store)
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, two_cores, tmp_path):
+    """The call goes on with new workers, and gives what an undisturbed one gives."""
+    wanted = [tiny(algorithm="local", rounds=12, seed=seed) for seed in (0, 1)]
+    killed = []
+
+    def kill_once(tick):
+        if tick.round == 4 and not killed:
+            killed.extend(workers(os.getpid())[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    ticks = []
+    histories = run_all(wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store)
+    assert killed and any(tick.resumed and tick.round >= 3 for tick in ticks)
+    for history in histories:
+        pd.testing.assert_frame_equal(
+            history.metrics, run(history.settings, progress=str, store=Store(tmp_path / "alone")).metrics, check_exact=True
+        )
+
+
+def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_cores):
+    """As when memory runs out: killed before a round is finished."""
+    ending = threading.Event()
+
+    def kill():
+        while not ending.wait(0.2):
+            for pid in workers(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with pytest.raises(ChildProcessError, match="local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"):
+            quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
+    finally:
+        ending.set()
+        killer.join()
+
+
+def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cores, monkeypatch):
+    """A fresh worker would import the edited files, and its result would be stored as this process's."""
+    monkeypatch.setattr(versions, "SOURCE", "as it was")
+    with pytest.raises(ValueError, match="restart this process"):
+        quietly([tiny(algorithm="local"), tiny(algorithm="local", seed=1)], store)
+    assert not any(entry.done for entry in store.entries())
+
+
+# --- the end of the caller ---------------------------------------------------------------------------------------------------
+
+
+def call(wanted, store):
+    os.setpgid(0, 0)  # a group of its own, as a terminal makes
+    with suppress(KeyboardInterrupt):
+        quietly(wanted, store)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_its_caller_and_nothing_is_lost(tiny, store, two_cores, capfd, sign):
+    wanted = [tiny(**LONG), tiny(**LONG, seed=1)]
+    caller = multiprocessing.get_context("fork").Process(target=call, args=(wanted, store))  # which has imported torch already
+    caller.start()
+    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2)
+    computing = workers(caller.pid)
+    assert len(computing) >= 2
+    os.killpg(caller.pid, sign)
+    caller.join(10)
+    assert caller.exitcode == (0 if sign == signal.SIGINT else -sign)
+    assert eventually(lambda: not any(map(alive, computing)), seconds=5)
+    assert all(unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"] for one in wanted)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+# --- over machines -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    """A Dask scheduler with two worker processes on this machine."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield cluster.scheduler_address, partial(client.run, os.getpid)
+
+
+def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, store, cluster, tmp_path):
+    scheduler, pids = cluster
+    wanted = [tiny(algorithm="local", rounds=12, seed=seed) for seed in (0, 1)] + [tiny()]
+    killed = []
+
+    def kill_once(tick):
+        if tick.round == 4 and not killed:
+            killed.append(next(iter(pids().values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    ticks = []
+    histories = run_all(wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store, scheduler=scheduler)
+    assert killed and {tick.run for tick in ticks} == {"local voc seed 0", "local voc seed 1", "fedmuscle voc seed 0"}
+    for history in histories:
+        alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
+        pd.testing.assert_frame_equal(history.metrics, alone.metrics, check_exact=True)
+
+
+def test_a_scheduler_that_is_not_there_is_named(tiny, store):
+    pytest.importorskip("distributed")
+    with pytest.raises(ValueError, match="scheduler: tcp://127.0.0.1:9 can't be reached"):
+        quietly([tiny()], store, scheduler="tcp://127.0.0.1:9")
