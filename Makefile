@@ -1,21 +1,26 @@
 # Every target sets up what it needs on a fresh clone; all that this takes is Python 3.11 or newer.
 PYTHON    ?= python3
 PROFILE   ?= mini
-SEEDS     ?= 0
+SEEDS     ?=
 JOBS      ?= 2
-OUTPUT    ?= figures
+OUTPUT    ?= results
 NOTEBOOKS ?=
+NAME      ?=
 
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
+# the other profiles' data are for the user to fetch: see README, Real data
+WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
+GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-all lab clean
+.PHONY: help reproduce figures reference notebook lint test test-all lab clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
-	@echo 'Variables of reproduce: PROFILE=$(PROFILE) SEEDS=$(SEEDS) JOBS=$(JOBS) OUTPUT=$(OUTPUT) NOTEBOOKS="table7 controls" (all by default)'
+	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
+	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -26,25 +31,39 @@ $(INSTALLED): pyproject.toml
 	$(RUN) -m pip install --editable '.[test]'
 	@touch $@
 
-reproduce: $(INSTALLED)  ## run the notebooks and regenerate their tables and figures
-	@# other profiles' data are for the user to fetch: see README, Real data
-	$(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
-	$(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --seeds $(SEEDS) --jobs $(JOBS) --output $(OUTPUT)
+reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go to results/
+	$(WORLD)
+	$(GRID) --output $(OUTPUT)
 
-test: $(INSTALLED)  ## lint, then every test that takes seconds
-	$(RUN) -m data_prep mini
+figures: $(INSTALLED)  ## draw the notebooks' tables and figures from the runs that came with the repository; computes nothing
+	$(GRID) --output $(OUTPUT) --shipped-only
+
+reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs, and write and ship figures/
+	$(if $(SEEDS),,$(error name the seeds of the reference: make reference SEEDS=0,1,2))
+	$(WORLD)
+	$(RUN) -m fedmuscle_lib verify --sample 2 --profile $(PROFILE)
+	$(GRID) --output figures
+	$(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
+
+notebook: $(INSTALLED)  ## lay down a new ablation notebook: make notebook NAME=depth
+	$(RUN) -m fedmuscle_lib notebook $(NAME)
+
+lint: $(INSTALLED)
 	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+
+test: lint  ## lint, then every test that takes seconds
+	$(RUN) -m data_prep mini
 	$(RUN) -m pytest $(PARALLEL)
 
-test-all: $(INSTALLED)  ## lint, then every test, those of minutes too
+test-all: lint  ## lint, then every test, those of minutes too
 	$(RUN) -m data_prep mini
-	$(RUN) -m ruff check
 	$(RUN) -m pytest -m '' $(PARALLEL)
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini
 	$(RUN) -m jupyterlab notebooks
 
-clean:  ## remove the environment, the embedded world and caches; figures and stored runs stay
+clean:  ## remove the environment, the embedded world and caches; results stay
 	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,17 @@
+"""Prepares data: each command of ``python -m data_prep`` ends in the README's ``data_dir`` layout, or in a folder of checkpoints.
+
+A module imports from its own wing and from the wings above it in this list:
+
+    io/        downloads, archives, images, the files of the layout, and a single run of a data set's command
+    datasets/  the public data sets, a module each, and who gets which sample of them
+    world/     the embedded world, which is generated: glyphs, pictures, language
+    pretrain/  backbones for images and for text, pretrained here or fetched
+    __main__   the command line
+"""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# the checkpoints that the repository ships, by profile
+MINI_WEIGHTS = Path(__file__).parent / "weights/mini"
+SMALL_WEIGHTS = Path(__file__).parent / "weights/small"

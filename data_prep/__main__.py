@@ -1,27 +1,31 @@
-"""``python -m data_prep NAME``: a command for each data set, which ends in the README's ``data_dir`` layout.
+"""``python -m data_prep NAME``: a command for each data set, and for the backbones that learn from them.
 
-What a command needs is imported inside it: the one data set then never waits for the libraries of another. What a person, a network
-or a disk can do wrong ends in one line and exit code 2.
+The commands that train import torch themselves: the others never wait for it. A mistake of the user, a network failure or a full disk
+ends in a line on stderr and exit code 2.
 """
 
 from __future__ import annotations
 
 import os
+
+# Read when numpy is imported. The matrices here are small: on busy cores, more threads made the glyphs six times as slow.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from inspect import Parameter, Signature, signature
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from data_prep.catalogue import CATALOGUE, Entry, SourceError
-
-ROOT = Path(__file__).parents[1]
-
-# Read when numpy is imported. The matrices here are small: on busy cores, more threads made the glyphs six times as slow.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from data_prep import MINI_WEIGHTS, ROOT, SMALL_WEIGHTS
+from data_prep.datasets import MODULES
+from data_prep.io.build import plan, prepare
+from data_prep.io.entry import Entry, Option, SourceError
+from data_prep.io.fetch import Source
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 
@@ -31,7 +35,7 @@ def mini(
     data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/mini of the repository")] = ROOT / "data/mini",
 ) -> None:
     """Generate the embedded world: no download, seconds."""
-    from data_prep.mini import prepare
+    from data_prep.world.mini import prepare
 
     started = time.perf_counter()
     typer.echo(f"mini: preparing {data_dir} ...")
@@ -42,15 +46,15 @@ def mini(
 @app.command()
 def mini_backbones(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/mini, the shipped ones")] = None,
+    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/mini, as shipped")] = MINI_WEIGHTS,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of pretraining.", show_default="the recipe's")] = None,
 ) -> None:
     """Pretrain the embedded world's backbones anew: minutes each on one core."""
-    from data_prep.mini_backbones import RECIPES, TEXT_RECIPES, WEIGHTS, pretrain
+    from data_prep.pretrain.mini_backbones import RECIPES, TEXT_RECIPES, pretrain
 
     known = RECIPES | TEXT_RECIPES
     for name in _chosen(names, known, "backbone"):
-        report = pretrain(name, out or WEIGHTS, steps)
+        report = pretrain(name, out, steps)
         reached = (
             f"{report['accuracy']:.1%} of held-out tokens"
             if name in TEXT_RECIPES
@@ -58,7 +62,7 @@ def mini_backbones(
         )
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, "
-            f"{reached} -> {(out or WEIGHTS) / name}"
+            f"{reached} -> {out / name}"
         )
 
 
@@ -68,7 +72,7 @@ def backbones(
     images: Annotated[
         Path, typer.Option(help="Folder of images, one sub-folder a class.", show_default="data/real/tiny_imagenet/train of the repository")
     ] = ROOT / "data/real/tiny_imagenet/train",
-    out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, the shipped ones")] = None,
+    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
     size: Annotated[int, typer.Option(min=8, help="Side of the images in pixels.")] = 32,
     patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 8,
     per_class: Annotated[int | None, typer.Option(min=1, help="So many images of each class.", show_default="all")] = None,
@@ -83,10 +87,10 @@ def backbones(
     """Pretrain the small profile's backbones on a folder of images: tens of minutes on one core; goes on where it was stopped."""
     import torch
 
-    from data_prep.backbones import RECIPES, WEIGHTS, pretrain
-    from data_prep.image_folder import read
+    from data_prep.pretrain.backbones import RECIPES, pretrain
+    from data_prep.pretrain.image_folder import read
 
-    out, chosen = out or WEIGHTS, _chosen(names, RECIPES, "backbone")
+    chosen = _chosen(names, RECIPES, "backbone")
     if size % patch:
         raise typer.BadParameter(f"{size} px don't divide into patches of {patch}", param_hint="--patch")
     if device.partition(":")[0] not in {"cpu", "cuda"}:
@@ -112,19 +116,19 @@ def text_backbones(
     archives: Annotated[
         Path, typer.Option(help="A folder with the archives of ag-news and yahoo.", show_default="data/real/archives of the repository")
     ] = ROOT / "data/real/archives",
-    out: Annotated[Path | None, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, the shipped ones")] = None,
+    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
     texts: Annotated[int, typer.Option(min=1, help="Read at most so many.")] = 50_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,
 ) -> None:
     """Pretrain the small profile's BERT, DistilBERT and GPT-2 on news and answers: minutes each on one core."""
-    from data_prep.text_backbones import RECIPES, WEIGHTS, make
+    from data_prep.pretrain.text_backbones import RECIPES, make
 
     for name in _chosen(names, RECIPES, "backbone"):
-        report = make(name, archives, out or WEIGHTS, texts=texts, steps=steps)
+        report = make(name, archives, out, texts=texts, steps=steps)
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, perplexity "
             f"{report['perplexity']} ({report['trivial_perplexity']} by frequency), {report['accuracy']:.1%} of the tokens guessed -> "
-            f"{(out or WEIGHTS) / name}"
+            f"{out / name}"
         )
 
 
@@ -135,7 +139,7 @@ def checkpoints(
     random: Annotated[bool, typer.Option("--random", help="Random weights instead of a download, to measure costs with.")] = False,
 ) -> None:
     """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB."""
-    from data_prep.checkpoints import ARCHITECTURES, fetch
+    from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
 
     for name in _chosen(names, ARCHITECTURES, "checkpoint"):
         typer.echo(f"{name}: {fetch(name, models_path, random) / 1e6:.1f} million parameters -> {models_path / name}")
@@ -148,63 +152,22 @@ def _chosen(names: list[str] | None, known: Mapping, kind: str) -> list[str]:
     return names or list(known)
 
 
-# the module of each public data set: its places and how they are written
-MODULES = {
-    "cifar10": "cifar",
-    "cifar100": "cifar",
-    "coco": "coco",
-    "voc": "voc",
-    "flickr30k": "flickr30k",
-    "yahoo": "topics",
-    "ag-news": "topics",
-    "food101": "photo_classes",
-    "caltech101": "photo_classes",
-    "tiny-imagenet": "tiny_imagenet",
-}
+def _data_set(module: ModuleType, entry: Entry) -> Callable[..., None]:
+    """The command of a data set, with the options of every data set and those that its entry takes."""
 
-
-def _public_data_set(entry: Entry) -> Callable[..., None]:
     def command(
         data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/real of the repository")] = ROOT / "data/real",
-        base_url: Annotated[str | None, typer.Option(help="Every archive is URL/<name>: http, https or file.")] = None,
-        archives: Annotated[Path | None, typer.Option(help="A folder of archives that are already there.")] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched; fetch nothing.")] = False,
-        allow_subset: Annotated[bool, typer.Option("--allow-subset", help="Accept another file than the official from its host.")] = False,
-        force: Annotated[bool, typer.Option("--force", help="Replace what another command or a person put there.")] = False,
-        seed: Annotated[int, typer.Option(min=0, help="Draws who gets which sample.")] = 0,
-        alpha: Annotated[float | None, typer.Option(min=1e-3, help="Divide classes by Dirichlet(alpha); evenly by default.")] = None,
-        clients: Annotated[int | None, typer.Option(min=1, help="Users.", show_default="the paper's")] = None,
-        train_size: Annotated[int | None, typer.Option(min=1, help="Least training set of a user.", show_default="Appendix G's")] = None,
-        pool: Annotated[int | None, typer.Option(min=1, help="Training file of a user, that seeds draw from.")] = None,
-        val: Annotated[int | None, typer.Option(min=0, help="Validation samples of a user.")] = None,
-        test: Annotated[int | None, typer.Option(min=0, help="Test samples of a user.", show_default="Appendix G's")] = None,
-        public: Annotated[int | None, typer.Option(min=0, help="Images of the public set.", show_default="5000")] = None,
-        size: Annotated[int | None, typer.Option(min=8, help="Longest side of a kept image, or the side of a pickled one.")] = None,
-        parts: Annotated[
-            str | None, typer.Option(help="Which of mlc,ss,public to make.", show_default="coco: all; voc: public, and mlc with --clients")
-        ] = None,
-        skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Go on without images that can't be had.")] = False,
+        base_url: Annotated[str | None, typer.Option(help="Fetch each archive from URL/<name>: http, https or file.")] = None,
+        archives: Annotated[Path | None, typer.Option(help="Read the archives from this folder.")] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched, and fetch nothing.")] = False,
+        allow_subset: Annotated[
+            bool, typer.Option("--allow-subset", help="Accept other files than the official ones from the official host.")
+        ] = False,
+        force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
+        **own: object,
     ) -> None:
-        from data_prep.build import plan, prepare
-        from data_prep.fetch import Source
-
-        particular = {
-            "alpha": alpha,
-            "clients": clients,
-            "train_size": train_size,
-            "pool": pool,
-            "val": val,
-            "test": test,
-            "public": public,
-            "size": size,
-            "parts": parts,
-            "skip_missing": skip_missing or None,
-        }
-        if idle := [name for name, value in particular.items() if value is not None and name not in entry.takes]:
-            raise typer.BadParameter(f"{entry.name} has no use for it", param_hint=f"--{idle[0].replace('_', '-')}")
-        options = {"seed": seed} | {name: value for name, value in particular.items() if name in entry.takes}
+        options = {"seed": 0} | own  # every manifest names a seed
         source = Source.of(data_dir / "archives", base_url, archives)
-        module = import_module(f"data_prep.{MODULES[entry.name]}")
         places = module.places(entry.name, options)
         if dry_run:
             return plan(entry, source, data_dir, places, typer.echo)
@@ -212,11 +175,21 @@ def _public_data_set(entry: Entry) -> Callable[..., None]:
         prepare(entry, options, source, data_dir, places, module.write, allow_subset=allow_subset, force=force, say=typer.echo)
         typer.echo(f"{entry.name}: {', '.join(str(data_dir / place.folder) for place in places)}, {time.perf_counter() - started:.1f} s")
 
+    *common, _ = signature(command, eval_str=True).parameters.values()
+    command.__signature__ = Signature([*common, *map(_parameter, entry.takes)])
     return command
 
 
-for _entry in CATALOGUE.values():
-    app.command(_entry.name, help=_entry.title)(_public_data_set(_entry))
+def _parameter(option: Option) -> Parameter:
+    """The option as typer reads it from a function's signature."""
+    flag = "--" + option.name.replace("_", "-")  # unless it is named, typer adds a --no-... to a flag
+    how = typer.Option(flag, help=option.help, min=option.least, show_default=option.shown or True)
+    return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.kind | None, how])
+
+
+for _module in MODULES:
+    for _entry in _module.ENTRIES:
+        app.command(_entry.name, help=_entry.title)(_data_set(_module, _entry))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,9 +17,9 @@ from torch.nn.functional import normalize
 from torch.profiler import ProfilerActivity, profile
 
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.experiment import build, torch_threads
 from fedmuscle_lib.muscle import make_reply, muscle_loss
-from fedmuscle_lib.muscle.dense import muscle_loss_dense
+from fedmuscle_lib.muscle.reference import muscle_loss_dense
+from fedmuscle_lib.runs import build, torch_threads
 from fedmuscle_lib.settings import Settings
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell

@@ -1,40 +1,31 @@
 """One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1 asks of it.
 
-Nothing leaves a client but what it makes of public data, representations or predictions, which is what the server's ledger counts; its
-local data and its weights never do.
+It is spoken to in messages alone (``fedmuscle_lib.messages``). Nothing leaves it but what it makes of public data: representations and
+their similarities, predictions, labels. That is what the server's ledger counts; local data and weights never leave.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
+from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
 from fedmuscle_lib.models import UserModel
-from fedmuscle_lib.objectives import hard_label_loss
+from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
-from fedmuscle_lib.tasks import Task
+from fedmuscle_lib.tasks import Classification, Task
 from fedmuscle_lib.views import View
 
 REFERENCE_BATCH = 256  # public samples at once, where no step follows
-
-
-LocalLoss = Callable[[UserModel, Samples], Tensor]
-OutputLoss = Callable[[Tensor], Tensor]  # of the head's outputs for a batch
-
-
-class Reply(Protocol):
-    """What a client is aligned by, such as the server's answer (see ``fedmuscle_lib.muscle.wire``)."""
-
-    def loss(self, anchor: Tensor) -> Tensor: ...
 
 
 @dataclass
@@ -48,11 +39,12 @@ class FlopMeter:
     _per_step: dict[tuple, int] = field(default_factory=dict)
 
     def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
-        known = self._per_step.get(key)
-        counter = FlopCounterMode(display=False) if known is None else nullcontext()
-        with counter:
+        if key in self._per_step:
             result = step()
-        self._per_step.setdefault(key, counter.get_total_flops() if known is None else 0)
+        else:
+            with FlopCounterMode(display=False) as counter:
+                result = step()
+            self._per_step[key] = counter.get_total_flops()
         self.total += self._per_step[key]
         return result
 
@@ -92,23 +84,50 @@ class Client:
         self.train, self.evaluation, self.public = train, evaluation, public
         self.batch_size, self.address = batch_size, (*address, user.number)
         self.meter = FlopMeter()
-        self._adamw = {"lr": lr, "weight_decay": weight_decay, "fused": True}
+        self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
+        self._labels: Tensor | None = None
+        self._start: dict[str, Tensor] | None = None
+        self._forget_losses()
 
     def _new_optimisers(self) -> None:
         self._local = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], **self._adamw)
         self._alignment = torch.optim.AdamW(self.model.representation_parameters(), **self._adamw)
+
+    @property
+    def label_space(self) -> LabelSpace:
+        """What the client announces to those whom it could exchange predictions with.
+
+        Raises:
+            ValueError: its task has no classes.
+        """
+        return LabelSpace(self._classification().name, self.classes)
+
+    def _classification(self) -> Classification:
+        if not isinstance(self.task, Classification):
+            raise ValueError(f"user {self.user.number}: {self.task.name} has no label space that predictions could be exchanged in")
+        return self.task
 
     def freeze_representation(self) -> None:
         """Train the head alone from here on (the control ``head_only``)."""
         for parameter in self.model.representation_parameters():
             parameter.requires_grad_(False)
 
-    def restart(self, weights: dict[str, Tensor]) -> None:
-        """Begin training anew from ``weights``, by name; both optimisers forget what they have seen."""
-        self._load(weights)
+    def keep_start(self) -> None:
+        """Remember the weights as they are now, for :meth:`restart`."""
+        self._start = {name: p.clone() for name, p in self.model.trainable_state().items()}
+
+    def restart(self) -> None:
+        """Begin training anew from the weights that :meth:`keep_start` kept; both optimisers forget what they have seen.
+
+        Raises:
+            RuntimeError: none were kept.
+        """
+        if self._start is None:
+            raise RuntimeError(f"user {self.user.number}: restart() before keep_start()")
+        self._load(self._start)
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
@@ -119,28 +138,35 @@ class Client:
 
     # --- local data ----------------------------------------------------------------------------------------------------------
 
-    def fit(self, epochs: int, loss: LocalLoss | None = None) -> float:
+    def fit(self, epochs: int, term: LocalTerm | None = None) -> float:
         """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last pass (0 for none).
 
         Args:
-            loss: by default the task's, which is L^n of the paper.
+            term: what is added to the task's loss, which is L^n of the paper.
+
+        Raises:
+            ValueError: a loss is not finite, or the model or the task has not what ``term`` is made of.
         """
         self.model.train()
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", len(rows)), lambda rows=rows: self.fit_batch(rows, loss)).item() for rows in parts]
+            losses = [self.meter.run(("fit", type(term), len(rows)), lambda rows=rows: self.fit_batch(rows, term)).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
-        return sum(losses) / max(1, len(losses))
+        mean = sum(losses) / max(1, len(losses))
+        self._local_loss = mean if losses else math.nan
+        return mean
 
-    def fit_batch(self, rows: Tensor, loss: LocalLoss | None = None) -> Tensor:
+    def fit_batch(self, rows: Tensor, term: LocalTerm | None = None) -> Tensor:
         """One step on the samples ``rows`` of D^n; returns the loss."""
-        return self._step(self._local, (loss or self._supervised)(self.model, self.train.take(rows)))
-
-    def _supervised(self, model: UserModel, part: Samples) -> Tensor:
-        return self.task.loss(model(part.inputs), part.targets)
+        part = self.train.take(rows)
+        if term is None:
+            return self._step(self._local, self.task.loss(self.model(part.inputs), part.targets))
+        outputs, levels = self.model.forward_with_levels(part.inputs)
+        alike = self._classification().alike(part.targets)
+        return self._step(self._local, self.task.loss(outputs, part.targets) + term.value(levels, *alike))
 
     @staticmethod
     def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
@@ -166,6 +192,11 @@ class Client:
         self._pending = self.meter.run(("represent", len(inputs)), lambda: self.model.represent(inputs))
         return self._pending.detach()
 
+    def similarities(self, rows: Tensor) -> Tensor:
+        """The Gram matrix Z Z^T of a public batch, (b, b); else as :meth:`represent`."""
+        z = self.represent(rows)
+        return z @ z.T
+
     def _seen(self, rows: Tensor, view: View | None) -> Tensor:
         if view and self.public.ndim != 4:
             raise ValueError(f"user {self.user.number} reads texts, of which there are no augmented views")
@@ -180,39 +211,61 @@ class Client:
         if self._pending is None:
             raise RuntimeError(f"user {self.user.number}: align() before represent()")
         anchor, self._pending = self._pending, None
-        return self.meter.run(("align", len(anchor)), lambda: self._alignment_step(reply, anchor)).item()
+        return self._public_step(("align", len(anchor)), lambda: self._step(self._alignment, reply.loss(anchor)))
 
-    def _alignment_step(self, reply: Reply, anchor: Tensor) -> Tensor:
-        return self._step(self._alignment, reply.loss(anchor))
-
-    def fit_public(self, rows: Tensor, loss: OutputLoss, view: View | None = None) -> float:
-        """One step of all of theta^n by a loss of the head's outputs for a public batch; returns its value.
+    def fit_public(self, rows: Tensor, labels: Labels, view: View | None = None) -> float:
+        """One step of all of theta^n by somebody's labels for a public batch; returns the loss.
 
         It is a loss of labels, as the local one is, and shares the local optimiser.
         """
         self.model.train()
-        inputs = self._seen(rows, view)
-        step = lambda: self._step(self._local, loss(self.model(inputs)))  # noqa: E731
-        return self.meter.run(("fit public", len(inputs)), step).item()
+        inputs, decisions = self._seen(rows, view), self._classification().decisions
+        step = lambda: self._step(self._local, labels.loss(decisions(self.model(inputs))))  # noqa: E731
+        return self._public_step(("fit public", len(inputs)), step)
 
-    def fit_labels(self, labels: Tensor, weights: Tensor | None, *address: object) -> list[float]:
-        """An epoch over the public samples that somebody labelled; returns the loss of each batch, none if fewer than two samples are.
+    def _public_step(self, key: tuple, step: Callable[[], Tensor]) -> float:
+        loss = self.meter.run(key, step).item()
+        self._public_losses.append(loss)
+        return loss
+
+    def fit_taught(self, rows: Tensor, teacher: Teacher, predicted: View | None = None, trained: View | None = None) -> float | None:
+        """One step by labels that ``teacher`` makes of the client's own prediction; returns the loss, None if it makes none.
 
         Args:
-            labels: (n, k), outcomes of each decision (see ``Classification``), or -1.
-            weights: (k, c), as ``objectives.hard_label_loss`` takes them.
+            rows: of the public set.
+            predicted: what the pictures are augmented by for the prediction, which stays here.
+            trained: likewise for the step.
+        """
+        labels = teacher.labels(self._classification().decisions(self.predict(rows, predicted)))
+        return None if labels is None else self.fit_public(rows, labels, trained)
+
+    def label_public(self, rule: Labelling) -> Tensor:
+        """Label the whole public set by the client's own predictions, keep the labels, and return them: (n, k), -1 for none."""
+        task = self._classification()
+        log_p = task.decisions(self.predict_all())
+        self._labels = rule.labels(log_p, task.certainty(log_p))
+        return self._labels
+
+    def keep_labels(self, labels: Tensor) -> None:
+        """Keep somebody's labels of the public set instead of those that were kept: (n, k), outcomes of each decision, or -1."""
+        self._labels = labels
+
+    def fit_labels(self, balanced: bool, *address: object) -> list[float]:
+        """An epoch over the public samples that have a label; returns the loss of each batch, none if fewer than two samples have one.
+
+        Args:
+            balanced: whether a decision's rarer outcomes weigh more (``objectives.inverse_counts``).
             address: of the order.
         """
-        labels, weights = (x if x is None else x.to(self.public.device) for x in (labels, weights))
+        if self._labels is None:
+            return []
+        labels = self._labels.to(self.public.device)
         labelled = (labels >= 0).any(1).nonzero().flatten()
         if len(labelled) < 2:
             return []
-        losses = []
-        for part in batches(len(labelled), self.batch_size, "labelled order", *self.address, *address):
-            rows = labelled[part]
-            known = labels[rows]
-            losses.append(self.fit_public(rows, lambda outputs, known=known: hard_label_loss(self.task.decisions(outputs), known, weights)))
-        return losses
+        weights = inverse_counts(labels, self._classification().outcomes) if balanced else None
+        parts = batches(len(labelled), self.batch_size, "labelled order", *self.address, *address)
+        return [self.fit_public(rows, HardLabels(labels[rows], weights)) for rows in (labelled[part] for part in parts)]
 
     @torch.no_grad()
     def predict(self, rows: Tensor, view: View | None = None) -> Tensor:
@@ -241,21 +294,35 @@ class Client:
         self.model.eval()
         size = self.task.evaluation_batch
         parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
-        return self.task.score(sum(self.task.count(self.model(inputs), targets) for inputs, targets in parts))
+        return self.task.score(sum((self.task.count(self.model(inputs), targets) for inputs, targets in parts), torch.zeros(())))
 
-    def state(self) -> dict[str, object]:
+    def take_losses(self) -> dict[str, float]:
+        """Mean losses since this was last called, NaN where there was none.
+
+        "local" is of the last pass over D^n, "alignment" of all steps on public data, by replies or labels.
+        """
+        losses = {"local": self._local_loss, "alignment": fmean(self._public_losses) if self._public_losses else math.nan}
+        self._forget_losses()
+        return losses
+
+    def _forget_losses(self) -> None:
+        self._local_loss = math.nan
+        self._public_losses: list[float] = []
+
+    def state(self) -> dict[str, Any]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
         return {
             "model": self.model.trainable_state(),
             "local": self._local.state_dict(),
             "alignment": self._alignment.state_dict(),
+            "labels": self._labels,
             "epochs": self._epochs,
             "flops": self.meter.total,
         }
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue as if training had never stopped."""
         self._load(state["model"])
         self._local.load_state_dict(state["local"])
         self._alignment.load_state_dict(state["alignment"])
-        self._epochs, self.meter.total = state["epochs"], state["flops"]
+        self._labels, self._epochs, self.meter.total = state["labels"], state["epochs"], state["flops"]

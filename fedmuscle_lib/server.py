@@ -7,38 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.client import Reply
+from fedmuscle_lib.messages import Batch, CountedReply, RefusedMessage
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
-
-
-class RefusedMessage(ValueError):
-    """A client sent something else than the server asked for, such as no representation matrix; the message names the user."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Address of a public batch: communication round, CL epoch and position, all from 0, and its size."""
-
-    round: int
-    epoch: int
-    position: int
-    size: int
-
-    def __str__(self) -> str:
-        return f"round {self.round}, CL epoch {self.epoch}, batch {self.position}"
-
-
-class CountedReply(Reply, Protocol):
-    """What travels down: a reply that knows its size (see ``fedmuscle_lib.muscle.wire``)."""
-
-    nbytes: int
 
 
 class Server:
@@ -46,21 +22,32 @@ class Server:
 
     Args:
         users: their numbers.
-        others: M, how many other users' matrices a user is aligned with.
+        others: M, how many other users' matrices a user is aligned with; None where the algorithm ignores it, which then draws nobody.
         dim: d.
         address: prefix of every draw's address, such as the seed.
+
+    Attributes:
+        uplink, downlink: bytes by (round, user), rounds from 0.
+        measures: what was measured of users, a row each: round (from 0), user, measure, value.
     """
 
-    def __init__(self, users: Sequence[int], others: int, dim: int, address: tuple[object, ...]) -> None:
+    def __init__(self, users: Sequence[int], others: int | None, dim: int, address: tuple[object, ...]) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
-        self.uplink: dict[tuple[int, int], int] = defaultdict(int)  # (round, user) -> bytes
+        self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
+        self.measures: list[dict[str, Any]] = []
         self._batch: Batch | None = None
         self._received: dict[int, Tensor] = {}
         self._references: dict[int, Tensor] = {}
 
     def draw_others(self, user: int, round: int, epoch: int) -> tuple[int, ...]:
-        """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch"."""
+        """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
+
+        Raises:
+            RuntimeError: the server was told no M.
+        """
+        if self.others is None:
+            raise RuntimeError(f"others of user {user} are drawn by an algorithm that ignores 'others': take it out of its ignores")
         rest = [other for other in self.users if other != user]
         order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
         return tuple(rest[i] for i in order[: self.others])
@@ -76,8 +63,7 @@ class Server:
             RefusedMessage: from nobody it knows, for another batch than the open one, of a wrong shape, not finite, or not of
                 unit norm.
         """
-        if user not in self.users:
-            raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
+        self._admit(user)
         if batch != self._batch:
             raise RefusedMessage(f"user {user} sent representations for {batch}; the open batch is {self._batch}")
         self._check(user, z, (batch.size, self.dim), str(batch))
@@ -90,9 +76,14 @@ class Server:
         Raises:
             RefusedMessage: as :meth:`receive`.
         """
+        self._admit(user)
         self._check(user, z, (n_public, self.dim), "the reference before training")
         self._references[user] = z
         self.uplink[0, user] += z.nbytes
+
+    def _admit(self, user: int) -> None:
+        if user not in self.users:
+            raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
 
     def _check(self, user: int, z: Tensor, shape: tuple[int, int], what: str) -> None:
         if tuple(z.shape) != shape:
@@ -113,8 +104,7 @@ class Server:
         Raises:
             RefusedMessage: from nobody it knows, of another shape, or not finite.
         """
-        if user not in self.users:
-            raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
+        self._admit(user)
         if tuple(message.shape) != shape:
             raise RefusedMessage(f"user {user} sent {what} of shape {tuple(message.shape)}; {shape} is expected")
         if not torch.isfinite(message).all():
@@ -126,6 +116,10 @@ class Server:
         """Count a message of another kind than a reply to ``user`` and hand it over."""
         self.downlink[round, user] += message.nbytes
         return message
+
+    def note(self, round: int, user: int, measure: str, value: float) -> None:
+        """Keep what was measured of a user in a round (from 0), such as how far its peers are."""
+        self.measures.append({"round": round, "user": user, "measure": measure, "value": value})
 
     def current(self, user: int) -> Tensor:
         """What ``user`` sent for the open batch."""

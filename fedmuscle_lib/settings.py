@@ -18,6 +18,7 @@ from fedmuscle_lib.setups import SETUPS, User
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
+
 class Settings(BaseModel):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from kornia import augmentation as K
@@ -12,12 +13,33 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.randomness import derived_seed
 
-View = Callable[[Tensor], Tensor]  # pixel values from 0 to 255, (b, 3, h, w) -> (b', 3, h, w)
+
+@dataclass(frozen=True)
+class View:
+    """An augmentation, as a value that whoever has the pictures draws by calling it.
+
+    Attributes:
+        kind: which of the functions below makes and explains it.
+        address: of its draws.
+        strength: of SimCLR's colour jitter; the others have none.
+    """
+
+    kind: Literal["weak", "strong", "simclr"]
+    address: tuple[object, ...]
+    strength: float = 0.0
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Pixel values from 0 to 255, (b, 3, h, w) -> (b, 3, h, w), or (2b, 3, h, w) for SimCLR's two views."""
+        augmentation = _augmentation(self.kind, images.shape[-1], self.strength)
+        seen = images.repeat(2, 1, 1, 1) if self.kind == "simclr" else images
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed("view", *self.address))
+            return augmentation(seen.float() / 255) * 255
 
 
 def weak(*address: object) -> View:
     """Flip, and crop after padding by an eighth of the side with the picture's mirror image (SAGE's code; FixMatch)."""
-    return lambda images: _augmented(_weak(images.shape[-1]), images, *address)
+    return View("weak", address)
 
 
 def strong(*address: object) -> View:
@@ -27,7 +49,7 @@ def strong(*address: object) -> View:
     each picture. The authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude of 10 levels for each
     picture and applies each with probability a half.
     """
-    return lambda images: _augmented(_strong(images.shape[-1]), images, *address)
+    return View("strong", address)
 
 
 def simclr(strength: float, *address: object) -> View:
@@ -36,31 +58,17 @@ def simclr(strength: float, *address: object) -> View:
     Args:
         strength: of the jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for ImageNet. Without blur, as there for CIFAR-10.
     """
-    return lambda images: _augmented(_simclr(images.shape[-1], strength), images.repeat(2, 1, 1, 1), *address)
+    return View("simclr", address, strength)
 
 
-def _augmented(augmentation: nn.Module, images: Tensor, *address: object) -> Tensor:
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed("view", *address))
-        return augmentation(images.float() / 255) * 255
-
-
-def _weak_steps(size: int) -> list[nn.Module]:
-    return [K.RandomHorizontalFlip(), K.RandomCrop((size, size), padding=size // 8, padding_mode="reflect")]
-
-
-@lru_cache(maxsize=4)
-def _weak(size: int) -> nn.Module:
-    return nn.Sequential(*_weak_steps(size))
-
-
-@lru_cache(maxsize=4)
-def _strong(size: int) -> nn.Module:
+@lru_cache(maxsize=12)
+def _augmentation(kind: str, size: int, strength: float) -> nn.Module:
+    flip = K.RandomHorizontalFlip()
+    if kind == "simclr":
+        jitter = K.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength, p=0.8)
+        return nn.Sequential(K.RandomResizedCrop((size, size), scale=(0.08, 1.0)), flip, jitter, K.RandomGrayscale(p=0.2))
+    shifted = [flip, K.RandomCrop((size, size), padding=size // 8, padding_mode="reflect")]
+    if kind == "weak":
+        return nn.Sequential(*shifted)
     square = K.RandomErasing(scale=(0.25, 0.25), ratio=(1.0, 1.0), value=0.5, p=1.0)  # of a quarter of the area
-    return nn.Sequential(*_weak_steps(size), RandAugment(n=2, m=10), square)
-
-
-@lru_cache(maxsize=4)
-def _simclr(size: int, strength: float) -> nn.Module:
-    jitter = K.ColorJitter(0.8 * strength, 0.8 * strength, 0.8 * strength, 0.2 * strength, p=0.8)
-    return nn.Sequential(K.RandomResizedCrop((size, size), scale=(0.08, 1.0)), K.RandomHorizontalFlip(), jitter, K.RandomGrayscale(p=0.2))
+    return nn.Sequential(*shifted, RandAugment(n=2, m=10), square)

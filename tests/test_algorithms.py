@@ -3,21 +3,27 @@
 Users 2 and 3 have MLC, 4 and 5 IC100, and user 6 is alone with IC10.
 """
 
-import importlib
+import ast
+import copy
+import pickle
 import re
+import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from fedmuscle_lib.experiment import build
 
 from fedmuscle_lib import Settings, algorithms, experiment, run, views
-from fedmuscle_lib.algorithms import Algorithm, Federation
-from fedmuscle_lib.algorithms.cofed import merge, vote
+from fedmuscle_lib.algorithms import Algorithm, Federation, IgnoredSetting, Reading
+from fedmuscle_lib.algorithms.cofed import Vote, merge
 from fedmuscle_lib.algorithms.feddf import ensemble
-from fedmuscle_lib.algorithms.pseudo_labeling import accepted_labels, phase
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.server import RefusedMessage
+from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.algorithms.local import LocalTraining
+from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
+from fedmuscle_lib.messages import LabelSpace, RefusedMessage
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
@@ -26,6 +32,7 @@ PUBLIC = 66
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
 SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
+SHIPPED = sorted(path.stem for path in Path(algorithms.__file__).parent.glob("*.py"))
 BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "simclr"]
 
 
@@ -40,9 +47,10 @@ def settings(mini_world, tmp_path, monkeypatch):
     return make
 
 
-def begun(settings, name, **given):
+def begun(settings, name, where=lambda client: client, **given):
     s = settings(algorithm=name, **given)
     federation = build(s)
+    federation = Federation([where(client) for client in federation.clients], federation.server)
     algorithm = algorithms.get(name)(s)
     algorithm.begin(federation)
     return federation, algorithm
@@ -144,9 +152,170 @@ def test_a_client_that_sends_nonsense_is_named(settings):
 
 def test_groups_are_label_spaces(settings):
     federation = build(settings(users=(1, 2, 3, 4, 5, 6)))
-    assert [[c.user.number for c in group] for group in federation.groups()] == [[1, 2, 3], [4, 5], [6]]
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 2, 3], [4, 5], [6]]
+    assert [group.space for group in federation.groups()][1:] == [
+        LabelSpace("IC100", tuple(range(100))),
+        LabelSpace("IC10", tuple(range(10))),
+    ]
     federation.clients[1].classes = federation.clients[1].classes[:-1]
-    assert [[c.user.number for c in group] for group in federation.groups()] == [[1, 3], [2], [4, 5], [6]]
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 3], [2], [4, 5], [6]]
+
+
+# --- messages -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", SHIPPED)
+def test_an_algorithm_never_reaches_into_a_client(module):
+    tree = ast.parse((Path(algorithms.__file__).parent / f"{module}.py").read_text())
+    own = {"model", "task", "public", "train", "evaluation", "classes", "meter"}
+    others = {"settings", "self.settings", "group", "space", "group.space", "self.space"}  # that have one of their own
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in own]
+    assert not [ast.unparse(node) for node in read if ast.unparse(node.value) not in others]
+    imported = {name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in [node.module]}
+    assert not imported & {"fedmuscle_lib.settings", "fedmuscle_lib.models", "fedmuscle_lib.data"}
+
+
+class Elsewhere:
+    """A client at the other end of a wire: what it is told and what it answers are pickled, and it has nothing but methods."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        answer = getattr(self._client, name)
+        if not callable(answer):
+            assert name in {"user", "label_space"}, f"{name} is the client's own"
+            return carried(answer)
+        assert name not in {"evaluate", "state", "restore"}, f"{name} is not for an algorithm"
+        return lambda *told: carried(answer(*carried(told)))
+
+
+def carried(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_an_algorithm_does_the_same_to_clients_elsewhere(settings, name):
+    states = []
+    for where in (lambda client: client, Elsewhere):
+        federation, algorithm = begun(settings, name, where, users=(4, 5, 6), options=EAGER | {"pseudo_labeling.restart": True})
+        algorithm.local_update(federation, SECOND_HALF)
+        algorithm.communicate(federation, SECOND_HALF)
+        clients = [getattr(client, "_client", client) for client in federation.clients]
+        states.append(([weights(client) for client in clients], federation.server.uplink, federation.server.downlink))
+    (here, *counted), (there, *counted_there) = states
+    assert counted == counted_there
+    assert all(torch.equal(a[name], b[name]) for a, b in zip(here, there, strict=True) for name in a)
+
+
+# --- which settings an algorithm reads ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
+
+
+def test_a_setting_that_is_read_and_ignored_is_an_error_that_names_both(settings, registry):
+    class Warm(FedMuscle):
+        name, label = "warm", "Warm"
+        ignores = ("tau",)
+
+    federation, algorithm = begun(settings, "warm")
+    with pytest.raises(IgnoredSetting, match="^warm ignores 'tau' but reads it: take it out of Warm.ignores$"):
+        algorithm.communicate(federation, 0)
+
+    class Curious(LocalTraining):
+        name, label = "curious", "Curious"
+
+        def communicate(self, federation, round):
+            return self.settings.tau
+
+    _, algorithm = begun(settings, "curious")  # inherits what local training ignores
+    with pytest.raises(IgnoredSetting, match="curious ignores 'tau'.*Curious.ignores"):
+        algorithm.communicate(None, 0)
+
+
+def test_methods_and_properties_of_the_settings_are_guarded_too(settings, registry):
+    class Deaf(FedMuscle):
+        name, label, ignores = "deaf", "Deaf", ("tau_prime", "users")
+
+    s = settings(algorithm="deaf", tau={"default": 0.2, "MLC-IC10": 0.5}, users=None)
+    reading = Reading(s, Deaf)
+    assert reading.seed == s.seed and reading.rounds == s.rounds
+    with pytest.raises(IgnoredSetting, match="'tau_prime'"):
+        reading.temperature("tau_prime", 2, 6)
+    with pytest.raises(IgnoredSetting, match="'users'"):
+        reading.members  # noqa: B018  a property
+    with pytest.raises(IgnoredSetting, match="'users'"):
+        reading.temperature("tau", 2, 6)  # asks who has which task
+    with pytest.raises(AttributeError):
+        reading.model_dump()
+    assert Reading(reading, Deaf).seed == s.seed and copy.copy(reading).seed == s.seed
+    open_ = Reading(s, FedMuscle)
+    assert open_.members == s.members and open_.temperature("tau", 2, 6) == 0.5
+
+
+def test_an_algorithm_ignores_nothing_unless_it_says_so():
+    assert Algorithm.ignores == FedMuscle.ignores == ()
+    without = {name for name in algorithms.names() if "others" in algorithms.get(name).ignores}
+    assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "pseudo_labeling", "sage", "self", "simclr"}
+
+
+# --- what an algorithm is -----------------------------------------------------------------------------------------------------
+
+
+def test_versions_are_those_of_the_classes_that_an_algorithm_is_made_of(registry):
+    assert algorithms.get("shuffled").versions() == {"Shuffled": 1, "FedMuscle": 1}
+
+    class Base(FedMuscle):
+        version = 3
+
+    class Derived(Base):
+        name, label = "derived", "Derived"
+
+    assert Derived.versions() == {"Derived": 1, "Base": 3, "FedMuscle": 1}
+
+
+@pytest.fixture
+def folder(registry, tmp_path, monkeypatch):
+    """One more folder of algorithms, in which nothing is yet."""
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    loaded = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - loaded:
+        if name.startswith("fedmuscle_lib.algorithms."):
+            del sys.modules[name]
+
+
+PLAIN = """
+from fedmuscle_lib.algorithms.local import LocalTraining
+
+class Plain(LocalTraining):
+    name, label = "plain", "Plain"
+"""
+
+
+def test_a_file_that_is_written_while_the_program_runs_is_found(folder):
+    with pytest.raises(ValueError, match="unknown algorithm 'plain'; known: anchored, "):
+        algorithms.get("plain")
+    (folder / "plain.py").write_text(PLAIN)
+    assert algorithms.get("plain").label == "Plain"
+
+
+def test_the_source_of_an_algorithm_is_hashed_as_it_was_imported(folder):
+    (folder / "plain.py").write_text(PLAIN)
+    origin = ("fedmuscle_lib.algorithms.plain", sha256(PLAIN.encode()).hexdigest())
+    assert algorithms.get("plain").origin == origin
+    (folder / "plain.py").write_text(PLAIN + "# edited")
+    assert algorithms.get("plain").origin == origin
+
+
+def test_what_is_defined_in_a_cell_has_no_source(registry):
+    cell = {"__name__": "__main__"}
+    exec(PLAIN, cell)
+    assert cell["Plain"].origin == ("__main__", "")
 
 
 # --- options ------------------------------------------------------------------------------------------------------------------
@@ -255,10 +424,10 @@ def test_the_ensemble_of_probabilities_is_their_mean():
 
 def test_votes_are_cast_by_margin():
     p = torch.tensor([[[0.59, 0.3, 0.11]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
-    assert vote(p.log(), 0.3).flatten().tolist() == [-1, 0, 2, -1]
+    assert Vote(0.3).labels(p.log(), None).flatten().tolist() == [-1, 0, 2, -1]
     present = torch.tensor([0.7, 0.6, 0.4, 0.3])
     mlc = torch.stack([1 - present, present], -1)[:, None]
-    assert vote(mlc.log(), 0.3).flatten().tolist() == [1, -1, -1, 0]
+    assert Vote(0.3).labels(mlc.log(), None).flatten().tolist() == [1, -1, -1, 0]
 
 
 def test_votes_are_merged_by_quorum_and_contradictions_dropped():
@@ -287,7 +456,8 @@ def test_cofed_votes_once_and_trains_on_what_was_accepted(settings, schedule, tr
 
 def test_votes_for_many_classes_take_two_bytes():
     log_p = torch.zeros(2, 1, 200).index_fill(2, torch.tensor([150]), 9).log_softmax(-1)
-    assert vote(log_p, 0.3).tolist() == [[150], [150]] and vote(log_p, 0.3).dtype == torch.int16
+    votes = Vote(0.3).labels(log_p, None)
+    assert votes.tolist() == [[150], [150]] and votes.dtype == torch.int16
 
 
 def test_cofed_without_accepted_labels_changes_nothing(settings):
@@ -336,6 +506,11 @@ def test_views_depend_on_their_address_alone(pictures, view):
     assert first.shape[1:] == pictures.shape[1:] and first.min() >= 0 and first.max() <= 255.01
 
 
+def test_a_view_is_a_value(pictures):
+    assert views.strong(0, "user", 3) == views.strong(0, "user", 3) != views.strong(0, "user", 4)
+    assert hash(views.simclr(0.5, 1)) == hash(carried(views.simclr(0.5, 1))) != hash(views.simclr(1.0, 1))
+
+
 def test_views_leave_the_generator_of_everybody_else_alone(pictures):
     state = torch.get_rng_state()
     views.strong(0)(pictures)
@@ -376,11 +551,16 @@ def test_sage_gives_a_decisions_rare_outcome_more_weight_and_classes_that_exclud
 # --- pseudo-labelling ---------------------------------------------------------------------------------------------------------
 
 
+def surest(task, outputs, share):
+    log_p = TASKS[task].decisions(outputs)
+    return Surest(share).labels(log_p, TASKS[task].certainty(log_p))
+
+
 @pytest.mark.parametrize("part", range(1, 6))
 @pytest.mark.parametrize("task", ["IC10", "MLC"])
 def test_a_phase_accepts_a_fifth_more_of_the_public_set(task, part):
     outputs = 3 * unlike(100, 10)
-    labels = accepted_labels(TASKS[task], outputs, part / 5)
+    labels = surest(task, outputs, part / 5)
     certainty = TASKS[task].certainty(TASKS[task].decisions(outputs))
     accepted = (labels >= 0).any(1)
     assert accepted.sum() == 20 * part
@@ -389,8 +569,8 @@ def test_a_phase_accepts_a_fifth_more_of_the_public_set(task, part):
 
 def test_pseudo_labels_are_the_models_and_leave_out_unsure_classes():
     outputs = torch.tensor([[3.0, -3.0, 0.1]])
-    assert accepted_labels(TASKS["MLC"], outputs, 1.0).tolist() == [[1, 0, -1]]
-    assert accepted_labels(TASKS["IC10"], outputs, 1.0).tolist() == [[0]]
+    assert surest("MLC", outputs, 1.0).tolist() == [[1, 0, -1]]
+    assert surest("IC10", outputs, 1.0).tolist() == [[0]]
 
 
 def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
@@ -418,15 +598,12 @@ def test_a_phase_begins_from_the_initial_weights(settings):
 # --- a new one ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_readmes_example_is_a_whole_algorithm(settings, tmp_path, monkeypatch):
+def test_the_readmes_example_is_a_whole_algorithm(settings, folder):
     """One new file: registered under its name, with an option that the settings know, and run like any other."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     (block,) = (block for block in blocks if "class MeanPeer" in block)
     assert len([line for line in block.splitlines() if line.strip()]) <= 20
-    (tmp_path / "mean_peer.py").write_text(block)
-    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
-    monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
-    importlib.import_module("fedmuscle_lib.algorithms.mean_peer")
+    (folder / "mean_peer.py").write_text(block)
     s = settings(algorithm="mean_peer", users=(4, 5, 6), rounds=1, options={"mean_peer.own": 0.5})
     history = run(s, progress=lambda line: None)
     assert len(history.final()) == 3 and history.costs.uplink_bytes.min() == PUBLIC * 256 * 4

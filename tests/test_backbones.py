@@ -13,10 +13,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from data_prep import backbones, image_folder
+from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.backbones import PADDING, RECIPES, WEIGHTS, SegFormer, ViT, augment, pretrain
-from data_prep.image_folder import LabelledImages, read
+from data_prep.pretrain import backbones, image_folder
+from data_prep.pretrain.backbones import PADDING, RECIPES, SegFormer, ViT, augment, pretrain
+from data_prep.pretrain.image_folder import LabelledImages, read
 from fedmuscle_lib import Settings
 from fedmuscle_lib.models import architecture, load_backbone, model_type
 
@@ -263,11 +264,11 @@ def test_the_library_reads_the_features_that_were_trained(
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_is_what_the_recipes_make(name: str) -> None:
-    report, weights = json.loads((WEIGHTS / name / "pretraining.json").read_text()), WEIGHTS / name / "model.safetensors"
+    report, weights = json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text()), SMALL_WEIGHTS / name / "model.safetensors"
     assert asdict(SHIPPED[name]).items() <= report["settings"].items()
-    assert load_backbone(WEIGHTS / name).num_parameters() == report["parameters"]
+    assert load_backbone(SMALL_WEIGHTS / name).num_parameters() == report["parameters"]
     assert weights.stat().st_size < 4e6
-    assert f"python -m data_prep backbones {name}" in (WEIGHTS / name / "README.md").read_text()
+    assert f"python -m data_prep backbones {name}" in (SMALL_WEIGHTS / name / "README.md").read_text()
 
 
 def test_a_full_sized_recipe_has_heads_of_32() -> None:

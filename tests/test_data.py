@@ -1,4 +1,4 @@
-"""Reading the ``data_dir`` layout: what is whole loads, what is damaged is refused by name, and no file is ever executed."""
+"""Reading the ``data_dir`` layout: whole files load, damaged files are refused by name, and no file is ever executed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from data_prep.layout import write_coco, write_images, write_pickle
 from PIL import Image
 from pycocotools.coco import COCO
 
-from data_prep.layout import write_coco, write_images, write_pickle
-from fedmuscle_lib.data import Pixels, Samples, draw_local, load_images, read_public, read_user
-from fedmuscle_lib.pickles import DataError, load_pickle
+from fedmuscle_lib.data import DataError, Pixels, Samples, draw_local, read_public
+from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS
 
-IC10, MLC = TASKS["IC10"], TASKS["MLC"]
+IC10, MLC, SS = TASKS["IC10"], TASKS["MLC"], TASKS["SS"]
 SIZE = 8
 IMAGES = np.random.RandomState(0).randint(0, 256, (6, SIZE, SIZE, 3), dtype=np.uint8)
 LABELS = [0, 1, 2, 9, 1, 0]
@@ -34,7 +34,7 @@ def _ic10_file(data_dir: Path) -> Path:
 
 
 def _read_ic10(data_dir: Path) -> Samples:
-    return read_user(data_dir, IC10, 0, "train", Pixels(SIZE))[0]
+    return IC10.read(data_dir, 0, "train", Pixels(SIZE))[0]
 
 
 def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
@@ -48,7 +48,7 @@ def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
 
 def test_pickled_clients_round_trip(tmp_path: Path) -> None:
     write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
-    samples, classes = read_user(tmp_path, IC10, 0, "train", Pixels(SIZE))
+    samples, classes = IC10.read(tmp_path, 0, "train", Pixels(SIZE))
     assert classes == tuple(range(10))
     assert samples.targets.tolist() == LABELS
     assert torch.equal(samples.inputs, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
@@ -156,7 +156,7 @@ def test_a_missing_client_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_images_are_resized(tmp_path: Path) -> None:
     write_pickle(_ic10_file(tmp_path), np.full_like(IMAGES, 77), np.array(LABELS))
-    images = read_user(tmp_path, IC10, 0, "train", Pixels(2 * SIZE))[0].inputs
+    images = IC10.read(tmp_path, 0, "train", Pixels(2 * SIZE))[0].inputs
     assert images.shape == (6, 3, 2 * SIZE, 2 * SIZE)
     assert images.unique().tolist() == [77]
 
@@ -195,7 +195,7 @@ def test_coco_files_open_in_pycocotools(tmp_path: Path) -> None:
 
 def test_targets_are_the_categories_of_an_images_annotations(tmp_path: Path) -> None:
     _write_coco(tmp_path)
-    samples, classes = read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
+    samples, classes = MLC.read(tmp_path, 0, "train", Pixels(SIZE))
     assert len(classes) == 3
     assert samples.targets.tolist() == [[c in row for c in CATEGORIES] for row in CLASSES]
     assert torch.equal(samples.inputs, torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
@@ -207,7 +207,7 @@ def test_targets_agree_with_a_count_over_the_raw_json(mini_world: Path, split: s
     images = {annotation["category_id"]: set() for annotation in document["annotations"]}
     for annotation in document["annotations"]:
         images[annotation["category_id"]].add(annotation["image_id"])
-    samples, classes = read_user(mini_world, MLC, 1, split, Pixels(32))
+    samples, classes = MLC.read(mini_world, 1, split, Pixels(32))
     assert len(classes) == len(document["categories"]) == samples.targets.shape[1]
     assert samples.targets.sum(0).tolist() == [len(images[category]) for category in sorted(images)]
     per_image = Counter(image for of_category in images.values() for image in of_category)
@@ -232,8 +232,20 @@ def test_a_damaged_coco_file_is_refused_by_name(tmp_path: Path, damage: Callable
     path, _ = _write_coco(tmp_path)
     path.write_text(damage(json.loads(path.read_text())))
     with pytest.raises(DataError) as refusal:
-        read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
+        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
     assert str(path) in str(refusal.value)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
+def test_a_picture_of_unknown_size_has_no_masks(tmp_path: Path) -> None:
+    path, _ = _write_coco(tmp_path)
+    document = json.loads(path.read_text())
+    del document["images"][2]["height"]
+    target = tmp_path / SS.folder / "train/client_0.json"
+    target.parent.mkdir(parents=True)
+    target.write_text(json.dumps(document))
+    with pytest.raises(DataError, match=rf"{target}: not a COCO instances file \(KeyError: 'height'\)"):
+        SS.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
 def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> None:
@@ -241,7 +253,7 @@ def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> 
     image = tmp_path / MLC.folder / "images/train/client_0_000003.png"
     image.unlink()
     with pytest.raises(DataError, match=r"client_0_000003\.png: no such file"):
-        read_user(tmp_path, MLC, 0, "train", Pixels(SIZE))
+        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
 # --- images ------------------------------------------------------------------------------------------------------------------
@@ -267,7 +279,7 @@ def test_a_truncated_image_is_named(tmp_path: Path, keep: int) -> None:
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DataError, match=rf"{path}: not a readable image"):
-        load_images([path], SIZE)
+        Pixels(SIZE).load([path])
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1"])
@@ -275,7 +287,7 @@ def test_any_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "picture.png"
     Image.fromarray(IMAGES[0]).convert(mode).save(path)
     expected = np.array(Image.open(path).convert("RGB"))
-    assert torch.equal(load_images([path], SIZE)[0], torch.from_numpy(expected).permute(2, 0, 1))
+    assert torch.equal(Pixels(SIZE).load([path])[0], torch.from_numpy(expected).permute(2, 0, 1))
 
 
 def test_a_folder_whose_making_was_interrupted_is_refused(tmp_path: Path) -> None:
@@ -328,6 +340,13 @@ def test_multi_hot_draws_are_drawn_from_the_whole_pool() -> None:
     assert local.inputs.max() > 250
 
 
+def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool() -> None:
+    """Numbers of a regression are not classes: rare ones are not preferred."""
+    targets = torch.tensor([0.5] * 190 + [1.5] * 10)
+    local = draw_local(Samples(torch.arange(200).reshape(200, 1, 1, 1), targets), 20, 0, 1)
+    assert (local.targets == 1.5).sum() < 5
+
+
 def test_a_pool_that_is_too_small_is_refused() -> None:
     with pytest.raises(DataError, match="local training set of 11 was asked for, the file holds 10"):
         draw_local(_pool(10, 10), 11, 0)
@@ -336,7 +355,7 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
 @pytest.mark.parametrize("task", [TASKS[name] for name in ("IC10", "IC100", "MLC")], ids=lambda task: task.name)
 def test_every_split_of_the_embedded_world_reads(mini_world: Path, task: Any) -> None:
     for split in ("train", "val", "test"):
-        samples, classes = read_user(mini_world, task, 0, split, Pixels(32))
+        samples, classes = task.read(mini_world, 0, split, Pixels(32))
         assert samples.inputs.dtype == torch.uint8
         assert task.loss(torch.zeros(len(samples), len(classes)), samples.targets) > 0
         assert len(classes) == {"IC10": 10, "IC100": 100, "MLC": 20}[task.name]

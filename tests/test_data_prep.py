@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,11 +26,14 @@ from loopback import Loopback, serving
 from PIL import Image
 from pycocotools.coco import COCO
 
-from data_prep import build, coco, fetch
-from data_prep.__main__ import MODULES, main
-from data_prep.catalogue import CATALOGUE, SourceError
-from data_prep.layout import write_texts
-from fedmuscle_lib.data import Pixels, read_public, read_user
+import data_prep
+from data_prep import __main__ as command_line
+from data_prep.__main__ import main
+from data_prep.datasets import CATALOGUE, MODULES, coco
+from data_prep.io import build, fetch
+from data_prep.io.entry import Entry, SourceError
+from data_prep.io.layout import write_texts
+from fedmuscle_lib.data import Pixels, read_public
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
 from fedmuscle_lib.tasks.segmentation import IGNORED
@@ -105,8 +112,8 @@ def _rows(data_dir: Path, task: str) -> dict[tuple[str, int], np.ndarray]:
 # --- every command -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_data_set_has_a_module_and_a_test() -> None:
-    assert MODULES.keys() == CATALOGUE.keys() == MAKE.keys()
+def test_every_data_set_has_a_name_of_its_own_and_a_test() -> None:
+    assert sorted(entry.name for module in MODULES for entry in module.ENTRIES) == sorted(CATALOGUE) == sorted(MAKE)
 
 
 @every_data_set
@@ -335,7 +342,7 @@ def test_cifar(archives: Path, data_dir: Path, name: str, task: str, users: int)
     # an image is the row of its number: the archive's channels-first bytes, and the label that belongs to it
     source = {np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8).tobytes(): i for i in range(600)}
     for (split, client), images in rows.items():
-        samples, classes = read_user(data_dir, TASKS[task], client, split, Pixels(32))
+        samples, classes = TASKS[task].read(data_dir, client, split, Pixels(32))
         assert len(classes) == {"IC10": 10, "IC100": 100}[task]
         for image, label, read in zip(images, samples.targets.tolist(), samples.inputs, strict=True):
             number = source[image.transpose(2, 0, 1).tobytes()]
@@ -374,7 +381,7 @@ def test_coco(archives: Path, data_dir: Path, size: int | None) -> None:
     assert len(public.union(*from_train)) == 10 + sum(map(len, from_train))  # disjoint
     of_mlc = [ids for (folder, split, _), ids in users.items() if (folder, split) == ("MLC_setup", "test")]
     assert len(set().union(*of_mlc)) == sum(map(len, of_mlc))
-    samples, classes = read_user(data_dir, TASKS["MLC"], 1, "train", Pixels(16))
+    samples, classes = TASKS["MLC"].read(data_dir, 1, "train", Pixels(16))
     assert classes == (1, 2, 3)
     assert samples.targets.shape == (6, 3) and samples.targets.min() == 1  # three categories in a row
     assert read_public(data_dir / "MLC_setup/public_COCO", 10, Pixels(16)).shape == (10, 3, 16, 16)
@@ -516,7 +523,7 @@ def test_voc(archives: Path, data_dir: Path) -> None:
             seen |= stems
     public = {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.png")}
     assert len(public) == 75 - len(seen) and not public & seen
-    samples, classes = read_user(data_dir, TASKS["MLC"], 2, "test", Pixels(32))
+    samples, classes = TASKS["MLC"].read(data_dir, 2, "test", Pixels(32))
     assert len(classes) == 20 and samples.targets.sum(1).max() <= 2
     assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), Pixels(32)).shape[0] == len(public)
     # the public set alone, later, spares the users' images all the same
@@ -542,7 +549,7 @@ def test_voc_masks_are_read_as_they_are(archives: Path, data_dir: Path) -> None:
             names = [coco.imgs[i]["file_name"] for i in sorted(coco.imgs)]
             numbers = [int(Path(name).stem.split("_")[1]) for name in names]
             assert len(names) == n and max(numbers) < 40  # of train.txt
-            samples, classes = read_user(data_dir, TASKS["SS"], client, split, Pixels(40))
+            samples, classes = TASKS["SS"].read(data_dir, client, split, Pixels(40))
             assert classes == tuple(range(1, 21))
             for number, target in zip(numbers, samples.targets, strict=True):
                 columns = np.arange(40) * 2  # of the nearest pixels, in 60 rows and 80 columns
@@ -693,7 +700,7 @@ def test_photo_classes(archives: Path, data_dir: Path, name: str, folder: str) -
     assert len(set(everything)) == len(everything)
     task = ImageClassification("two", folder=f"IC/{folder}", n_classes=2)
     for split, client in rows:
-        assert len(read_user(data_dir, task, client, split, Pixels(16))[0]) == len(rows[split, client])
+        assert len(task.read(data_dir, client, split, Pixels(16))[0]) == len(rows[split, client])
     # the first class's pictures are those of the keys 0.., of Caltech's the second: its background is none
     first = 0 if name == "food101" else 1000
     of_first = {
@@ -745,7 +752,7 @@ def test_every_mistake_is_one_line(
     def plan(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(build, "plan", plan)
+    monkeypatch.setattr(command_line, "plan", plan)
     assert _run("cifar10", "--data-dir", data_dir, "--dry-run") == 2
     assert capsys.readouterr().err == "error: a b\n"
 
@@ -762,8 +769,6 @@ def test_help_is_no_mistake(capsys: pytest.CaptureFixture, arguments: list[str])
         (["cifar11"], "No such command"),
         (["cifar10", "--nope"], "No such option: --nope"),
         (["cifar10", "--seed", "x"], "Invalid value for"),
-        (["flickr30k", "--alpha", "1"], "no use for it"),
-        (["cifar10", "--parts", "mlc"], "no use for it"),
         (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
         (["voc", "--parts", "sss"], "'sss' is none of mlc, ss, public"),
         (["cifar10", "--base-url", "ftp://x"], "http://, https:// or file://"),
@@ -775,6 +780,125 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.C
     error = capsys.readouterr().err
     assert error.startswith("error: ") and len(error.splitlines()) == 1
     assert why in error
+
+
+@every_data_set
+def test_help_lists_the_options_that_a_data_set_takes_and_no_other(
+    name: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert _run(name, "--help") == 0
+    listed = re.findall(r"^\W*--([a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    common = ["data-dir", "base-url", "archives", "dry-run", "allow-subset", "force"]
+    assert listed == [*common, *(option.name.replace("_", "-") for option in CATALOGUE[name].takes), "help"]
+
+
+@every_data_set
+def test_an_option_that_a_data_set_does_not_take_is_unknown(tmp_path: Path, name: str, capsys: pytest.CaptureFixture) -> None:
+    taken = {option.name for option in CATALOGUE[name].takes}
+    others = {option.name for entry in CATALOGUE.values() for option in entry.takes} - taken
+    assert others
+    for option in sorted(others):
+        flag = f"--{option.replace('_', '-')}"
+        assert _run(name, "--data-dir", tmp_path, flag, "1") == 2
+        assert capsys.readouterr().err.startswith(f"error: No such option: {flag}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@every_data_set
+def test_a_data_set_uses_every_option_that_it_takes(archives: Path, data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = set()
+
+    class Watched(dict):
+        def __getitem__(self, key: str) -> object:
+            used.add(key)
+            return super().__getitem__(key)
+
+        def get(self, key: str, default: object = None) -> object:
+            used.add(key)
+            return super().get(key, default)
+
+    def prepare(entry: Entry, options: dict, *arguments: object, **others: object) -> dict:
+        return build.prepare(entry, Watched(options), *arguments, **others)
+
+    MAKE[name](archives)
+    monkeypatch.setattr(command_line, "prepare", prepare)
+    if name == "coco":  # --skip-missing is about these
+        (archives / "train2017.zip").unlink()
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == (2 if name == "coco" else 0)
+    assert {option.name for option in CATALOGUE[name].takes} <= used
+
+
+NEW_DATA_SET = '''
+"""Fashion-MNIST: further IC10 users, with clothes for classes."""
+
+import gzip
+
+import numpy as np
+
+from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry
+from data_prep.io.layout import write_pickle
+
+_HOST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+ENTRIES = (
+    Entry(
+        name="fashion-mnist",
+        title="Fashion-MNIST: further IC10 users.",
+        home="https://github.com/zalandoresearch/fashion-mnist",
+        terms="MIT licence; cite Xiao, Rasul and Vollgraf (2017).",
+        archives=tuple(Archive(name, f"{_HOST}/{name}", None) for name in _FILES),
+        counts={"train": 60000, "test": 10000},
+        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
+    ),
+)
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place("IC/FASHION_MNIST"),)
+
+
+def write(run: Run) -> None:
+    contents = [gzip.decompress(run.archive(archive).read_bytes()) for archive in run.entry.archives]
+    grey, labels = ({"train": contents[i], "test": contents[i + 2]} for i in (0, 1))
+    images = {split: np.frombuffer(c, np.uint8, offset=16).reshape(-1, 28, 28, 1).repeat(3, 3) for split, c in grey.items()}
+    labels = {split: np.frombuffer(c, np.uint8, offset=8) for split, c in labels.items()}
+    run.found = {split: len(found) for split, found in labels.items()}
+    parts = division("IC10", labels["train"], labels["test"], run.options, run.rng())
+    run.sizes += parts.sizes
+    for user, split, rows in parts.users():
+        write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
+'''
+
+
+def test_a_new_data_set_is_one_file(archives: Path, data_dir: Path, tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    shutil.copytree(ROOT / "data_prep", house / "data_prep", ignore=shutil.ignore_patterns("weights", "__pycache__"))
+    (house / "data_prep/datasets/fashion_mnist.py").write_text(NEW_DATA_SET)
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 120), ("t10k", 60)):
+        (archives / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + rng.bytes(n * 28 * 28)))
+        (archives / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(i % 10 for i in range(n))))
+    arguments = ["--archives", archives, "--data-dir", data_dir, "--train-size", "5", "--val", "20", "--clients", "2"]
+    command = [sys.executable, "-m", "data_prep", "fashion-mnist", *map(str, arguments)]
+    subprocess.run(command, cwd=house, env=os.environ | {"PYTHONPATH": str(house)}, check=True)
+    rows = _rows(data_dir, "FASHION_MNIST")
+    assert {key: images.shape for key, images in rows.items()} == {
+        (split, client): (n, 28, 28, 3) for split, n in (("train", 40), ("val", 20), ("test", 30)) for client in range(2)
+    }
+
+
+def test_imports_only_go_up_the_list_of_wings() -> None:
+    """The list is in the package's docstring."""
+    wings = re.findall(r"^    (\w+)/?  ", data_prep.__doc__, re.MULTILINE)
+    package = Path(data_prep.__file__).parent
+    assert set(wings) == {path.stem for path in package.iterdir() if path.suffix == ".py" or list(path.glob("*.py"))} - {"__init__"}
+    for path in package.rglob("*.py"):
+        own = path.relative_to(package).with_suffix("").parts[0]
+        known = wings[: wings.index(own) + 1] if own in wings else []
+        assert set(re.findall(r"(?:from|import) data_prep\.(\w+)", path.read_text())) <= set(known), path
 
 
 # --- real archives -----------------------------------------------------------------------------------------------------------
@@ -803,9 +927,9 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         assert manifest["whole"] and not manifest["official"]
     for folder, task in (("CIFAR10", "IC10"), ("CIFAR100", "IC100")):
         for split, client in _rows(data_dir, folder):
-            assert len(read_user(data_dir, TASKS[task], client, split, Pixels(32))[0]) > 0
+            assert len(TASKS[task].read(data_dir, client, split, Pixels(32))[0]) > 0
     for path in (data_dir / "MLC_setup").glob("*/client_*.json"):
-        samples, classes = read_user(data_dir, TASKS["MLC"], int(path.stem[-1]), path.parent.name, Pixels(32))
+        samples, classes = TASKS["MLC"].read(data_dir, int(path.stem[-1]), path.parent.name, Pixels(32))
         assert len(classes) == {"coco": 80, "voc": 20}[name]
         assert samples.targets.sum(1).min() >= 1
     shutil.rmtree(data_dir)

@@ -1,13 +1,21 @@
 """One federation of three small users: what passes between client and server, and what each algorithm aligns with what."""
 
+import math
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from fedmuscle_lib.experiment import build
 
 from fedmuscle_lib import Settings, algorithms, muscle_loss
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.messages import Batch, HardLabels, RefusedMessage, SoftLabels
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.server import Batch, RefusedMessage, Server
+from fedmuscle_lib.server import Server
+
+LIBRARY = Path(algorithms.__file__).parents[1]
 
 
 @pytest.fixture
@@ -62,6 +70,42 @@ def test_server_refuses_another_batch_than_the_open_one():
         server.receive(2, Batch(1, 0, 2, 8), unit_rows(8, 4))
 
 
+@pytest.mark.parametrize("send", [Server.receive, Server.receive_reference, Server.take])
+def test_server_refuses_whom_it_does_not_know(send):
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    batch = Batch(0, 0, 0, 8)
+    server.open(batch)
+    z = unit_rows(8, 4)
+    message = {Server.receive: (batch, z), Server.receive_reference: (z, 8), Server.take: (0, z, (8, 4), "votes")}[send]
+    with pytest.raises(RefusedMessage, match=r"user 3 is not of this federation of \(2, 5\)"):
+        send(server, 3, *message)
+    assert sum(server.uplink.values()) == 0
+
+
+def test_a_server_that_was_told_no_m_draws_nobody():
+    with pytest.raises(RuntimeError, match="others of user 2 .*ignores"):
+        Server([2, 5], others=None, dim=4, address=(0,)).draw_others(2, 0, 0)
+
+
+def test_the_server_keeps_what_is_measured_of_users():
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    server.note(3, 5, "agreement", 0.5)
+    assert server.measures == [{"round": 3, "user": 5, "measure": "agreement", "value": 0.5}]
+
+
+def test_a_server_on_its_own_loads_no_model_and_no_client():
+    code = f"""
+import sys, types
+package = types.ModuleType("fedmuscle_lib")  # the server's module and what that needs, without the package's own imports
+package.__path__ = [{str(LIBRARY)!r}]
+sys.modules["fedmuscle_lib"] = package
+import fedmuscle_lib.server
+foreign = ("transformers", "peft", "kornia", "pydantic", "pandas", "fedmuscle_lib.models", "fedmuscle_lib.client", "fedmuscle_lib.tasks")
+print(sorted(set(foreign) & set(sys.modules)))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
 # --- the client -------------------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +135,30 @@ def test_alignment_needs_a_representation_first(settings):
     client = build(settings()).clients[0]
     with pytest.raises(RuntimeError, match="user 2.*before represent"):
         client.align(None)
+
+
+def test_a_client_keeps_the_mean_losses_of_a_round_until_they_are_taken(settings):
+    client = build(settings()).clients[2]
+    nothing = client.take_losses()
+    assert set(nothing) == {"local", "alignment"} and all(map(math.isnan, nothing.values()))
+    last_pass = client.fit(2)
+    rows = torch.arange(16)
+    uniform = torch.full((16, 1, 10), 0.1)
+    steps = [client.fit_public(rows, SoftLabels(uniform)), client.fit_public(rows, HardLabels(rows[:, None] % 10))]
+    assert client.take_losses() == {"local": last_pass, "alignment": pytest.approx(sum(steps) / 2)}
+    assert all(map(math.isnan, client.take_losses().values()))
+
+
+def test_a_client_starts_again_from_the_weights_that_it_kept(settings):
+    client = build(settings()).clients[2]
+    with pytest.raises(RuntimeError, match="user 6: restart.. before keep_start"):
+        client.restart()
+    before = {name: p.clone() for name, p in client.model.trainable_state().items()}
+    client.keep_start()
+    client.fit(1)
+    assert not all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
+    client.restart()
+    assert all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
 
 
 def test_training_changes_lora_projection_and_head_alone(settings):

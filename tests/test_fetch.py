@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from loopback import Loopback, serving
 
-from data_prep import fetch
-from data_prep.archives import opened, plain_name
-from data_prep.catalogue import Archive, SourceError
-from data_prep.fetch import Source, download, head
+from data_prep.io import fetch
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.entry import Archive, SourceError
+from data_prep.io.fetch import Source, download, head
 
 CONTENT = np.random.RandomState(0).bytes(1_000_000)
 OTHER = np.random.RandomState(1).bytes(700_000)

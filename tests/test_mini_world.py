@@ -17,13 +17,14 @@ from PIL import Image
 from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from data_prep import language, mini
+from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
-from data_prep.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, WEIGHTS, SegFormer, pretrain
-from data_prep.pictures import draw, outlined, scenes
+from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, SegFormer, pretrain
+from data_prep.world import language, mini
+from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
+from data_prep.world.pictures import draw, outlined, scenes
+from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.pickles import load_pickle
-from fedmuscle_lib.settings import PUBLIC_SETS
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
@@ -243,7 +244,7 @@ def test_an_outline_holds_the_strokes_and_little_more() -> None:
 
 def _shipped(name: str, **options: object) -> tuple[PreTrainedModel, dict]:
     """The shipped model and its report; its card says what it reached and how it is remade."""
-    folder = WEIGHTS / name
+    folder = MINI_WEIGHTS / name
     model, faults = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, **options)
     assert not any(faults.values())
     report = json.loads((folder / "pretraining.json").read_text())
@@ -273,14 +274,14 @@ def test_shipped_text_backbones_load(name: str) -> None:
     }, "not what the recipe makes"
     digest = hashlib.sha256("\0".join(language.books(BOOKS, seed=1)).encode()).hexdigest()
     assert digest.startswith(report["data"]), "pretrained on other books"
-    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS / name)
+    tokenizer = AutoTokenizer.from_pretrained(MINI_WEIGHTS / name)
     assert len(tokenizer) == model.config.vocab_size
 
 
 def test_shipped_backbones_are_small() -> None:
-    assert {path.name for path in WEIGHTS.iterdir()} == {*RECIPES, *TEXT_RECIPES}
-    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*")) < 10e6
-    for folder in WEIGHTS.iterdir():
+    assert {path.name for path in MINI_WEIGHTS.iterdir()} == {*RECIPES, *TEXT_RECIPES}
+    assert sum(path.stat().st_size for path in MINI_WEIGHTS.rglob("*")) < 10e6
+    for folder in MINI_WEIGHTS.iterdir():
         with safe_open(folder / "model.safetensors", "pt") as weights:
             assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"F16"}  # noqa: SIM118  no mapping
 
@@ -289,7 +290,7 @@ def test_pretraining_is_repeatable(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         pretrain("vit-tiny", tmp_path / folder, steps=3)
     weights = [(tmp_path / folder / "vit-tiny/model.safetensors").read_bytes() for folder in ("one", "two")]
-    assert weights[0] == weights[1] != (WEIGHTS / "vit-tiny/model.safetensors").read_bytes()
+    assert weights[0] == weights[1] != (MINI_WEIGHTS / "vit-tiny/model.safetensors").read_bytes()
 
 
 # --- command line ------------------------------------------------------------------------------------------------------------
@@ -338,7 +339,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_recipe_makes_what_is_shipped(tmp_path: Path) -> None:
     """To the bit on the processor that made it; others round differently, and 2500 steps later only the quality is alike."""
     made = pretrain("vit-tiny", tmp_path)
-    shipped = json.loads((WEIGHTS / "vit-tiny/pretraining.json").read_text())
+    shipped = json.loads((MINI_WEIGHTS / "vit-tiny/pretraining.json").read_text())
     assert made["upstream_accuracy"] == pytest.approx(shipped["upstream_accuracy"], abs=0.05)
     assert {name: made[name] for name in ("classes", "parameters", "pictures")} == {
         name: shipped[name] for name in ("classes", "parameters", "pictures")

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from fedmuscle_lib.bench import bench_loss, peak_bytes
 from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss, validate
-from fedmuscle_lib.muscle.dense import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
+from fedmuscle_lib.muscle.reference import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
 from fedmuscle_lib.objectives import info_nce, pairwise
 
 

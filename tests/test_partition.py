@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_prep.catalogue import SourceError
-from data_prep.partition import SIZES, Part, divide, division, fit, shares
+from data_prep.datasets.partition import SIZES, Part, divide, division, fit, shares
+from data_prep.io.entry import SourceError
 
 LABELS, TEST_LABELS = np.arange(5000) % 10, np.arange(4000) % 10
 

@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from data_prep.layout import write_coco, write_images, write_pickle, write_texts
+from fedmuscle_lib.experiment import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
@@ -26,10 +28,8 @@ from transformers import (
     SegformerModel,
 )
 
-from data_prep.layout import write_coco, write_images, write_pickle, write_texts
 from fedmuscle_lib import Settings, experiment, run
-from fedmuscle_lib.data import Pixels, Tokens, read_public, read_user
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.data import Pixels, Tokens, read_public
 from fedmuscle_lib.models import load_backbone, load_tokenizer
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.settings import parse
@@ -254,14 +254,14 @@ def test_wrong_temperatures_by_pair_are_named(settings, tau, message):
 
 
 def test_masks_are_read_by_pixel(world):
-    samples, classes = read_user(world, TASKS["SS"], 0, "train", Pixels(SIZE))
+    samples, classes = TASKS["SS"].read(world, 0, "train", Pixels(SIZE))
     assert samples.targets.shape == (N, SIZE, SIZE) and len(classes) == 2
     inside = samples.targets[:, 8:24, 8:24].flatten(1)
     assert (inside == inside[:, :1]).all() and set(inside[:, 0].tolist()) <= {1, 2}
     outside = samples.targets.clone()
     outside[:, 8:24, 8:24] = 0
     assert (outside == 0).all()
-    half = read_user(world, TASKS["SS"], 0, "train", Pixels(SIZE // 2))[0]
+    half = TASKS["SS"].read(world, 0, "train", Pixels(SIZE // 2))[0]
     assert torch.equal(half.targets, samples.targets[:, ::2, ::2])
 
 
@@ -312,7 +312,7 @@ def unknown_category(content):
 )
 def test_a_wrong_annotation_is_named(damaged, change, message):
     with pytest.raises(DataError, match=message):
-        read_user(damaged("semseg_setup/train/client_0.json", change), TASKS["SS"], 0, "train", Pixels(SIZE))
+        TASKS["SS"].read(damaged("semseg_setup/train/client_0.json", change), 0, "train", Pixels(SIZE))
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_a_wrong_annotation_is_named(damaged, change, message):
 )
 def test_a_wrong_text_is_named(damaged, world, change, message):
     with pytest.raises(DataError, match=message):
-        read_user(damaged("TC/yahoo_qa/train/client_1.pkl", change), TASKS["TC"], 1, "train", tokens(world))
+        TASKS["TC"].read(damaged("TC/yahoo_qa/train/client_1.pkl", change), 1, "train", tokens(world))
 
 
 def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
@@ -337,7 +337,7 @@ def test_texts_of_which_nothing_can_be_predicted_are_refused(damaged, world):
         content["texts"] = [text.split()[0] for text in content["texts"]]
 
     with pytest.raises(DataError, match="client_0.pkl: no text has a second token"):
-        read_user(damaged("TC/ag_news/train/client_0.pkl", cut), TASKS["TG"], 0, "train", tokens(world))
+        TASKS["TG"].read(damaged("TC/ag_news/train/client_0.pkl", cut), 0, "train", tokens(world))
 
 
 @pytest.mark.parametrize(
@@ -367,5 +367,5 @@ def test_pictures_for_classification_are_read_as_before(tmp_path):
     images = np.random.RandomState(0).randint(0, 256, (3, 8, 8, 3), np.uint8)
     (tmp_path / "IC/CIFAR10/train").mkdir(parents=True)
     write_pickle(tmp_path / "IC/CIFAR10/train/client_0.pkl", images, [0, 9, 3])
-    samples, _ = read_user(tmp_path, TASKS["IC10"], 0, "train", Pixels(8))
+    samples, _ = TASKS["IC10"].read(tmp_path, 0, "train", Pixels(8))
     assert torch.equal(samples.inputs, torch.from_numpy(images).permute(0, 3, 1, 2)) and samples.targets.tolist() == [0, 9, 3]

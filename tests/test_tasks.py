@@ -1,15 +1,40 @@
-"""Losses and metrics of the users' tasks, on answers known beforehand."""
+"""The users' tasks: what they refuse to read, and losses and metrics of answers known beforehand."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from fedmuscle_lib.data import Pixels, Tokens
 from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.tasks.segmentation import IGNORED
+from fedmuscle_lib.tasks.single_label import SingleLabelClassification
 from fedmuscle_lib.tasks.text_generation import NO_TOKEN
+
+# --- reading ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_does_not_say_how_it_is_read_can_not_be_made():
+    """No other task's reader stands in."""
+
+    class AudioClassification(SingleLabelClassification):
+        pass
+
+    with pytest.raises(TypeError, match="abstract.*_read"):
+        AudioClassification("AC", folder="AC/esc50", n_classes=50)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_on_texts_refuses_pixels_and_one_on_pictures_tokens(task):
+    other = Pixels(32) if task.reads == "texts" else Tokens(None, 8)
+    with pytest.raises(ValueError, match=f"{task.name} is a task on {task.reads}; a model that reads {other.reads} can't do it"):
+        task.read(Path("nowhere"), 0, "train", other)
+
+
+# --- metrics of one answer a sample -------------------------------------------------------------------------------------------
 
 
 def scored(task, outputs, targets, parts=(1,)):

@@ -12,10 +12,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from data_prep import language_models, text_backbones, topics
+from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.language_models import Recipe, pretrain, train_tokenizer
-from data_prep.text_backbones import CORPORA, RECIPES, WEIGHTS
+from data_prep.datasets import topics
+from data_prep.pretrain import language_models, text_backbones
+from data_prep.pretrain.language_models import Recipe, pretrain, train_tokenizer
+from data_prep.pretrain.text_backbones import CORPORA, RECIPES
 from fedmuscle_lib.data import Tokens
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
 from fedmuscle_lib.models.base import UserModel
@@ -176,7 +178,7 @@ def test_the_library_finds_the_perplexity_that_was_reported(trained: Path) -> No
 
 @every_shipped
 def test_what_is_shipped_is_what_the_recipe_makes(name: str) -> None:
-    folder, expected = WEIGHTS / name, RECIPES[name]
+    folder, expected = SMALL_WEIGHTS / name, RECIPES[name]
     found = report(folder)
     assert {key: found[key] for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")} == {
         key: getattr(expected, key) for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")

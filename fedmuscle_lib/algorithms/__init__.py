@@ -5,10 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation
+from fedmuscle_lib.algorithms.base import Algorithm, Federation, Group, IgnoredSetting, Reading
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+
+def _import_all() -> None:
+    importlib.invalidate_caches()
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+
+
+_import_all()
 
 
 def names() -> list[str]:
@@ -17,14 +23,16 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[Algorithm]:
-    """The algorithm called ``name``.
+    """The algorithm called ``name``; the folder is looked through again for one that is new there.
 
     Raises:
         ValueError: there is none; the message lists those that are.
     """
     if name not in Algorithm.registry:
+        _import_all()
+    if name not in Algorithm.registry:
         raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(names())}")
     return Algorithm.registry[name]
 
 
-__all__ = ["Algorithm", "Federation", "get", "names"]
+__all__ = ["Algorithm", "Federation", "Group", "IgnoredSetting", "Reading", "get", "names"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,13 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedmuscle_lib.client import Client
+from fedmuscle_lib.messages import Batch, LabelSpace
 from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.server import Batch, Server
-from fedmuscle_lib.tasks import Classification
+from fedmuscle_lib.server import Server
+from fedmuscle_lib.tasks import TASKS, Classification
+from fedmuscle_lib.versions import Versioned
 
-if TYPE_CHECKING:
-    from fedmuscle_lib.settings import Settings
+if TYPE_CHECKING:  # whatever answers to a client's methods will do, and to write to one takes no model
+    from fedmuscle_lib.client import Client
+
+# what an algorithm ignores whose users are not aligned with drawn peers
+NO_PEERS = ("others", "tau", "tau_prime", "reply")
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,58 @@ class Federation:
     clients: list[Client]
     server: Server
 
-    def groups(self) -> list[list[Client]]:
-        """Clients by label space: each group has one task and one list of classes; a user may be alone in it.
+    def groups(self) -> list[Group]:
+        """Clients by the label space that they announce; a user may be alone in it.
 
         Raises:
             ValueError: a user's task has no classes; the message names it.
         """
-        found: dict[tuple, list[Client]] = {}
+        found: dict[LabelSpace, list[Client]] = {}
         for client in self.clients:
-            if not isinstance(client.task, Classification):
-                raise ValueError(f"user {client.user.number}: {client.task.name} has no label space that predictions could be exchanged in")
-            found.setdefault((client.task.name, client.classes), []).append(client)
-        return list(found.values())
+            found.setdefault(client.label_space, []).append(client)
+        return [Group(clients, self.server, space) for space, clients in found.items()]
+
+
+@dataclass(frozen=True)
+class Group(Federation):
+    """The clients of one label space, and the server."""
+
+    space: LabelSpace
+
+    @property
+    def task(self) -> Classification:
+        """What their outputs are read by."""
+        task = TASKS[self.space.task]
+        assert isinstance(task, Classification)
+        return task
+
+
+class IgnoredSetting(RuntimeError):
+    """An algorithm reads a setting that it says it ignores, so that another value of it would fetch a run that isn't its own."""
+
+
+class Reading:
+    """Settings as an algorithm may read them: one that it ignores raises :class:`IgnoredSetting`.
+
+    Methods and properties of the settings are bound to the reading, so that they raise it too.
+
+    Args:
+        settings: an object with a setting an attribute.
+        algorithm: whose ``ignores`` counts.
+    """
+
+    def __init__(self, settings: object, algorithm: type[Algorithm]) -> None:
+        self._settings, self._algorithm = settings, algorithm
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copying and serialising look for would show all settings at once
+            raise AttributeError(f"settings are read by name, and {name!r} is none")
+        if name in self._algorithm.ignores:
+            owner = self._algorithm.__name__
+            raise IgnoredSetting(f"{self._algorithm.name} ignores {name!r} but reads it: take it out of {owner}.ignores")
+        kind = type(self._settings)
+        described = inspect.getattr_static(kind, name, None)
+        return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
 
 
 class Options(BaseModel):
@@ -46,7 +91,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Algorithm(ABC):
+class Algorithm(Versioned, ABC):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Attributes:
@@ -54,7 +99,9 @@ class Algorithm(ABC):
         label: for legends and tables.
         source: "the paper", "control" or "ours".
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
-        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run.
+        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run; to read one is
+            an error (see :class:`Reading`). A subclass inherits them, and says so itself if it ignores others.
+        version: of what this class computes (see ``fedmuscle_lib.versions``).
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
     """
 
@@ -63,7 +110,7 @@ class Algorithm(ABC):
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
     communicates: ClassVar[bool] = True
-    ignores: ClassVar[tuple[str, ...]] = ("others", "tau", "tau_prime", "reply")
+    ignores: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[Options]] = Options
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -71,16 +118,17 @@ class Algorithm(ABC):
         if "name" in cls.__dict__:
             Algorithm.registry[cls.name] = cls
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.options = settings, self.options_of(settings)
+    def __init__(self, settings: Any) -> None:
+        self.settings = Reading(settings, type(self))
+        self.options: Any = self.options_of(settings)  # of the class's own kind
 
     @classmethod
-    def options_of(cls, settings: Settings) -> Options:
+    def options_of(cls, settings: Any) -> Options:
         """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
         mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
 
-    def begin(self, federation: Federation) -> None:  # noqa: B027  most algorithms prepare nothing
+    def begin(self, federation: Federation) -> None:
         """Before the first round, on freshly initialised models; done again, to the same effect, when a run resumes."""
 
     def local_update(self, federation: Federation, round: int) -> float:
@@ -104,5 +152,5 @@ class Algorithm(ABC):
         """What the algorithm itself carries from round to round, as tensors and plain containers."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  most algorithms carry nothing
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave, after :meth:`begin`."""

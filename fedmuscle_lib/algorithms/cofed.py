@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
-from fedmuscle_lib.objectives import inverse_counts
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
 
 
 class MadeUpLabels(Algorithm):
-    """An algorithm whose users train on hard labels of public samples that they keep from round to round."""
+    """An algorithm whose users keep hard labels of public samples from round to round, and train on them."""
 
-    ignores = (*Algorithm.ignores, "cl_epochs")
+    ignores = (*NO_PEERS, "cl_epochs")
 
     class Options(Options):
         weights: Literal["inverse counts", "none"] = Field(
@@ -24,23 +24,11 @@ class MadeUpLabels(Algorithm):
             description="Of a decision's outcomes, by how rare they are. Not stated in the paper; what the authors' codes do with classes.",
         )
 
-    def begin(self, federation: Federation) -> None:
-        self.labels: dict[int, Tensor] = {}  # by user, (n, k), -1 where there is none
-
     def train_on_labels(self, federation: Federation, round: int) -> float | None:
         """An epoch of every user that has labels; returns the mean loss, None if nobody has any."""
-        losses: list[float] = []
-        for client in federation.clients:
-            if (labels := self.labels.get(client.user.number)) is not None:
-                weights = inverse_counts(labels, client.task.outcomes) if self.options.weights == "inverse counts" else None
-                losses += client.fit_labels(labels, weights, round)
+        balanced = self.options.weights == "inverse counts"
+        losses = [loss for client in federation.clients for loss in client.fit_labels(balanced, round)]
         return fmean(losses) if losses else None
-
-    def state(self) -> dict[str, Any]:
-        return {"labels": self.labels}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.labels = state["labels"]
 
 
 class CoFED(MadeUpLabels):
@@ -74,7 +62,7 @@ class CoFED(MadeUpLabels):
     def communicate(self, federation: Federation, round: int) -> float | None:
         if self._votes_in(round):
             for group in federation.groups():
-                self._exchange(Federation(group, federation.server), round)
+                self._exchange(group, round)
         elif self.options.schedule == "one pass":
             return None
         return self.train_on_labels(federation, round)
@@ -84,26 +72,27 @@ class CoFED(MadeUpLabels):
             return (round + 1) * self.settings.local_epochs > self.options.warm_up
         return round == self.settings.rounds // 2
 
-    def _exchange(self, group: Federation, round: int) -> None:
-        server, task = group.server, group.clients[0].task
-        votes = [vote(task.decisions(client.predict_all()), self.options.margin) for client in group.clients]
+    def _exchange(self, group: Group, round: int) -> None:
+        server, task = group.server, group.task
+        votes = [client.label_public(Vote(self.options.margin)) for client in group.clients]
         if len(votes) > 1:  # nothing travels where there is nobody to travel to
-            shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.clients[0].classes))).shape[1])
+            shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.space.classes))).shape[1])
             votes = [server.take(c.user.number, round, cast, shape, "votes") for c, cast in zip(group.clients, votes, strict=True)]
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
         for client in group.clients:
-            user = client.user.number
-            self.labels[user] = server.give(user, round, labels) if len(votes) > 1 else labels
+            client.keep_labels(server.give(client.user.number, round, labels) if len(votes) > 1 else labels)
 
 
-def vote(log_p: Tensor, margin: float) -> Tensor:
-    """Outcomes (n, k) of decisions (n, k, c) whose first probability exceeds the second by more than the margin, else -1.
+@dataclass(frozen=True)
+class Vote:
+    """Labels decisions whose first probability exceeds the second by more than ``margin``, in one byte each where that suffices."""
 
-    One byte each where that suffices.
-    """
-    best = log_p.exp().topk(2, dim=-1)
-    sure = best.values[..., 0] - best.values[..., 1] > margin
-    return best.indices[..., 0].where(sure, -1).to(torch.int8 if log_p.shape[-1] < 128 else torch.int16)
+    margin: float
+
+    def labels(self, log_p: Tensor, certainty: Tensor) -> Tensor:
+        best = log_p.exp().topk(2, dim=-1)
+        sure = best.values[..., 0] - best.values[..., 1] > self.margin
+        return best.indices[..., 0].where(sure, -1).to(torch.int8 if log_p.shape[-1] < 128 else torch.int16)
 
 
 def merge(votes: Tensor, outcomes: int, quorum: float) -> Tensor:

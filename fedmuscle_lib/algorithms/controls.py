@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Federation
 from fedmuscle_lib.algorithms.fedmuscle import FedMuscle, Members
+from fedmuscle_lib.messages import Batch
 from fedmuscle_lib.randomness import generator
-from fedmuscle_lib.server import Batch
 
 
 class Shuffled(FedMuscle):
@@ -33,7 +33,7 @@ class _WithReferences(FedMuscle):
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
-            federation.server.receive_reference(client.user.number, client.represent_all(), len(client.public))
+            federation.server.receive_reference(client.user.number, client.represent_all(), self.settings.public_size)
 
 
 class FrozenPeers(_WithReferences):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from statistics import fmean
 from typing import Literal
 
@@ -11,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
-from fedmuscle_lib.objectives import divergence
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
+from fedmuscle_lib.messages import SoftLabels
 from fedmuscle_lib.tasks import Classification
 
 
@@ -28,6 +27,7 @@ class FedDF(Algorithm):
     """
 
     name, label = "feddf", "FedDF"
+    ignores = NO_PEERS
 
     class Options(Options):
         average: Literal["logits", "probabilities"] = Field(
@@ -35,21 +35,19 @@ class FedDF(Algorithm):
         )
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        losses = [
-            loss for group in federation.groups() if len(group) > 1 for loss in self._distil(Federation(group, federation.server), round)
-        ]
+        losses = [loss for group in federation.groups() if len(group.clients) > 1 for loss in self._distil(group, round)]
         return fmean(losses) if losses else None
 
-    def _distil(self, group: Federation, round: int) -> list[float]:
-        server, task = group.server, group.clients[0].task
-        shape = (self.settings.public_size, len(group.clients[0].classes))
+    def _distil(self, group: Group, round: int) -> list[float]:
+        server, task = group.server, group.task
+        shape = (self.settings.public_size, len(group.space.classes))
         outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
         mean = ensemble(task, outputs, self.options.average)
         teachers = [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
         losses = []
         for _, rows in self.public_batches(round):
             for client, teacher in zip(group.clients, teachers, strict=True):
-                losses.append(client.fit_public(rows, partial(_distillation, task, teacher[rows])))
+                losses.append(client.fit_public(rows, SoftLabels(teacher[rows])))
         return losses
 
 
@@ -64,7 +62,3 @@ def ensemble(task: Classification, outputs: list[Tensor], average: Literal["logi
         return together.mean(0)
     log_p = torch.stack([task.decisions(each) for each in together])  # (users, n, k, c)
     return task.outputs(log_p.logsumexp(0) - math.log(len(outputs)))
-
-
-def _distillation(task: Classification, teacher: Tensor, outputs: Tensor) -> Tensor:
-    return divergence(task.decisions(outputs), teacher)

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Options
 from fedmuscle_lib.randomness import generator
 
 
@@ -40,7 +40,7 @@ class FedHeNN(Algorithm):
     """
 
     name, label = "fedhenn", "FedHeNN"
-    ignores = (*Algorithm.ignores, "cl_epochs")
+    ignores = (*NO_PEERS, "cl_epochs")
 
     class Options(Options):
         samples: int = Field(256, ge=4, description="l, at most the public set. Not stated in the paper; 1000 in the authors' code.")
@@ -55,8 +55,7 @@ class FedHeNN(Algorithm):
         rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[:n]
         kernels = []
         for client in federation.clients:
-            z = client.represent(rows)
-            kernels.append(server.take(client.user.number, round, z @ z.T, (n, n), "similarities"))
+            kernels.append(server.take(client.user.number, round, client.similarities(rows), (n, n), "similarities"))
         mean = torch.stack(kernels).mean(0)
         weight = self.options.eta * round**0.5
         losses = []

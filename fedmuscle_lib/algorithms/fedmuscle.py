@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
 from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.messages import Batch, CountedReply
 from fedmuscle_lib.muscle import gradient_reply, make_reply
-from fedmuscle_lib.server import Batch, CountedReply
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.settings import Settings
 
 Members = list[tuple[int, Tensor]]  # (whose, representation matrix of the batch)
 
@@ -27,7 +24,6 @@ class FedMuscle(Algorithm):
     """
 
     name, label = "fedmuscle", "FedMuscle"
-    ignores = ()
 
     def communicate(self, federation: Federation, round: int) -> float:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
@@ -51,9 +47,13 @@ class FedMuscle(Algorithm):
         return [(other, server.current(other)) for other in server.draw_others(user, batch.round, batch.epoch)]
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
-        """The server's answer by the Muscle loss, in the form that the settings ask for."""
+        """The server's answer by the Muscle loss, in the form that the settings ask for.
+
+        tau_prime stands between two members; where there is one, the loss is InfoNCE and nothing reads it.
+        """
         numbers = [user, *(number for number, _ in members)]
-        tau, tau_prime = self._temperature("tau", numbers), self._temperature("tau_prime", numbers)
+        tau = self._temperature("tau", numbers)
+        tau_prime = self._temperature("tau_prime", numbers) if len(members) > 1 else tau
         names = [f"user {number}" for number in numbers]
         return make_reply(self.settings.reply, anchor, [z for _, z in members], tau, tau_prime, names)
 
@@ -88,10 +88,10 @@ class Gramian(FedMuscle):
     class Options(Options):
         tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's.")
 
-    def __init__(self, settings: Settings) -> None:
-        if settings.reply != "gradient":
-            raise ValueError(f"reply: the Gramian loss does not factor over users and travels as 'gradient' alone, not {settings.reply!r}")
+    def __init__(self, settings: Any) -> None:
         super().__init__(settings)
+        if (kind := self.settings.reply) != "gradient":
+            raise ValueError(f"reply: the Gramian loss does not factor over users and travels as 'gradient' alone, not {kind!r}")
 
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
         return gradient_reply(partial(objectives.gramian, tau=self.options.tau), anchor, [z for _, z in members])

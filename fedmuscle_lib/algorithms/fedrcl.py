@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import fmean
 
 from pydantic import Field
@@ -9,10 +10,19 @@ from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Federation, Options
 from fedmuscle_lib.algorithms.local import LocalTraining
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.data import Samples
-from fedmuscle_lib.models import UserModel
 from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
+
+
+@dataclass(frozen=True)
+class _RelaxedContrast:
+    """What is added to the local loss."""
+
+    tau: float
+    weight: float
+
+    def value(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
+        terms = [supervised_contrast(f, same, different, self.tau) + divergence_penalty(f, same, self.tau) for f in levels]
+        return self.weight * (sum(terms) / len(terms))
 
 
 class FedRCL(LocalTraining):
@@ -35,16 +45,5 @@ class FedRCL(LocalTraining):
         )
 
     def local_update(self, federation: Federation, round: int) -> float:
-        return fmean(client.fit(self.settings.local_epochs, self._loss_of(client)) for client in federation.clients)
-
-    def _loss_of(self, client: Client):
-        def loss(model: UserModel, part: Samples) -> Tensor:
-            outputs, levels = model.forward_with_levels(part.inputs)
-            return client.task.loss(outputs, part.targets) + self.options.weight * self._contrast(levels, *client.task.alike(part.targets))
-
-        return loss
-
-    def _contrast(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
-        tau = self.options.tau
-        terms = [supervised_contrast(f, same, different, tau) + divergence_penalty(f, same, tau) for f in levels]
-        return sum(terms) / len(terms)
+        term = _RelaxedContrast(self.options.tau, self.options.weight)
+        return fmean(client.fit(self.settings.local_epochs, term) for client in federation.clients)

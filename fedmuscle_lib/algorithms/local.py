@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
 
 
 class LocalTraining(Algorithm):
@@ -10,7 +10,7 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores = ("public", "public_size", "cl_epochs", *Algorithm.ignores)
+    ignores = ("public", "public_size", "cl_epochs", *NO_PEERS)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None

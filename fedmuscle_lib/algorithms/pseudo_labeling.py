@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import Federation
 from fedmuscle_lib.algorithms.cofed import MadeUpLabels
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.tasks import Classification
 
 _PHASES = 6  # a first one on labelled data alone, then five, each with a fifth more of the public set
 
@@ -31,20 +31,18 @@ class PseudoLabeling(MadeUpLabels):
         )
 
     def begin(self, federation: Federation) -> None:
-        self._initial = {c.user.number: {name: p.clone() for name, p in c.model.trainable_state().items()} for c in federation.clients}
-        super().begin(federation)
+        if self.options.restart:
+            for client in federation.clients:
+                client.keep_start()
 
     def local_update(self, federation: Federation, round: int) -> float:
         part = phase(round, self.settings.rounds)
         if part and part != phase(round - 1, self.settings.rounds):
             for client in federation.clients:
-                self._begin_phase(client, part)
+                client.label_public(Surest(part / (_PHASES - 1)))
+                if self.options.restart:
+                    client.restart()
         return super().local_update(federation, round)
-
-    def _begin_phase(self, client: Client, part: int) -> None:
-        self.labels[client.user.number] = accepted_labels(client.task, client.predict_all(), part / (_PHASES - 1))
-        if self.options.restart:
-            client.restart(self._initial[client.user.number])
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         return self.train_on_labels(federation, round)
@@ -55,16 +53,16 @@ def phase(round: int, rounds: int) -> int:
     return round * _PHASES // rounds
 
 
-def accepted_labels(task: Classification, outputs: Tensor, fraction: float) -> Tensor:
-    """Hard labels (n, k) of the ``fraction`` of samples with the largest certainty, -1 for all others.
+@dataclass(frozen=True)
+class Surest:
+    """Labels the ``share`` of samples with the largest certainty, and those whose certainty equals the last one's."""
 
-    A sample whose certainty equals the last one's is accepted too.
-    """
-    log_p = task.decisions(outputs)
-    certainty = task.certainty(log_p)
-    accepted = certainty >= certainty.quantile(1 - fraction)
-    labels = log_p.argmax(-1)
-    if labels.shape[1] > 1:  # several decisions: those of which the model isn't sure are left out
-        best = log_p.exp().amax(-1)
-        labels = labels.where(best > 0.65, -1)
-    return labels.where(accepted[:, None], -1)
+    share: float
+
+    def labels(self, log_p: Tensor, certainty: Tensor) -> Tensor:
+        accepted = certainty >= certainty.quantile(1 - self.share)
+        labels = log_p.argmax(-1)
+        if labels.shape[1] > 1:  # several decisions: those of which the model isn't sure are left out
+            best = log_p.exp().amax(-1)
+            labels = labels.where(best > 0.65, -1)
+        return labels.where(accepted[:, None], -1)

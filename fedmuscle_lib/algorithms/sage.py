@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -10,12 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import views
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
 from fedmuscle_lib.algorithms.feddf import ensemble
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.objectives import divergence, inverse_counts, sage_target
-from fedmuscle_lib.server import Batch
-from fedmuscle_lib.tasks import Classification
+from fedmuscle_lib.messages import SoftLabels
+from fedmuscle_lib.objectives import inverse_counts, sage_target
 
 
 class SAGE(Algorithm):
@@ -35,6 +33,7 @@ class SAGE(Algorithm):
     """
 
     name, label = "sage", "SAGE"
+    ignores = NO_PEERS
 
     class Options(Options):
         threshold: float = Field(0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code.")
@@ -46,16 +45,18 @@ class SAGE(Algorithm):
         weight: float = Field(1.0, gt=0, description="lambda_u of the unlabelled loss. Not stated in the paper; the authors' code.")
 
     def communicate(self, federation: Federation, round: int) -> float:
-        return fmean(loss for group in federation.groups() for loss in self._learn(Federation(group, federation.server), round))
+        return fmean(loss for group in federation.groups() for loss in self._learn(group, round))
 
-    def _learn(self, group: Federation, round: int) -> list[float]:
+    def _learn(self, group: Group, round: int) -> list[float]:
         probabilities = self._ensemble(group, round)
         weights = self._weights(probabilities)
-        return [
-            self._step(client, batch, rows, probabilities[rows], weights)
-            for batch, rows in self.public_batches(round)
-            for client in group.clients
-        ]
+        losses = []
+        for batch, rows in self.public_batches(round):
+            teacher = _Teacher(probabilities[rows], weights, self.options)
+            for client in group.clients:
+                address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
+                losses.append(client.fit_taught(rows, teacher, views.weak("weak", *address), views.strong("strong", *address)) or 0.0)
+        return losses
 
     def _weights(self, probabilities: Tensor) -> Tensor:
         """Of outcomes, (k, c): how rare each is among those that the ensemble is sure of."""
@@ -64,26 +65,30 @@ class SAGE(Algorithm):
         sure, labels = probabilities.max(-1)
         return inverse_counts(labels.where(sure >= self.options.threshold, -1), probabilities.shape[-1])
 
-    def _ensemble(self, group: Federation, round: int) -> Tensor:
+    def _ensemble(self, group: Group, round: int) -> Tensor:
         """(n, k, c); nothing travels where there is nobody to travel to."""
-        server, task = group.server, group.clients[0].task
+        server, task = group.server, group.task
         if len(group.clients) == 1:
             return task.decisions(group.clients[0].predict_all()).exp()
-        shape = (self.settings.public_size, len(group.clients[0].classes))
+        shape = (self.settings.public_size, len(group.space.classes))
         outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
         mean = ensemble(task, outputs, "probabilities")
         for client in group.clients:
             server.give(client.user.number, round, mean)
         return task.decisions(mean).exp()
 
-    def _step(self, client: Client, batch: Batch, rows: Tensor, probabilities: Tensor, weights: Tensor) -> float:
-        address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
-        own = client.task.decisions(client.predict(rows, views.weak("weak", *address))).exp()
-        target, mask = sage_target(own, probabilities, self.options.threshold, self.options.half_gap)
-        if not mask.any():
-            return 0.0
-        mask = mask * weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
-        return client.fit_public(rows, partial(self._loss, client.task, target, mask), views.strong("strong", *address))
 
-    def _loss(self, task: Classification, target: Tensor, mask: Tensor, outputs: Tensor) -> Tensor:
-        return self.options.weight * divergence(task.decisions(outputs), target, mask)
+@dataclass(frozen=True, eq=False)
+class _Teacher:
+    """Labels a batch between the ensemble's probabilities of it, (b, k, c), and the user's; outcomes weigh as ``weights`` (k, c) say."""
+
+    ensemble: Tensor
+    weights: Tensor
+    options: SAGE.Options
+
+    def labels(self, log_p: Tensor) -> SoftLabels | None:
+        target, mask = sage_target(log_p.exp(), self.ensemble, self.options.threshold, self.options.half_gap)
+        if not mask.any():
+            return None
+        mask = mask * self.weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
+        return SoftLabels(target, mask, self.options.weight)

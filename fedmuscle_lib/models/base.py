@@ -15,11 +15,12 @@ from transformers import PreTrainedModel
 
 from fedmuscle_lib.data import Modality
 from fedmuscle_lib.tasks import Head
+from fedmuscle_lib.versions import Versioned
 
 Stages = Literal["last", "all"]
 
 
-class UserModel(nn.Module, ABC):
+class UserModel(Versioned, nn.Module, ABC):
     """Representation model and head of one user (Section 3, Appendix H).
 
     Args:
@@ -34,7 +35,7 @@ class UserModel(nn.Module, ABC):
     Attributes:
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
-        version: of the arithmetic. Raised by hand when a number that this class computes changes; part of every stored run's address.
+        version: of what this class computes (see ``fedmuscle_lib.versions``).
 
     Raises:
         ValueError: the architecture can't carry the head.
@@ -42,7 +43,6 @@ class UserModel(nn.Module, ABC):
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
     reads: ClassVar[Modality] = "pictures"
-    version: ClassVar[int] = 1
 
     def __init__(
         self,

@@ -59,10 +59,16 @@ def address_of(settings: Settings) -> Address:
 
 
 def asked(settings: Settings) -> dict[str, Any]:
-    """What a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at."""
+    """What a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at.
+
+    A setting that was added when runs were stored already names the value at which it changes nothing, as
+    ``json_schema_extra={"neutral": value}``. At this value it is left out, and the stored runs keep their addresses.
+    """
     algorithm = algorithms.get(settings.algorithm)
+    extras = {name: field.json_schema_extra or {} for name, field in Settings.model_fields.items()}
+    neutral = {name for name, extra in extras.items() if "neutral" in extra and getattr(settings, name) == extra["neutral"]}
     return {
-        "settings": settings.model_dump(mode="json", exclude=_NOT_SEEN | set(algorithm.ignores)),
+        "settings": settings.model_dump(mode="json", exclude=_NOT_SEEN | neutral | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [asdict(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
         "versions": arithmetic(settings),
@@ -116,10 +122,10 @@ def _checkpoint_digest(folder: Path) -> str:
 
 
 def files_digest(folder: Path, pattern: str = "*") -> str:
-    """A hash of the files below ``folder``, also behind links, whose path there fits the pattern: names and content; empty if there is none.
+    """A hash of the files below ``folder`` whose path there fits the pattern: names and content; empty if there is none.
 
-    A file is read again only when its size or time has changed. Manifests of data sets are left out: they say how the files were made, and
-    the files say what they are.
+    Links are followed. A file is read again only when its size or time has changed. Manifests of data sets are left out: they say how
+    the files were made, and the files say what they are.
     """
     paths = sorted(path for path in _files(folder) if path.relative_to(folder).match(pattern) and path.name != "manifest.json")
     stats = [path.stat() for path in paths]

@@ -55,8 +55,7 @@ def build(settings: Settings) -> Federation:
         encoding = _encoding(settings, user, backbone)
         train, evaluation, classes = _local_data(settings, user, encoding)
         if encoding not in public:
-            seen = read_public(settings.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding) if sees_public(settings) else None
-            public[encoding] = (encoding.empty() if seen is None else seen).to(reads.device)
+            public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             model = kind(
@@ -90,6 +89,10 @@ def build(settings: Settings) -> Federation:
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,)))
+
+
+def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
+    return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
 def _encoding(settings: Settings, user: User, backbone: nn.Module) -> Encoding:

@@ -1,7 +1,7 @@
 """Fingerprints: what short runs of every algorithm, task and model family give, by which a changed arithmetic is noticed.
 
-``python -m fedmuscle_lib.runs.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an algorithm
-was added; ``tests/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
+``python -m fedmuscle_lib.runs.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an
+algorithm was added. ``tests/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.versions import FINGERPRINTS, PACKAGE, versions
 
-# Two users of one label space, a user alone in its, and a user with MLC; as many rounds as an algorithm has phases, options that let labels pass.
+# Two users of one label space, one alone in its own, and one with MLC; six rounds, since pseudo-labelling has six phases; options that
+# let labels pass after so little training.
 _EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 6, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
 _EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "fedhenn.samples": 16}
 # A user of every kind of task and model.
@@ -37,8 +38,8 @@ def runs(**where: Any) -> dict[str, Settings]:
 
 def _shipped() -> list[str]:
     """Algorithms of the library's own folder; what a test or a user has put elsewhere is not among them."""
-    folder = str(PACKAGE / "algorithms")
-    return [name for name in algorithms.names() if str(getattr(sys.modules[algorithms.get(name).__module__], "__file__", "")).startswith(folder)]
+    files = {name: sys.modules[algorithms.get(name).__module__].__file__ or "" for name in algorithms.names()}
+    return [name for name, file in files.items() if Path(file).parent == PACKAGE / "algorithms"]
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:

@@ -19,10 +19,10 @@ import torch
 from fedmuscle_lib import versions
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.compute import Desk, compute_here, refuse_to_compute, stored
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, name_of, showing
-from fedmuscle_lib.runs.compute import Desk, compute_here, refuse_to_compute, stored
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
 from fedmuscle_lib.settings import Settings
 
@@ -171,8 +171,8 @@ class _Dispatch:
         job = self._jobs[address]
         if result.source != versions.SOURCE:
             raise ValueError(
-                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the meantime, "
-                "restart this process (in JupyterLab: the kernel)"
+                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the "
+                "meantime, restart this process (in JupyterLab: the kernel)"
             )
         if result.address != address:
             raise ValueError(f"{name_of(job.run)}: the worker's data or checkpoints are not those that lie here")
@@ -200,6 +200,5 @@ class _Dispatch:
 
 def _portable(run: Settings) -> dict[str, object]:
     """The run's settings without the paths that the profile gives, which a worker on another machine has elsewhere."""
-    usual = PROFILES[run.profile]
-    given = run.model_dump(mode="json")
-    return {name: value for name, value in given.items() if name not in ("data_dir", "models_path") or getattr(run, name) != usual.get(name)}
+    usual = {name for name in ("data_dir", "models_path") if getattr(run, name) == PROFILES[run.profile].get(name)}
+    return run.model_dump(mode="json", exclude=usual)

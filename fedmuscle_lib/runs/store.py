@@ -81,7 +81,7 @@ class Record:
 
 
 def _table(content: bytes, columns: Sequence[str]) -> pd.DataFrame:
-    table = pd.read_csv(io.BytesIO(content), float_precision="round_trip")
+    table = pd.read_csv(io.BytesIO(content))
     if tuple(table.columns) != tuple(columns):
         raise ValueError(f"columns {list(table.columns)} where {list(columns)} are expected")
     return table
@@ -217,7 +217,7 @@ def unpacked(content: bytes) -> dict[str, Any]:
     try:
         return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:  # zip, pickle and torch have kinds of their own
-        raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+        raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {str(error).strip()[:100]})") from None
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from fedmuscle_lib.data import Encoding, Modality, Samples, refuse_unfinished
+from fedmuscle_lib.versions import Versioned
 
 Head = Literal["two layers", "linear", "decoder", "language model"]
 
 
 @dataclass(frozen=True)
-class Task(ABC):
+class Task(Versioned, ABC):
     """A kind of supervision.
 
     Attributes:
@@ -27,7 +28,7 @@ class Task(ABC):
         lower_is_better: whether an improvement is a smaller metric.
         head: the kind of prediction head (Appendix H).
         evaluation_batch: samples a forward pass of the evaluation; small for tasks with many outputs a sample.
-        version: of the arithmetic. Raised by hand when a number that this class computes changes; part of every stored run's address.
+        version: of what this class computes (see ``fedmuscle_lib.versions``).
     """
 
     name: str
@@ -38,7 +39,6 @@ class Task(ABC):
     lower_is_better: ClassVar[bool] = False
     head: ClassVar[Head] = "two layers"
     evaluation_batch: ClassVar[int] = 256
-    version: ClassVar[int] = 1
 
     def read(
         self, data_dir: Path, client: int, split: str, encoding: Encoding, images: Path | None = None

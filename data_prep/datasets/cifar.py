@@ -1,0 +1,84 @@
+"""CIFAR-10 and CIFAR-100: the IC10 and IC100 users and public images, from the official Python archives."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from data_prep.datasets.partition import ALPHA, CLIENTS, PUBLIC, SAMPLES, SEED, division
+from data_prep.io.archives import opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.layout import write_images, write_pickle
+
+_HOST = "https://www.cs.toronto.edu/~kriz"
+_TERMS = "No licence is stated; the authors ask to cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)."
+_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, PUBLIC)
+ENTRIES = (
+    Entry(
+        name="cifar10",
+        title="CIFAR-10: the IC10 users, and a public set.",
+        home=f"{_HOST}/cifar.html",
+        terms=_TERMS,
+        archives=(Archive("cifar-10-python.tar.gz", f"{_HOST}/cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),),
+        counts={"train": 50000, "test": 10000},
+        takes=_TAKES,
+    ),
+    Entry(
+        name="cifar100",
+        title="CIFAR-100: the IC100 users, and a public set.",
+        home=f"{_HOST}/cifar.html",
+        terms=_TERMS,
+        archives=(Archive("cifar-100-python.tar.gz", f"{_HOST}/cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),),
+        counts={"train": 50000, "test": 10000},
+        takes=_TAKES,
+    ),
+)
+_FILES = {
+    "cifar10": ("IC10", [f"data_batch_{i}" for i in range(1, 6)], "test_batch", "labels", 10),
+    "cifar100": ("IC100", ["train"], "test", "fine_labels", 100),
+}
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place(f"IC/{name.upper()}"),)
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when a batch is missing or not what the official archive holds there."""
+    task, train_names, test_name, key, n_classes = _FILES[run.entry.name]
+    path = run.archive(run.entry.archives[0])
+    batches = {}
+    with opened(path) as members:
+        for name, file in members:
+            last = PurePosixPath(name).name
+            if last in {*train_names, test_name}:
+                batches[last] = _batch(file.read(), f"{path}: {name}", key, n_classes)
+    if missing := {*train_names, test_name} - batches.keys():
+        raise SourceError(f"{path}: lacks {sorted(missing)}")
+    train = tuple(np.concatenate([batches[name][i] for name in train_names]) for i in (0, 1))
+    images, labels = ({"train": of_train, "test": of_test} for of_train, of_test in zip(train, batches[test_name], strict=True))
+    run.found = {split: len(found) for split, found in labels.items()}
+
+    parts = division(task, labels["train"], labels["test"], run.options, run.rng(), public=True)
+    run.sizes += parts.sizes
+    for user, split, rows in parts.users():
+        write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
+    write_images(run.folder / "public", images["train"][parts.public])
+
+
+def _batch(pickled: bytes, name: str | Path, key: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 32, 32, 3) uint8 and labels (n,) of a batch, whose keys may be Python 2's or Python 3's byte strings."""
+    from fedmuscle_lib.pickles import DataError, parse_pickle  # its package loads torch, which nothing else here needs
+
+    try:
+        content = {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, str(name)).items()}
+    except DataError as error:
+        raise SourceError(str(error)) from None
+    data, labels = (np.asarray(content.get(k, ())) for k in ("data", key))
+    if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i":
+        raise SourceError(f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape}, not uint8 (n, 3072) for n")
+    if labels.min() < 0 or labels.max() >= n_classes:
+        raise SourceError(f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}")
+    return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels

@@ -1,0 +1,258 @@
+"""COCO 2017: the MLC and SS users and a public set, of which only the images that they need are fetched.
+
+Training, validation and public images, and the SS users' test images, come from train2017 and are disjoint, also from those of a part
+that an earlier run made and this one leaves alone. The MLC users' test images come from val2017 and are disjoint too; of the 4952 there
+that have annotations, two SS users could not get Appendix G's 3000 each. Users get images with annotations, whose records stay COCO's
+own. To parse the official annotations of train2017 takes 3 to 4 GB of memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from pycocotools import mask as coco_mask
+from tqdm import tqdm
+
+from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run, chosen
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.fetch import download
+from data_prep.io.layout import write_instances
+from data_prep.io.photos import SIZE, keep
+
+PARTS = {
+    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
+    "ss": Place("semseg_setup"),
+    "public": Place("MLC_setup/public_COCO"),
+}
+_HOST = "http://images.cocodataset.org"
+ENTRIES = (
+    Entry(
+        name="coco",
+        title="COCO 2017: the MLC and SS users, and a public set; images are fetched one by one.",
+        home="https://cocodataset.org/#termsofuse",
+        terms="Annotations: CC BY 4.0. The images are Flickr's, under Flickr's terms and each image's own licence (in the JSON files).",
+        archives=(
+            Archive(
+                "annotations_trainval2017.zip",
+                f"{_HOST}/annotations/annotations_trainval2017.zip",
+                252907541,
+                "f4bbac642086de4f52a3fdda2de5fa2c",
+            ),
+            Archive("train2017.zip", f"{_HOST}/zips/train2017.zip", 19336861798, "cced6f7f71b7629ddf16f17bbcfab6b2", bulk=True),
+            Archive("val2017.zip", f"{_HOST}/zips/val2017.zip", 815585330, "442b8da7639aecaf257c1dceb8ba8c80", bulk=True),
+        ),
+        counts={"train": 118287, "test": 5000},
+        takes=(
+            SEED,
+            *SAMPLES,
+            PUBLIC,
+            SIZE,
+            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
+            Option("skip_missing", bool, "Leave out images that could not be fetched."),
+        ),
+    ),
+)
+_CONNECTIONS = 8
+# what a record must have
+_FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
+Image = tuple[str, str]  # train2017 or val2017, and file name
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return tuple(PARTS[part] for part in _parts(options))
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the annotations are damaged, the images too few, or some can't be had."""
+    instances = _instances(run)
+    run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
+    others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
+    instances["train2017"]["images"] = [i for i in instances["train2017"]["images"] if PurePosixPath(i["file_name"]).stem not in others]
+    train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
+    users, public = _divide(run, train, test, instances["train2017"]["images"])
+
+    folders: dict[Image, set[Path]] = {}  # where each image goes
+    for (part, split, _), records in users.items():
+        for record in records:
+            image = _from(part, split), record["file_name"]
+            folders.setdefault(image, set()).add(run.root / PARTS[part].folder / "images" / split)
+    for record in public:
+        folders.setdefault(("train2017", record["file_name"]), set()).add(run.root / PARTS["public"].folder)
+    urls = {
+        (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image.get("coco_url", "")
+        for split, content in instances.items()
+        for image in content["images"]
+    }
+    kept: dict[Image, tuple[str, tuple[int, int]]] = {}
+
+    def take(image: Image, content: bytes) -> None:
+        for folder in folders[image]:
+            kept[image] = keep(content, image[1], folder, run.options.get("size"))
+
+    _gather(run, {image: urls[image] for image in folders}, take)
+    for (part, split, client), records in users.items():
+        source = _from(part, split)
+        records = [record for record in records if (source, record["file_name"]) in kept]
+        least = sized(part.upper(), run.options).local if split == "train" else 0
+        if len(records) < least:
+            raise SourceError(f"{part.upper()} client_{client}: {len(records)} of its training images could be had, {least} are needed")
+        path = run.root / PARTS[part].folder / split / f"client_{client}.json"
+        _write_client(path, records, instances[source], {record["id"]: kept[source, record["file_name"]] for record in records})
+
+
+def _parts(options: dict) -> list[str]:
+    return chosen(options, PARTS, default=",".join(PARTS))
+
+
+def _from(part: str, split: str) -> str:
+    return "val2017" if (part, split) == ("mlc", "test") else "train2017"
+
+
+def _instances(run: Run) -> dict[str, dict]:
+    path = run.archive(run.entry.archives[0])
+    contents = {}
+    with opened(path) as members:
+        for name, file in members:
+            for split in ("train2017", "val2017"):
+                if PurePosixPath(name).name == f"instances_{split}.json":
+                    try:
+                        contents[split] = json.loads(file.read())
+                    except ValueError as error:
+                        raise SourceError(f"{path}: {name}: not JSON ({error})") from None
+                    _check(contents[split], f"{path}: {name}")
+    if missing := {"train2017", "val2017"} - contents.keys():
+        raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
+    return contents
+
+
+def _check(document: object, name: str) -> None:
+    """Raises SourceError when what was parsed is no instances file."""
+    for kind, fields in _FIELDS.items():
+        records = document.get(kind) if isinstance(document, dict) else None
+        if not isinstance(records, list):
+            raise SourceError(f"{name}: lacks a list of {kind}")
+        if not all(isinstance(record, dict) and fields <= record.keys() for record in records):
+            raise SourceError(f"{name}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
+
+
+def _annotated(instances: dict) -> list[dict]:
+    """Records of the images that have annotations, by id."""
+    annotated = {annotation["image_id"] for annotation in instances["annotations"]}
+    return sorted((image for image in instances["images"] if image["id"] in annotated), key=lambda image: image["id"])
+
+
+def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
+    """The image records of each user, by part, split and client, and of the public set."""
+    parts, rng = _parts(run.options), run.rng()
+    demand = public_part(run.options if "public" in parts else {"public": 0})
+    users, n, sizes = photo_users(train, test, parts, run.options, rng, demand)
+    run.sizes += sizes
+    taken = {record["id"] for records in users.values() for record in records}
+    free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
+    return users, [free[i] for i in rng.permutation(len(free))[:n]]
+
+
+def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
+    """Give every wanted image, whose official address is known, to ``take``: from an archive if it is at hand, else one by one.
+
+    Raises:
+        SourceError: at the end, when some could not be had or were refused by ``take``, unless ``skip_missing``.
+    """
+    lost: dict[Image, str] = {}
+    for archive in run.entry.archives[1:]:
+        split = archive.name.removesuffix(".zip")
+        names = {image[1]: url for image, url in wanted.items() if image[0] == split}
+        if not names:
+            continue
+        if not run.source.official and run.source.size(archive) is not None:
+            lost |= _from_zip(run.archive(archive), split, names, take)
+        else:
+            lost |= _one_by_one(run, split, names, take)
+    if lost:
+        examples = "; ".join(f"{split}/{name}: {why}" for (split, name), why in list(lost.items())[:3])
+        run.say(f"{run.entry.name}: {len(lost):,} of {len(wanted):,} images could not be had: {examples}")
+        if not run.options.get("skip_missing"):
+            raise SourceError(
+                f"{len(lost):,} of {len(wanted):,} images could not be had ({examples}); the others are kept: "
+                "run the same command again to fetch what is missing, or pass --skip-missing to do without"
+            )
+
+
+def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
+    """What could not be had, and why."""
+    lost = {(split, name): f"not in {path.name}" for name in sorted(names)}
+    with opened(path) as members:
+        for member, file in members:
+            image = split, PurePosixPath(member).name
+            if image in lost:
+                del lost[image]
+                take(image, file.read())
+    return lost
+
+
+def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
+    """What could not be had, and why; a file that is no image is removed, so that the next run fetches it anew."""
+    source = run.source
+
+    def fetch(name: str) -> Path | SourceError:
+        if source.folder:
+            path = source.folder / split / name
+            return path if path.is_file() else SourceError(f"neither {split}.zip nor {split}/{name} is in {source.folder}")
+        url = f"{source.base_url}/{split}/{name}" if source.base_url else names[name]
+        try:
+            return download(url, source.store / split / name, quiet=True)
+        except SourceError as error:
+            return error
+
+    lost = {}
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        fetched = tqdm(pool.map(fetch, names), total=len(names), desc=split, unit="image", leave=False, disable=None)
+        try:
+            for name, result in zip(names, fetched, strict=True):
+                try:
+                    if isinstance(result, SourceError):
+                        raise result
+                    take((split, name), result.read_bytes())
+                except SourceError as error:
+                    lost[split, name] = str(error)
+                    if isinstance(result, Path) and not source.folder:
+                        result.unlink()
+        finally:
+            pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
+    return lost
+
+
+def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[int, tuple[str, tuple[int, int]]]) -> None:
+    """A client's file: its images as they were kept, and their annotations in those images' pixels."""
+    images, annotations = [], []
+    ids = {record["id"]: record for record in records}
+    for record in records:
+        name, (width, height) = kept[record["id"]]
+        images.append(record | {"file_name": name, "width": width, "height": height})
+    for annotation in instances["annotations"]:
+        if record := ids.get(annotation["image_id"]):
+            old, new = (record["width"], record["height"]), kept[record["id"]][1]
+            annotations.append(annotation if old == new else _scaled(annotation, old, new))
+    write_instances(path, images, annotations, instances["categories"])
+
+
+def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dict:
+    """An annotation of an image that was ``old`` and is ``new`` (width, height)."""
+    sx, sy = new[0] / old[0], new[1] / old[1]
+    segmentation = annotation.get("segmentation", [])
+    if isinstance(segmentation, list):
+        segmentation = [[value * (sy if i % 2 else sx) for i, value in enumerate(polygon)] for polygon in segmentation]
+    else:  # a crowd's run lengths
+        rle = coco_mask.frPyObjects(segmentation, *segmentation["size"]) if isinstance(segmentation["counts"], list) else segmentation
+        columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))
+        small = coco_mask.encode(np.asfortranarray(coco_mask.decode(rle)[rows][:, columns]))
+        segmentation = {"size": [int(side) for side in small["size"]], "counts": small["counts"].decode("ascii")}
+    x, y, width, height = annotation["bbox"]
+    scaled = {"segmentation": segmentation, "bbox": [x * sx, y * sy, width * sx, height * sy], "area": annotation["area"] * sx * sy}
+    return annotation | scaled

@@ -1,0 +1,69 @@
+"""Flickr30k: the public set of Setup2, images with their captions."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import PurePosixPath
+
+from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.files import put
+from data_prep.io.photos import SIZE, keep
+
+_HOST = "http://shannon.cs.illinois.edu/DenotationGraph"
+ENTRIES = (
+    Entry(
+        name="flickr30k",
+        title="Flickr30k: the public set of images and captions for Setup2.",
+        home=f"{_HOST}/",
+        terms="For non-commercial research and education; the images are Flickr's, under Flickr's terms of use. The images are given out "
+        "after a form on the home page: where the address below answers no more, fill it in and pass --archives FOLDER.",
+        archives=(
+            Archive("flickr30k-images.tar.gz", f"{_HOST}/data/flickr30k-images.tar.gz", None),
+            Archive("flickr30k.tar.gz", f"{_HOST}/data/flickr30k.tar.gz", None),
+        ),
+        counts={"images": 31783},
+        takes=(SEED, PUBLIC, SIZE),
+    ),
+)
+_TOKENS = "results_20130124.token"
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place("TC/flicker_public"),)  # the README's spelling
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the captions or the images are missing or damaged."""
+    image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
+    captions: dict[str, list[str]] = {}
+    with opened(caption_archive) as members:
+        for name, file in members:
+            if PurePosixPath(name).name == _TOKENS:
+                try:
+                    lines = file.read().decode("utf-8").split("\n")  # splitlines would also break at marks inside a caption
+                except UnicodeDecodeError as error:
+                    raise SourceError(f"{caption_archive}: {name}: not UTF-8 ({error})") from None
+                for image, tab, caption in (line.partition("\t") for line in lines):
+                    if not tab:
+                        continue
+                    captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+    with opened(image_archive) as members:
+        names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
+    if not names:
+        raise SourceError(f"{image_archive}: no image that {caption_archive.name}'s {_TOKENS} has captions of")
+    run.found = {"images": len(names)}
+    part = public_part(run.options)
+    (public,) = fit([part], len(names))
+    run.sizes.append(outcome(part, public))
+    chosen = set(run.rng().permutation(names)[:public].tolist())
+    kept = {}
+    with opened(image_archive) as members:
+        for name, file in members:
+            image = PurePosixPath(name).name
+            if image in chosen:
+                name, _ = keep(file.read(), plain_name(image, image_archive), run.folder / "images", run.options.get("size"))
+                kept[name] = captions[image]
+    put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

@@ -1,0 +1,257 @@
+"""Who gets which sample: disjoint parts of an archive, class-balanced or by Dirichlet(alpha), from a seed.
+
+Appendix G's sizes are the least that a user's training file must hold. The file is a pool, from which each seed of an experiment
+draws a local training set of that size; ten times as large by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from data_prep.io.entry import Option, SourceError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Samples of each user of a task: Appendix G's training and test sets, our pool and validation set, and how many users."""
+
+    users: int
+    local: int
+    pool: int
+    val: int
+    test: int
+
+    def __post_init__(self) -> None:
+        if min(self.users, self.local, self.pool) < 1 or min(self.val, self.test) < 0:
+            raise SourceError(f"sizes: at least one user with one training sample, and no negative count ({self})")
+        if self.pool < self.local:
+            raise SourceError(f"--pool {self.pool} is smaller than a local training set of {self.local}; --train-size N asks for less")
+
+
+# Appendix G, and for the non-IID setups Section 6.3: "All users have 100 training samples and 2000 test samples."
+SIZES = {
+    "IC10": Sizes(users=1, local=50, pool=500, val=1000, test=4000),
+    "IC100": Sizes(users=2, local=100, pool=1000, val=1000, test=2000),
+    "ICF": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
+    "ICC": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
+    "MLC": Sizes(users=3, local=200, pool=2000, val=500, test=1000),
+    # a pool of ten times 1000 would be 20000 images, fetched one by one
+    "SS": Sizes(users=2, local=1000, pool=2000, val=500, test=3000),
+    "TC": Sizes(users=2, local=100, pool=1000, val=1000, test=5000),
+}
+PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
+
+# The options of a command that divides its samples here, in the order of its help and its manifests.
+SEED = Option("seed", int, "Draws who gets which sample.", least=0, default=0)
+ALPHA = Option("alpha", float, "Divide each class between the users by Dirichlet(alpha).", least=1e-3, shown="evenly")
+CLIENTS = Option("clients", int, "Number of users.", least=1, shown="the paper's")
+SAMPLES = (
+    Option("train_size", int, "Smallest training set of a user.", least=1, shown="Appendix G's"),
+    Option("pool", int, "Size of a user's training file, from which each seed draws.", least=1),
+    Option("val", int, "Validation samples of a user.", least=0),
+    Option("test", int, "Test samples of a user.", least=0, shown="Appendix G's"),
+)
+PUBLIC = Option("public", int, "Images of the public set.", least=0, shown=str(PUBLIC_SIZE))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A demand on an archive.
+
+    Attributes:
+        what: what it is for, as the report says it.
+        asked: samples of each holder.
+        holders: how many get as many.
+        least: with fewer, the holder is of no use.
+        explicit: the count was asked for by the user of the command, not by a default.
+        first_share: share of the archive that it may have before the other parts have what they ask for; less than 1 for one holder.
+    """
+
+    what: str
+    asked: int
+    holders: int = 1
+    least: int = 0
+    explicit: bool = False
+    first_share: float = 1.0
+
+
+def fit(parts: Sequence[Part], available: int) -> list[int]:
+    """How many samples each holder of each part gets.
+
+    What can't do without comes first, then what was asked for explicitly, then the defaults up to their first shares, then the
+    rest of them. The tier that the archive can't serve whole is scaled down evenly, and what comes after it gets nothing more.
+
+    Raises:
+        SourceError: the archive has fewer than the parts can't do without.
+    """
+    needed = sum(part.least * part.holders for part in parts)
+    if needed > available:
+        wants = ", ".join(f"{part.holders} x {part.least} for {part.what}" for part in parts if part.least)
+        raise SourceError(f"the archive has {available} samples for {wants}: {needed} are needed; --train-size N asks for less")
+    got = [min(part.least, part.asked) for part in parts]
+    for tier in (
+        [part.asked * part.explicit for part in parts],
+        [part.asked if part.first_share == 1 else min(part.asked, int(available * part.first_share)) for part in parts],
+        [part.asked for part in parts],
+    ):
+        missing = [max(0, target - g) for target, g in zip(tier, got, strict=True)]
+        room = available - sum(g * part.holders for part, g in zip(parts, got, strict=True))
+        total = sum(m * part.holders for m, part in zip(missing, parts, strict=True))
+        got = [g + (m if total <= room else m * room // total) for g, m in zip(got, missing, strict=True)]
+        if total > room:
+            break
+    return got
+
+
+def shares(n_classes: int, users: int, alpha: float | None, rng: np.random.Generator) -> np.ndarray:
+    """Each user's weights of the classes, (users, n_classes): even, or every class divided between the users by Dirichlet(alpha)."""
+    if alpha is None:
+        return np.full((users, n_classes), 1 / n_classes)
+    weights = rng.dirichlet([alpha] * users, size=n_classes).T + 1e-9  # no user is without any class
+    return weights / weights.sum(1, keepdims=True)
+
+
+def divide(labels: np.ndarray, sizes: Sequence[int], weights: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Disjoint rows for holders, ``sizes[h]`` for the h-th, its classes as near to ``weights[h]`` as what is left of them allows.
+
+    Args:
+        labels: (n,) class of each row, 0 .. n_classes - 1; all the same where classes don't matter.
+        weights: (holders, n_classes), rows that sum to 1.
+
+    Raises:
+        SourceError: the sizes add up to more than ``n``.
+    """
+    if sum(sizes) > len(labels):
+        raise SourceError(f"{sum(sizes)} samples were asked for, there are {len(labels)}")
+    stock = [list(rng.permutation(np.flatnonzero(labels == c))) for c in range(weights.shape[1])]
+    sizes = np.asarray(sizes, dtype=np.int64)
+    lacking = weights * sizes[:, None] + rng.random(weights.shape) * 1e-6  # by class; the noise decides ties
+    empty = np.array([not rows for rows in stock])
+    out: list[list[int]] = [[] for _ in sizes]
+    for turn in range(sizes.max(initial=0)):  # by turns, so that a scarce class is shared
+        for holder in np.flatnonzero(sizes > turn):
+            c = np.where(empty, -np.inf, lacking[holder]).argmax()
+            out[holder].append(stock[c].pop())
+            lacking[holder, c] -= 1
+            empty[c] = not stock[c]
+    return [rng.permutation(np.array(rows, dtype=np.int64)) for rows in out]
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rows of the train archive (``train``, ``val``: a user each; ``public``) and of the test archive (``test``)."""
+
+    train: list[np.ndarray]
+    val: list[np.ndarray]
+    test: list[np.ndarray]
+    public: np.ndarray
+    sizes: list[dict]
+
+    def users(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """For each user and split: its file without suffix (``train/client_0``), the archive ("train" or "test"), and its rows there."""
+        for split, archive, users in (("train", "train", self.train), ("val", "train", self.val), ("test", "test", self.test)):
+            for client, rows in enumerate(users):
+                yield f"{split}/client_{client}", archive, rows
+
+
+def division(
+    task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator, *, public: bool = False
+) -> Division:
+    """Users, and a public set, of one task; all that is drawn from the train archive is disjoint, and so are the users' test sets.
+
+    Args:
+        task: a key of ``SIZES``.
+        options: the command's; its sizes and ``alpha`` count.
+
+    Raises:
+        SourceError: a user would get less than Appendix G's local training set.
+    """
+    sizes = sized(task, options)
+    n_classes = int(max(train_labels.max(initial=0), test_labels.max(initial=0))) + 1
+    weights = shares(n_classes, sizes.users, options.get("alpha"), rng)
+    parts = [*user_parts(sizes, options), public_part(options if public else {"public": 0})]
+    pool, val, n_public = fit(parts, len(train_labels))
+    test_part = Part("test", sizes.test, sizes.users)
+    (test,) = fit([test_part], len(test_labels))
+    rows = divide(train_labels, [pool] * sizes.users + [val] * sizes.users, np.concatenate([weights, weights]), rng)
+    left = np.setdiff1d(np.arange(len(train_labels)), np.concatenate(rows))
+    return Division(
+        train=rows[: sizes.users],
+        val=rows[sizes.users :],
+        test=divide(test_labels, [test] * sizes.users, weights, rng),
+        public=rng.permutation(left)[:n_public],
+        sizes=[outcome(part, got) for part, got in zip([*parts, test_part], [pool, val, n_public, test], strict=True) if part.asked],
+    )
+
+
+def photo_users(
+    train: Sequence[T], test: Sequence[T], parts: Collection[str], options: dict, rng: np.random.Generator, beside: Part | None = None
+) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
+    """Disjoint photographs for the users with "mlc" and "ss", those that are among ``parts``.
+
+    The MLC users' test sets are of ``test``, everything else is of ``train``: two SS users could not get Appendix G's 3000 each of the
+    smaller lists.
+
+    Args:
+        beside: what else is to be had of ``train``, which the users leave room for.
+
+    Returns:
+        Photographs by part, split and client, in the order of the lists; how many ``beside`` gets; and what was asked for and got.
+
+    Raises:
+        SourceError: a user would get less than Appendix G's local training set.
+    """
+    sizes = {part: sized(part.upper(), options) for part in ("mlc", "ss") if part in parts}
+    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], options)]
+    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
+        demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
+    asked = [replace(demand, what=f"{part.upper()} {demand.what}") for part, demand in demands]
+    asked += [beside] if beside else []
+    got = fit(asked, len(train))
+    outcomes = [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
+
+    def dealt(photos: Sequence[T], holders: list[tuple[str, str, int, int]]) -> dict[tuple[str, str, int], list[T]]:
+        rows = divide(np.zeros(len(photos), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
+        return {tuple(holder): [photos[i] for i in sorted(r)] for (*holder, _), r in zip(holders, rows, strict=True)}
+
+    users = dealt(train, [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)])
+    if size := sizes.get("mlc"):
+        demand = Part("MLC test", size.test, size.users)
+        (n,) = fit([demand], len(test))
+        outcomes.append(outcome(demand, n))
+        users |= dealt(test, [("mlc", "test", client, n) for client in range(size.users)])
+    return users, got[-1] if beside else 0, outcomes
+
+
+def user_parts(sizes: Sizes, options: dict) -> list[Part]:
+    """What users ask of a train archive: their pools and validation sets."""
+    return [
+        Part("train", sizes.pool, sizes.users, sizes.local, options.get("pool") is not None),
+        Part("val", sizes.val, sizes.users, explicit=options.get("val") is not None),
+    ]
+
+
+def public_part(options: dict) -> Part:
+    """The public set that the options ask for."""
+    asked = options.get("public")
+    return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
+
+
+def outcome(part: Part, got: int, task: str = "") -> dict:
+    """A line of the manifest's table of what was asked for and what was got."""
+    return {"what": f"{task} {part.what}".strip(), "holders": part.holders, "asked": part.asked, "got": got}
+
+
+def sized(task: str, options: dict) -> Sizes:
+    """A task's sizes with those of the options in place; pool and validation set are in proportion to the training set."""
+    sizes = SIZES[task]
+    local = options.get("train_size") or sizes.local
+    given = {key: options[key] for key in ("pool", "val", "test") if options.get(key) is not None}
+    in_proportion = {key: getattr(sizes, key) * local // sizes.local for key in ("pool", "val")}
+    return replace(sizes, users=options.get("clients") or sizes.users, local=local, **in_proportion | given)

@@ -1,0 +1,137 @@
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, photographs squeezed into squares of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import numpy as np
+
+from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.io.archives import nested, opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.layout import write_pickle
+from data_prep.io.photos import square
+
+SIZE = 224  # pixels of a side, the paper's
+_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
+ENTRIES = (
+    Entry(
+        name="food101",
+        title="Food-101: the ICF users of the non-IID setups.",
+        home="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+        terms="The images are Foodspotting's; use beyond scientific fair use must be negotiated with their owners.",
+        archives=(
+            Archive("food-101.tar.gz", "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz", 4996278331, "85eeb15f3717b99a5da872d97d918f87"),
+        ),
+        counts={"train": 75750, "test": 25250, "classes": 101},
+        takes=_TAKES,
+    ),
+    Entry(
+        name="caltech101",
+        title="Caltech-101: the ICC users of the non-IID setups.",
+        home="https://data.caltech.edu/records/mzrjq-6wc02",
+        terms="CC BY 4.0; cite Li, Andreeto, Ranzato and Perona, Caltech 101 (2022).",
+        archives=(
+            Archive(
+                "caltech-101.zip",
+                "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip",
+                137414764,
+                "3138e1922a9193bfa496528edbbc45d0",
+            ),
+        ),
+        counts={"images": 8677, "classes": 101},
+        takes=_TAKES,
+    ),
+)
+_TASKS = {"food101": "ICF", "caltech101": "ICC"}
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place(f"IC/{name.upper()}"),)
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the archive lacks its lists, or an image that they name."""
+    path = run.archive(run.entry.archives[0])
+    members = _food if run.entry.name == "food101" else _caltech
+    size = run.options.get("size") or SIZE
+    train, test, n_classes = (_food_lists if run.entry.name == "food101" else _caltech_lists)(path, run)
+    run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {n_classes} classes")
+    names = {"train": sorted(train), "test": sorted(test)}
+    labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
+    parts = division(_TASKS[run.entry.name], labels["train"], labels["test"], run.options, run.rng())
+    run.sizes += parts.sizes
+    files = {}  # image -> the file that it goes to, and its row there
+    images = {}
+    for user, split, rows in parts.users():
+        files |= {names[split][row]: (user, at) for at, row in enumerate(rows)}
+        images[user] = np.empty((len(rows), size, size, 3), np.uint8)
+    with opened(path) as outer:
+        for name, file in members(outer, path):
+            if place := files.pop(name, None):
+                user, row = place
+                images[user][row] = square(file.read(), f"{path}: {name}", size)
+    if files:
+        raise SourceError(f"{path}: {len(files)} images of its lists are not in it, such as {min(files)}")
+    for user, split, rows in parts.users():
+        write_pickle(run.folder / f"{user}.pkl", images.pop(user), labels[split][rows])
+
+
+def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """``<class>/<image>`` without its suffix, as the lists name it, and the file."""
+    for name, file in members:
+        pure = PurePosixPath(name)
+        if pure.suffix == ".jpg":
+            yield f"{pure.parent.name}/{pure.stem}", file
+
+
+def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
+    """Label of every train and test image; a label is a class's line in classes.txt."""
+    wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
+    with opened(path) as members:
+        for name, file in members:
+            if "/meta/" in name and PurePosixPath(name).name in wanted:
+                try:
+                    lists[PurePosixPath(name).name] = file.read().decode().split()
+                except UnicodeDecodeError as error:
+                    raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
+    if missing := wanted - lists.keys():
+        raise SourceError(f"{path}: lacks meta/{min(missing)}")
+    label = {name: i for i, name in enumerate(lists["classes.txt"])}
+    try:
+        train, test = ({name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]} for split in ("train", "test"))
+    except KeyError as error:
+        raise SourceError(f"{path}: its lists name the class {error}, which is not in classes.txt") from None
+    run.found = {"train": len(train), "test": len(test), "classes": len(label)}
+    return train, test, len(label)
+
+
+def _caltech(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """``<category>/<image>`` and the file, of the archive in the archive; its background category is none of the 101."""
+    for outer, archive in members:
+        if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
+            for name, file in nested(archive, path):
+                pure = PurePosixPath(name)
+                if pure.suffix == ".jpg" and pure.parent.name != "BACKGROUND_Google":
+                    yield f"{pure.parent.name}/{pure.name}", file
+
+
+def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
+    """There is no official split. One image in four of a category, at random, may train: 3 x 2000 test images need the others."""
+    with opened(path) as members:
+        names = sorted(name for name, _ in _caltech(members, path))
+    by_class: dict[str, list[str]] = {}
+    for name in names:
+        by_class.setdefault(name.split("/")[0], []).append(name)
+    if not names:
+        raise SourceError(f"{path}: no images in 101_ObjectCategories.tar.gz")
+    run.found = {"images": len(names), "classes": len(by_class)}
+    rng, train, test = run.rng("split"), {}, {}
+    for label, category in enumerate(sorted(by_class)):
+        shuffled = rng.permutation(by_class[category]).tolist()
+        train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)
+        test |= dict.fromkeys(shuffled[len(shuffled) // 4 :], label)
+    return train, test, len(by_class)

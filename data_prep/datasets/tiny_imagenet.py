@@ -1,0 +1,63 @@
+"""Tiny ImageNet: folders of images by class, to pretrain small backbones on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.files import put
+
+ENTRIES = (
+    Entry(
+        name="tiny-imagenet",
+        title="Tiny ImageNet: images to pretrain small backbones on.",
+        home="http://cs231n.stanford.edu/",
+        terms="ImageNet's terms of access: non-commercial research and education (https://image-net.org/download).",
+        archives=(
+            Archive(
+                "tiny-imagenet-200.zip",
+                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                248100043,
+                "90528d7ca1a48142e341f4ef8d21d0de",
+            ),
+        ),
+        counts={"train": 100000, "val": 10000, "classes": 200},
+    ),
+)
+_WNID = re.compile(r"n\d{8}")
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place("tiny_imagenet"),)
+
+
+def write(run: Run) -> None:
+    """``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError when it has no training images."""
+    path = run.archive(run.entry.archives[0])
+    folder, label_of = run.folder, {}
+    folder.mkdir(parents=True)
+    with opened(path) as members:
+        for name, file in members:
+            last = PurePosixPath(name).name
+            if last in {"wnids.txt", "words.txt"}:
+                put(folder / last, file.read())
+            elif last == "val_annotations.txt":
+                label_of = dict(line.split("\t")[:2] for line in file.read().decode().splitlines() if "\t" in line)
+    counts = {"train": 0, "val": 0}
+    with opened(path) as members:
+        for name, file in members:
+            pure = PurePosixPath(name)
+            split = next((part for part in ("train", "val") if part in pure.parts), None)  # the test images have no labels
+            if pure.suffix != ".JPEG" or split is None:
+                continue
+            wnid = "".join(pure.parts[-3:-2]) if split == "train" else label_of.get(pure.name, "")  # train/<wnid>/images/<name>
+            if not _WNID.fullmatch(wnid):
+                raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
+            put(folder / split / wnid / plain_name(pure.name, path), file.read())
+            counts[split] += 1
+    if not counts["train"]:
+        raise SourceError(f"{path}: no images in train/")
+    run.found = counts | {"classes": sum(1 for _ in (folder / "train").iterdir())}

@@ -1,0 +1,106 @@
+"""Yahoo! Answers topics and AG's News: the TC users, from the CSV archives of Zhang, Zhao and LeCun (2015)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.io.archives import opened
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.layout import write_texts
+
+_HOST = "https://s3.amazonaws.com/fast-ai-nlp"  # the files of Zhang et al. (2015); their own host is a web drive
+ENTRIES = (
+    Entry(
+        name="yahoo",
+        title="Yahoo! Answers topics: the TC users.",
+        home="https://webscope.sandbox.yahoo.com",
+        terms="Yahoo! Webscope L6: for non-commercial academic research, under Yahoo's terms; cite Zhang, Zhao and LeCun (2015).",
+        archives=(Archive("yahoo_answers_csv.tar.gz", f"{_HOST}/yahoo_answers_csv.tgz", 319476345),),
+        counts={"train": 1400000, "test": 60000},
+        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
+    ),
+    Entry(
+        name="ag-news",
+        title="AG's News: further TC users.",
+        home="http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
+        terms="For non-commercial research; cite Zhang, Zhao and LeCun (2015).",
+        archives=(Archive("ag_news_csv.tar.gz", f"{_HOST}/ag_news_csv.tgz", 11784419),),
+        counts={"train": 120000, "test": 7600},
+        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
+    ),
+)
+_CORPORA = {"yahoo": ("TC/yahoo_qa", 10), "ag-news": ("TC/ag_news", 4)}
+csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 KiB
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place(_CORPORA[name][0]),)
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when a file is missing, or a row is not a class and its texts."""
+    n_classes = _CORPORA[run.entry.name][1]
+    path = run.archive(run.entry.archives[0])
+    # twice through the archive, so that 1.4 million texts are never in memory at once
+    labels: dict[str, list[int]] = {"train": [], "test": []}
+    for split, _, label, _ in _rows(path, n_classes):
+        labels[split].append(label)
+    if empty := [split for split, found in labels.items() if not found]:
+        raise SourceError(f"{path}: no rows of {empty[0]}.csv")
+    run.found = {split: len(found) for split, found in labels.items()}
+    train, test = (np.array(labels[split]) for split in ("train", "test"))
+    parts = division("TC", train, test, run.options, run.rng())
+    run.sizes += parts.sizes
+    wanted = {"train": set(np.concatenate([*parts.train, *parts.val]).tolist()), "test": set(np.concatenate(parts.test).tolist())}
+    texts = {(split, row): _text(run.entry.name, fields) for split, row, _, fields in _rows(path, n_classes) if row in wanted[split]}
+    for user, split, chosen in parts.users():
+        rows = chosen.tolist()
+        write_texts(run.folder / f"{user}.pkl", [texts[split, row] for row in rows], [labels[split][row] for row in rows])
+
+
+def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
+    """Label from 0 and text of the first rows of "train" and of "test", at most so many; rows without a text are left out.
+
+    Raises:
+        SourceError: the archive is damaged, or a row of it is not a class and its texts.
+    """
+    found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
+    for split, row, label, fields in _rows(path, _CORPORA[name][1]):
+        if row < most[split] and (text := _text(name, fields)):
+            found[split].append((label, text))
+    return found
+
+
+def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, list[str]]]:
+    """Split, row, label from 0 and texts of every row of train.csv and test.csv."""
+    with opened(path) as members:
+        for name, file in members:
+            split = PurePosixPath(name).name.removesuffix(".csv")
+            if split not in {"train", "test"}:
+                continue
+            reader = csv.reader(line.decode("utf-8") for line in file)
+            try:
+                for row, fields in enumerate(reader):
+                    label = int(fields[0]) - 1
+                    if not 0 <= label < n_classes or len(fields) < 2:
+                        raise ValueError(f"class {fields[0]} with {len(fields) - 1} texts")
+                    yield split, row, label, fields[1:]
+            except (ValueError, IndexError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
+                raise SourceError(f"{path}: {name}, line {reader.line_num}: not a row of the data set ({error})") from None
+
+
+def _text(name: str, fields: list[str]) -> str:
+    """Title, question and answer as one text.
+
+    Yahoo's archive writes a line break as a backslash and an n. AG's News has lost the n: its backslash alone stands for the break,
+    and an n behind it begins the next word.
+    """
+    if name == "yahoo":
+        fields = [field.replace("\\n", "\n") for field in fields]
+    return " ".join(field.replace("\\", " ") for field in fields if field).strip()

@@ -1,0 +1,140 @@
+"""Pascal VOC 2012: a public set and, where they are asked for, MLC users whose labels are the classes of the masks, and SS users.
+
+The MLC users' test images come from the list ``val.txt`` of the segmentation task, all other images of users from ``train.txt``; the
+public set is of all images that no user has. Users are disjoint, also from those of a part that an earlier run made and this one
+leaves alone. SS users alone may get images of an earlier run's public set, which is said: Setup2's own is Flickr30K.
+
+A class is present where its mask covers at least a thousandth of the picture: smaller specks of the masks are mostly the far ends of
+cut-off objects, and nothing is left of them in a small picture. Who segments gets every pixel.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import numpy as np
+from PIL import Image
+
+from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, fit, outcome, photo_users, public_part
+from data_prep.io.archives import opened, plain_name
+from data_prep.io.build import Place, Run, chosen
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.layout import outline, write_instances
+from data_prep.io.photos import SIZE, indices, keep
+
+CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+RIM = 255  # of an object: belongs to no class
+LEAST_SHARE = 1e-3
+PARTS = {
+    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
+    "ss": Place("semseg_setup"),
+    "public": Place("MLC_setup/public_Pascal"),
+}
+ENTRIES = (
+    Entry(
+        name="voc",
+        title="Pascal VOC 2012: a public set, MLC users with --clients, SS users with --parts.",
+        home="http://host.robots.ox.ac.uk/pascal/VOC/voc2012/",
+        terms="The images are Flickr's, under Flickr's terms of use, as the home page says.",
+        archives=(
+            Archive(
+                "VOCtrainval_11-May-2012.tar",
+                "https://thor.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
+                1999639040,
+                "6cd6e144f989b92b3379bac3b3de84fd",
+            ),
+        ),
+        counts={"images": 17125, "masks": 2913},
+        takes=(
+            SEED,
+            CLIENTS,
+            *SAMPLES,
+            PUBLIC,
+            SIZE,
+            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
+        ),
+    ),
+)
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return tuple(PARTS[part] for part in _parts(options))
+
+
+def write(run: Run) -> None:
+    """Raises SourceError when the archive is damaged or lacks its lists, or the images are too few."""
+    path = run.archive(run.entry.archives[0])
+    names, masks, lists = set(), {}, {}
+    with opened(path) as members:
+        for name, file in members:
+            pure = PurePosixPath(name)
+            if pure.parent.name == "JPEGImages":
+                names.add(plain_name(pure.stem, path))
+            elif pure.parent.name == "SegmentationClass":
+                masks[pure.stem] = file.read()
+            elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
+                lists[pure.stem] = file.read().decode().split()
+    if not names:
+        raise SourceError(f"{path}: no images in JPEGImages/")
+    run.found = {"images": len(names), "masks": len(masks)}
+    parts, users = _parts(run.options), {}
+    others = set().union(*(run.images_in(PARTS[part]) for part in ("mlc", "ss") if part not in parts))
+    if parts != ["public"]:
+        if missing := {"train", "val"} - lists.keys():
+            raise SourceError(f"{path}: lacks ImageSets/Segmentation/{min(missing)}.txt")
+        masked = (names & masks.keys()) - others
+        usable = {stem for stem in masked if _present(indices(masks[stem], f"{path}: mask {stem}"))}
+        train, test = (sorted(usable & set(lists[split])) for split in ("train", "val"))
+        users, _, sizes = photo_users(train, test, parts, run.options, run.rng("users"))
+        run.sizes += sizes
+    folder_of = {stem: f"{PARTS[part].folder}/images/{split}" for (part, split, _), stems in users.items() for stem in stems}
+    if "public" in parts:
+        demand, free = public_part(run.options), sorted(names - others - folder_of.keys())
+        (n,) = fit([demand], len(free))
+        run.sizes.append(outcome(demand, n))
+        folder_of |= dict.fromkeys(run.rng("public").permutation(free)[:n].tolist(), PARTS["public"].folder)
+    elif shared := folder_of.keys() & run.images_in(PARTS["public"]):
+        run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
+
+    kept = {}
+    with opened(path) as members:
+        for name, file in members:
+            pure = PurePosixPath(name)
+            if pure.parent.name == "JPEGImages" and pure.stem in folder_of:
+                kept[pure.stem] = keep(file.read(), pure.name, run.root / folder_of[pure.stem], run.options.get("size"))
+    categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
+    for (part, split, client), stems in users.items():
+        images, annotations = [], []
+        for i, stem in enumerate(stems):
+            name, (width, height) = kept[stem]
+            images.append({"id": i + 1, "file_name": name, "width": width, "height": height})
+            mask = indices(masks[stem], f"{path}: mask {stem}")
+            small = np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
+            for found in _annotations(small, _present(mask)) if part == "mlc" else _every_pixel(small):
+                annotations.append({"id": len(annotations) + 1, "image_id": i + 1} | found)
+        write_instances(run.root / PARTS[part].folder / split / f"client_{client}.json", images, annotations, categories)
+
+
+def _parts(options: dict) -> list[str]:
+    return chosen(options, PARTS, default="mlc,public" if options.get("clients") else "public")
+
+
+def _present(mask: np.ndarray) -> list[int]:
+    """Class ids 1..20 that are present; 0 is the ground."""
+    counts = np.bincount(mask.ravel(), minlength=256)[1 : len(CLASSES) + 1]
+    return (np.flatnonzero(counts >= max(1, LEAST_SHARE * mask.size)) + 1).tolist()
+
+
+def _annotations(mask: np.ndarray, classes: list[int]) -> list[dict]:
+    """A COCO annotation for each of the classes."""
+    return [{"category_id": c} | outline(mask == c) for c in classes]
+
+
+def _every_pixel(mask: np.ndarray) -> list[dict]:
+    """COCO annotations of all that is in a mask. The rim is a crowd, which counts nowhere: its category says nothing."""
+    classes = [c for c in range(1, len(CLASSES) + 1) if (mask == c).any()]
+    rim = [{"category_id": 1} | outline(mask == RIM) | {"iscrowd": 1}] if (mask == RIM).any() else []
+    return _annotations(mask, classes) + rim

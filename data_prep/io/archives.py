@@ -1,0 +1,119 @@
+"""Reads tar and zip archives member by member, without extracting them: no name in an archive ever becomes a path by itself.
+
+What is damaged is refused with the archive's name: Python's own reader of tar files ends silently at a torn or garbled header.
+"""
+
+from __future__ import annotations
+
+import gzip
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn
+
+from data_prep.io.entry import SourceError
+
+Members = Iterator[tuple[str, BinaryIO]]
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Members]:
+    """An archive's regular files as pairs of name and open file; a file is to be read before the next is asked for.
+
+    Raises:
+        SourceError: the archive is damaged, or holds a link, a device or a name that leaves it; the message names it.
+    """
+    try:
+        with path.open("rb") as file:
+            yield _members(file, path)
+    except _DAMAGE as error:
+        raise SourceError(f"{path}: a damaged archive ({type(error).__name__}: {error}); delete it and run the command again") from None
+
+
+def nested(file: BinaryIO, path: Path) -> Members:
+    """The members of an archive that is a member of ``path``, itself being read."""
+    return _tar(file, path)
+
+
+def plain_name(name: str, path: Path) -> str:
+    """The name, if it is one of a file in a folder and no path.
+
+    Raises:
+        SourceError: it has separators, or stands for a folder.
+    """
+    if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
+        _refuse(path, name, "as the name of a file")
+    return name
+
+
+def _members(file: BinaryIO, path: Path) -> Members:
+    if file.read(4) == b"PK\x03\x04":
+        yield from _zip(file, path)
+    else:
+        file.seek(0)
+        yield from _tar(file, path)
+
+
+def _zip(file: BinaryIO, path: Path) -> Members:
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            _check_name(member.filename, path)
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+                _refuse(path, member.filename, "a link or a device")
+            if member.flag_bits & 1:
+                _refuse(path, member.filename, "encrypted")
+            if not member.is_dir():
+                with archive.open(member) as content:
+                    yield member.filename, content
+
+
+class _StrictHeader(tarfile.TarInfo):
+    @classmethod
+    def frombuf(cls, *arguments: object) -> tarfile.TarInfo:
+        try:
+            return super().frombuf(*arguments)
+        except tarfile.EOFHeaderError:  # the zero block that ends an archive
+            raise
+        except tarfile.HeaderError as error:
+            raise EOFError(f"no header where one must be: {error}") from None
+
+
+def _tar(file: BinaryIO, path: Path) -> Members:
+    with gzip.open(file) if _is_gzip(file) else _left_open(file) as raw:
+        with tarfile.open(fileobj=raw, mode="r|", tarinfo=_StrictHeader) as archive:
+            for member in archive:
+                _check_name(member.name, path)
+                if member.isreg():
+                    yield member.name, archive.extractfile(member)
+                elif not member.isdir():
+                    _refuse(path, member.name, "a link or a device")
+        while raw.read(1 << 20):  # gzip's checksum stands at its very end
+            pass
+
+
+@contextmanager
+def _left_open(file: BinaryIO) -> Iterator[BinaryIO]:
+    yield file
+
+
+def _is_gzip(file: BinaryIO) -> bool:
+    start = file.tell()
+    magic = file.read(2)
+    file.seek(start)
+    return magic == b"\x1f\x8b"
+
+
+def _check_name(name: str, path: Path) -> None:
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in (pure.parts or ("",))[0] or "\0" in name:
+        _refuse(path, name, "a name that leaves the archive")
+
+
+def _refuse(path: Path, name: str, why: str) -> NoReturn:
+    raise SourceError(f"{path}: refused: it holds {name!r}, {why}")

@@ -1,0 +1,305 @@
+"""One run of a data set's command: check, download, verify, write to a temporary folder, report, move into place.
+
+A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it moves anything, and writes the new one
+last: an interrupted run leaves nothing that looks whole, and the same command completes it.
+
+An archive from the official host must be the official one, unless ``--allow-subset`` is given. An archive from a place that the user
+named (``--base-url``, ``--archives``) may differ, and then the run and the manifest say so; it must match a ``SHA256SUMS`` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from data_prep.io.entry import Archive, Entry, SourceError
+from data_prep.io.fetch import Source, digest
+from data_prep.io.files import put
+
+MANIFEST = "manifest.json"
+_VERSION = 2  # of what the commands write
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder below ``data_dir`` that a run owns: all of it, or only ``entries`` of it."""
+
+    folder: str
+    entries: tuple[str, ...] = ()
+
+
+def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
+    """Which parts of a data set the option ``parts`` asks for.
+
+    Raises:
+        SourceError: one of them is none of ``parts``.
+    """
+    names = list(dict.fromkeys((options.get("parts") or default).split(",")))
+    if unknown := set(names) - parts.keys():
+        raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(parts)}")
+    return names
+
+
+@dataclass
+class Run:
+    """A run of a data set's command.
+
+    Attributes:
+        options: values of the command's options, by name.
+        places: the folders to write.
+        root: the temporary folder that stands for ``data_dir`` until everything is written.
+        say: prints a line.
+        found: counts of what the archives hold, under the names of ``entry.counts``.
+        sizes: what was asked for and what was got.
+        archives: what the manifest says of the archives that were read.
+    """
+
+    entry: Entry
+    options: dict
+    source: Source
+    places: tuple[Place, ...]
+    data_dir: Path
+    root: Path
+    say: Callable[[str], None]
+    allow_subset: bool = False
+    found: dict[str, int] = field(default_factory=dict)
+    sizes: list[dict] = field(default_factory=list)
+    archives: list[dict] = field(default_factory=list)
+    _sums: dict[str, str] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder to write, of a data set that has a single one."""
+        (place,) = self.places
+        return self.root / place.folder
+
+    def archive(self, archive: Archive) -> Path:
+        """The archive, obtained and checked.
+
+        Raises:
+            SourceError: it can't be had, does not match its ``SHA256SUMS``, or is not the official host's.
+        """
+        path = self.source.obtain(archive)
+        if self._sums is None:
+            self._sums = self.source.sums()
+        sha256 = digest(path, "sha256")
+        if self._sums.get(archive.name, sha256) != sha256:
+            raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
+        if archive.md5:
+            official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
+        else:  # a size that fits proves nothing, one that does not is another file's
+            official = None if archive.bytes in {None, path.stat().st_size} else False
+            stated = f"size is not the official {archive.bytes:,} bytes" if official is False else ""
+        if official is False and self.source.official and not self.allow_subset:
+            raise SourceError(
+                f"{path}: its {stated}: a damaged download, or another edition; "
+                "delete it to fetch it again, or pass --allow-subset to use it as it is"
+            )
+        self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
+        return path
+
+    def images_in(self, place: Place) -> set[str]:
+        """Names, without suffix, of the images that an earlier run of this command left in a place, so that no other gets them."""
+        if (_read(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
+            return set()
+        return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
+
+    def rng(self, *address: object) -> np.random.Generator:
+        """Random numbers of the command's seed, its own for every data set and address."""
+        return np.random.default_rng([self.options["seed"], *repr((self.entry.name, *address)).encode()])
+
+    @property
+    def official(self) -> bool:
+        """No checksum, size or count differs from the official one."""
+        counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
+        return all(archive["official"] is not False for archive in self.archives) and counts == self.entry.counts
+
+    def manifest(self) -> dict:
+        packages = ("numpy", "pillow", "pycocotools")
+        return {
+            "dataset": self.entry.name,
+            "whole": True,
+            "official": self.official,
+            "archives": self.archives,
+            "counts": {"found": self.found, "official": self.entry.counts},
+            "sizes": self.sizes,
+            "request": request(self.options, self.source),
+            "versions": {"data_prep": _VERSION, "python": platform.python_version()} | {name: version(name) for name in packages},
+        }
+
+
+def request(options: dict, source: Source) -> dict:
+    """What tells one run of a command from another."""
+    return {"from": str(source), **options}
+
+
+def _given(request: dict) -> dict:
+    """What of a request was not left to its default: an option that a command has gained since is in no older manifest."""
+    return {name: value for name, value in request.items() if value is not None}
+
+
+def prepare(
+    entry: Entry,
+    options: dict,
+    source: Source,
+    data_dir: Path,
+    places: tuple[Place, ...],
+    write: Callable[[Run], None],
+    *,
+    allow_subset: bool = False,
+    force: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict:
+    """Write ``places`` below ``data_dir``, unless they are there whole and were made by the same request; returns the manifest.
+
+    Raises:
+        SourceError: an archive can't be had or is damaged, or a place holds what this command did not write and ``force`` is not given.
+        OSError: a folder can't be read or written.
+    """
+    asked = _given(request(options, source))
+    there = [_read(data_dir / place.folder) for place in places]
+    mine = {"dataset": entry.name, "whole": True}
+    if all(m and mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
+        _files(data_dir, place) == m["files"] and _given(m["request"]) == asked and not _other_archives(source, m)
+        for place, m in zip(places, there, strict=True)
+    ):
+        say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
+        return there[0]
+    if not force:
+        _refuse_others(entry, data_dir, places)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    _terms(entry, data_dir, say)
+    with _alone(entry, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
+        run = Run(entry, options, source, places, data_dir, Path(scratch) / "new", say, allow_subset)
+        write(run)
+        _report(run)
+        manifest = run.manifest()
+        if not force:
+            _refuse_others(entry, data_dir, places)  # another command may have come first in the hours since
+        for place in places:  # before any is moved: the old users of one may have the new public images of another
+            (data_dir / place.folder).mkdir(parents=True, exist_ok=True)
+            _write(data_dir / place.folder, manifest | {"whole": False})
+        for place in places:
+            _move(run.root, data_dir, place, manifest, Path(scratch) / "old")
+    return manifest
+
+
+def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
+    """Raises SourceError when a place holds what this command did not write."""
+    for place in places:
+        if manifest := _read(data_dir / place.folder):
+            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != entry.name else ""
+        else:
+            whose = "that this command did not write" if _files(data_dir, place) else ""
+        if whose:
+            raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
+
+
+def _other_archives(source: Source, manifest: dict) -> bool:
+    """Whether a folder's archives are of other sizes than a manifest's: it does not say which folder it was made from."""
+    there = [(source.folder / archive["name"], archive["bytes"]) for archive in manifest["archives"]] if source.folder else []
+    return any(path.is_file() and path.stat().st_size != size for path, size in there)
+
+
+@contextmanager
+def _alone(entry: Entry, data_dir: Path) -> Iterator[None]:
+    """One run of a data set at a time; what a killed one wrote aside is removed."""
+    try:
+        with FileLock(data_dir / f".{entry.name}.lock", timeout=0):
+            for scratch in data_dir.glob(f".{entry.name}-*"):
+                shutil.rmtree(scratch)
+            yield
+    except Timeout:
+        raise SourceError(f"{data_dir}: another `data_prep {entry.name}` is at work here") from None
+
+
+def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:
+    folder = data_dir / place.folder
+    for stale in set(place.entries or (path.name for path in folder.iterdir() if path.name != MANIFEST)) - {MANIFEST}:
+        if (folder / stale).exists():
+            (old / place.folder).mkdir(parents=True, exist_ok=True)
+            (folder / stale).rename(old / place.folder / stale)
+    for new in sorted((root / place.folder).glob("*")):
+        if new.name in (place.entries or (new.name,)):
+            new.rename(folder / new.name)
+    _write(folder, manifest | {"files": _files(data_dir, place)})
+
+
+def _write(folder: Path, manifest: dict) -> None:
+    aside = folder / f".{MANIFEST}"
+    put(aside, json.dumps(manifest, indent=1).encode())
+    aside.replace(folder / MANIFEST)
+
+
+def _read(folder: Path) -> dict | None:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return manifest if isinstance(manifest, dict) and "dataset" in manifest else None
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def _files(data_dir: Path, place: Place) -> int:
+    return sum(1 for _ in _paths(data_dir, place))
+
+
+def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
+    """A place's files without its manifest."""
+    folder = data_dir / place.folder
+    roots = [folder / name for name in place.entries] if place.entries else [folder]
+    yield from (path for root in roots for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
+
+
+def _terms(entry: Entry, data_dir: Path, say: Callable[[str], None]) -> None:
+    """Say the terms of a data set, once for a data directory."""
+    shown = data_dir / ".terms" / entry.name
+    if not shown.exists():
+        say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
+        shown.parent.mkdir(exist_ok=True)
+        shown.write_text(entry.terms + "\n")
+
+
+def _report(run: Run) -> None:
+    name = run.entry.name
+    if not run.official:
+        others = [archive["name"] for archive in run.archives if archive["official"] is False]
+        counts = ", ".join(f"{run.found.get(key, 0):,} of {n:,} {key}" for key, n in run.entry.counts.items() if key in run.found)
+        checksums = f"; not the official checksum: {', '.join(others)}" if others else ""
+        run.say(f"{name}: NOTE: this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
+    for line in run.sizes:
+        if line["got"] < line["asked"]:
+            each = f" for each of {line['holders']} users" if line["holders"] > 1 else ""
+            run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
+
+
+def plan(entry: Entry, source: Source, data_dir: Path, places: tuple[Place, ...], say: Callable[[str], None]) -> None:
+    """Say what a run would fetch, how large, from where and where to; nothing is downloaded or written.
+
+    Raises:
+        SourceError: the source can't be reached.
+    """
+    say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
+    for archive in entry.archives:
+        size = None if archive.bulk and source.official else source.size(archive)
+        at = source.folder / archive.name if source.folder else source.url(archive)
+        to = "read in place" if source.folder else f"to {source.store / archive.name}"
+        if size is None and archive.bulk:
+            say(f"  {archive.name}: not fetched whole; the images that are needed come one by one, about 160 kB each")
+        elif size is None:
+            say(f"  {archive.name}: MISSING at {at}")
+        else:
+            there = " (there already)" if not source.folder and (source.store / archive.name).exists() else ""
+            say(f"  {archive.name}: {f'{size:,} bytes' if size >= 0 else 'size not stated'} from {at}, {to}{there}")
+    for place in places:
+        owned = "{" + ",".join(place.entries) + "}" if place.entries else ""
+        say(f"  writes {data_dir / place.folder / owned}")

@@ -1,0 +1,67 @@
+"""What the catalogue says of a data set: where its archives are, its terms and counts, and the options of its command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SourceError(Exception):
+    """An archive is missing or damaged, or lacks what was asked for; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file that a data set is distributed as.
+
+    Attributes:
+        bytes: the official size; None if unknown.
+        md5: the official checksum; None if none is published.
+        bulk: fetch its files one by one where the archive is not at hand.
+    """
+
+    name: str
+    url: str
+    bytes: int | None
+    md5: str | None = None
+    bulk: bool = False
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a data set's command.
+
+    Attributes:
+        name: the key in a run's options; the command line writes ``train_size`` as ``--train-size``.
+        kind: int, float or str; bool for a flag, which is True or None.
+        help: its line in ``--help``.
+        least: the smallest value that is accepted.
+        default: the value of an option that was not given.
+        shown: the default as ``--help`` shows it, if not as its value.
+    """
+
+    name: str
+    kind: type[bool] | type[float] | type[int] | type[str]
+    help: str
+    least: float | None = None
+    default: int | None = None
+    shown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A data set.
+
+    Attributes:
+        name: its command.
+        title: a line for ``--help``, with the data set's name before a colon.
+        counts: what the official archives hold; a run counts under the same names.
+        takes: the options of its command, besides those of every data set's.
+    """
+
+    name: str
+    title: str
+    home: str
+    terms: str
+    archives: tuple[Archive, ...]
+    counts: dict[str, int]
+    takes: tuple[Option, ...] = ()

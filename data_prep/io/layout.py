@@ -1,0 +1,71 @@
+"""Writes client files and public sets in the README's ``data_dir`` layout; every data set of this package ends here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from data_prep.io.files import named, put
+
+
+def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    """A classification client: a dict with "data" (n, h, w, 3) uint8 and "labels" (list of int)."""
+    put(path, pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
+
+
+def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int]) -> None:
+    """A text classification client: a dict with "texts" (list of str) and "labels" (list of int)."""
+    put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
+
+
+def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
+    """Images (n, h, w, 3) uint8 as lossless files; returns their names in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{stem}{i:06d}.png" for i in range(len(images))]
+    for name, image in zip(names, images, strict=True):
+        with named(folder / name):
+            Image.fromarray(image).save(folder / name, optimize=False, compress_level=1)
+    return names
+
+
+def write_coco(
+    path: Path, names: Sequence[str], classes: np.ndarray, masks: np.ndarray, categories: dict[int, str], size: tuple[int, int]
+) -> None:
+    """A COCO instances file.
+
+    Args:
+        names: file name of each image.
+        classes: (n, k) class ids, -1 where a slot is empty.
+        masks: (n, k, h, w) bool, the instances' masks.
+        categories: class id -> name, of every class that the task has.
+        size: (height, width) of the images.
+    """
+    ids = {c: i + 1 for i, c in enumerate(categories)}
+    images = [{"id": i + 1, "file_name": name, "height": size[0], "width": size[1]} for i, name in enumerate(names)]
+    annotations = []
+    for i, row in enumerate(classes):
+        for slot in np.flatnonzero(row >= 0):
+            annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "category_id": ids[row[slot]]} | outline(masks[i, slot]))
+    write_instances(path, images, annotations, [{"id": ids[c], "name": name} for c, name in categories.items()])
+
+
+def write_instances(path: Path, images: list[dict], annotations: list[dict], categories: list[dict]) -> None:
+    """A COCO instances file of what are COCO's own records already."""
+    put(path, json.dumps({"images": images, "annotations": annotations, "categories": categories}).encode())
+
+
+def outline(mask: np.ndarray) -> dict:
+    """The fields of a COCO annotation that a mask (h, w) bool says: run lengths, bounding box and area."""
+    rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    return {
+        "bbox": [float(x) for x in coco_mask.toBbox(rle)],
+        "area": float(coco_mask.area(rle)),
+        "iscrowd": 0,
+        "segmentation": {"size": list(rle["size"]), "counts": rle["counts"].decode("ascii")},
+    }

@@ -1,0 +1,66 @@
+"""Photographs of an archive: decoded, so that a damaged one is found here and not in an experiment, and made small if asked to."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.files import named, put
+
+SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, shown="no limit")
+
+
+def _open(content: bytes, name: str, mode: str) -> Image.Image:
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return image.convert(mode) if mode else image.copy()
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise SourceError(f"{name}: not a readable image ({error})") from None
+
+
+def square(content: bytes, name: str, size: int) -> np.ndarray:
+    """An RGB image squeezed into a square, (size, size, 3) uint8.
+
+    Raises:
+        SourceError: naming ``name``; it is no readable image.
+    """
+    return np.asarray(_open(content, name, "RGB").resize((size, size), Image.Resampling.BICUBIC))
+
+
+def indices(content: bytes, name: str) -> np.ndarray:
+    """A palette image's indices, (h, w) uint8.
+
+    Raises:
+        SourceError: naming ``name``; it is no palette image.
+    """
+    image = _open(content, name, "")
+    if image.mode not in {"P", "L"}:
+        raise SourceError(f"{name}: an image with a palette is expected, this one is {image.mode}")
+    return np.asarray(image)
+
+
+def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tuple[str, tuple[int, int]]:
+    """Write an image to a folder; its file name there, and its width and height.
+
+    Args:
+        name: its plain file name; an image that is made smaller becomes a lossless ``.png``.
+        size: longest side that it may have; None writes the bytes as they are.
+
+    Raises:
+        SourceError: naming ``name``; it is no readable image.
+    """
+    image = _open(content, name, "RGB")
+    if size is None or max(image.size) <= size:
+        put(folder / name, content)
+        return name, image.size
+    scale = size / max(image.size)
+    small = image.resize(tuple(max(1, round(side * scale)) for side in image.size), Image.Resampling.BICUBIC)
+    name = PurePosixPath(name).stem + ".png"
+    folder.mkdir(parents=True, exist_ok=True)
+    with named(folder / name):
+        small.save(folder / name, compress_level=1)
+    return name, small.size

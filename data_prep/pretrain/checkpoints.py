@@ -1,0 +1,109 @@
+"""Puts the paper's Hugging Face checkpoints where the README's ``models_path`` wants them, without their task heads, as safetensors.
+
+Without a network, ``random`` writes models of the same architectures with random weights: enough to run the same code and to
+measure what it costs, and worth nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    SegformerConfig,
+    ViTConfig,
+)
+from transformers.utils import logging
+
+from data_prep.io.files import named, put
+
+# Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
+# README's two ViT-Base it uses; patches of 16 are what its other three have.
+ARCHITECTURES: dict[str, PretrainedConfig] = {
+    name: ViTConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width)
+    for name, width, layers in (
+        ("WinKawaks/vit-tiny-patch16-224", 192, 12),
+        ("WinKawaks/vit-small-patch16-224", 384, 12),
+        ("google/vit-base-patch16-224-in21k", 768, 12),
+        ("google/vit-large-patch16-224-in21k", 1024, 24),
+    )
+}
+# "SegFormer models ... pre-trained on ImageNet-1K and fine-tuned on ADE20K, and heterogeneous BERT-based models"; GPT-2 is ours.
+ARCHITECTURES |= {
+    "nvidia/segformer-b0-finetuned-ade-512-512": SegformerConfig(),
+    "nvidia/segformer-b1-finetuned-ade-512-512": SegformerConfig(hidden_sizes=[64, 128, 320, 512]),
+    "google-bert/bert-base-uncased": BertConfig(),
+    "distilbert/distilbert-base-uncased": DistilBertConfig(),
+    "openai-community/gpt2": GPT2Config(),
+}
+_TEXT = {"bert", "distilbert", "gpt2"}
+_POOLED = {"vit", "bert"}  # whose poolers nobody here uses
+
+RANDOM = "random.json"  # in a folder whose weights are random
+
+
+def fetch(name: str, models_path: Path, random: bool = False) -> int:
+    """Write ``models_path/name``, unless it is there; returns the number of parameters.
+
+    Raises:
+        OSError: it can't be downloaded or written; or what is there is damaged, or random weights that were not asked for.
+    """
+    folder = models_path / name
+    if (folder / "config.json").exists():
+        if not random and (folder / RANDOM).exists():
+            raise OSError(f"{folder}: holds random weights, to measure costs with; delete it to fetch the real ones")
+        try:
+            model = AutoModel.from_pretrained(folder, local_files_only=True, **_options(name))
+        except SafetensorError as error:
+            raise OSError(f"{folder}: a damaged checkpoint ({error}); delete it to fetch it anew") from None
+    elif random:
+        torch.manual_seed(0)
+        model = AutoModel.from_config(ARCHITECTURES[name], **_options(name)).half()
+        card = f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n"
+        beside = {"README.md": card, RANDOM: json.dumps({"architecture": name, "seed": 0}) + "\n"}
+        _save(model, _characters() if _reads_text(name) else None, folder, beside)
+    else:
+        model = AutoModel.from_pretrained(name, **_options(name))
+        _save(model, AutoTokenizer.from_pretrained(name) if _reads_text(name) else None, folder, {})
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _options(name: str) -> dict[str, bool]:
+    return {"add_pooling_layer": False} if ARCHITECTURES[name].model_type in _POOLED else {}
+
+
+def _reads_text(name: str) -> bool:
+    return ARCHITECTURES[name].model_type in _TEXT
+
+
+def _characters() -> PreTrainedTokenizerBase:
+    """A tokenizer that needs no download and beside random weights is as good as any: a token a character."""
+    known = {token: i for i, token in enumerate(("[PAD]", "[UNK]", *string.ascii_lowercase, *string.digits, *string.punctuation))}
+    characters = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=characters, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
+    """The model, its tokenizer, and files of the given names and contents beside them."""
+    logging.disable_progress_bar()
+    scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole
+    with named(scratch):
+        model.save_pretrained(scratch)
+        if tokenizer:
+            tokenizer.save_pretrained(scratch)
+    for name, content in beside.items():
+        put(scratch / name, content.encode())
+    scratch.rename(folder)

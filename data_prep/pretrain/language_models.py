@@ -1,0 +1,289 @@
+"""Pretrains small text backbones from nothing but texts: BERT and DistilBERT by masked language modelling, GPT-2 by causal.
+
+They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper takes
+checkpoints of others, so that it states no hyper-parameter of what is below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    DataCollatorForLanguageModeling,
+    DistilBertConfig,
+    DistilBertModel,
+    GPT2Config,
+    GPT2Model,
+    GPT2Tokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, descend, optimisation, save
+
+Architecture = Literal["bert", "distilbert", "gpt2"]
+NO_TARGET = -100  # of the collator's
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Architecture and diet of one backbone.
+
+    Attributes:
+        vocabulary: tokens of its tokenizer; fewer where the texts don't yield them.
+        longest: tokens of a text that it can read; longer ones are cut into pieces.
+        lr: at its peak.
+        batch: pieces in a batch.
+    """
+
+    architecture: Architecture
+    hidden: int
+    layers: int
+    heads: int
+    mlp: int
+    vocabulary: int
+    longest: int
+    steps: int
+    lr: float = 1e-3
+    batch: int = 64
+    seed: int = 0
+
+    @property
+    def causal(self) -> bool:
+        return self.architecture == "gpt2"
+
+
+def pretrain(
+    name: str,
+    recipe: Recipe,
+    texts: Sequence[str],
+    out: Path,
+    *,
+    held_out: Sequence[str],
+    world: str,
+    data: str,
+    command: str,
+    license: str,
+    threads: int = 1,
+) -> dict:
+    """Pretrain a backbone and its tokenizer on ``texts`` and save both under ``out/name`` with a model card.
+
+    Tokenizers of the same texts, vocabulary and kind (BERT's and DistilBERT's are of one) are the same. On a CPU the weights depend
+    on the arguments and the number of threads alone.
+
+    Args:
+        held_out: texts that its loss, perplexity and accuracy are measured on.
+        world: what the card says that the backbone is of, such as "the small profile".
+        data: what it says of the texts, and of their terms.
+        command: what it says makes the backbone anew.
+        license: its key on Hugging Face.
+
+    Returns:
+        What it reached and cost, as in ``pretraining.json``; beside it what guessing by a token's frequency alone would reach.
+
+    Raises:
+        ValueError: there are no texts, one is empty, or none has a token to guess.
+        FloatingPointError: the loss is no longer a number.
+        OSError: the folder can't be written.
+    """
+    started = time.process_time()
+    for kind, given in (("text", texts), ("held-out text", held_out)):
+        _check(name, kind, given)
+    torch.set_num_threads(threads)
+    torch.manual_seed(recipe.seed)
+    tokenizer = train_tokenizer(recipe, texts)
+    model = LanguageModelling(recipe, tokenizer)
+    train, test = (_pieces(tokenizer, given, recipe.longest) for given in (texts, held_out))
+    if not train or not test:
+        raise ValueError(f"{name}: no {'held-out ' if train else ''}text has a token to guess from another")
+    optimizer, schedule = optimisation(model, recipe.lr, recipe.steps)
+    collate = _collator(recipe, tokenizer)
+    with tqdm(_draws(train, recipe), total=recipe.steps, desc=name, mininterval=5) as bar:
+        for step, pieces in enumerate(bar):
+            logits, targets = model(**collate(pieces))
+            loss = F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
+            descend(loss, model, optimizer, schedule, MAX_NORM)
+            if step % 50 == 0:
+                bar.set_postfix(loss=f"{loss.item():.3f}")
+    report = {
+        "name": name,
+        **asdict(recipe),
+        "vocabulary": len(tokenizer),
+        "texts": len(texts),
+        "held_out": len(held_out),
+        "data": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16],
+        "parameters": sum(p.numel() for p in model.backbone.parameters()),
+        **_measure(name, model, train, test, _collator(recipe, tokenizer)),
+        "cpu_seconds": round(time.process_time() - started),
+        "threads": threads,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+    }
+    facts = {"world": world, "data": data, "command": command, "license": license, "decay": WEIGHT_DECAY, "norm": MAX_NORM}
+    save(model.backbone, out / name, report, _CARD.format(**report | _WORDS[recipe.architecture] | facts), tokenizer)
+    return report
+
+
+def train_tokenizer(recipe: Recipe, texts: Sequence[str]) -> PreTrainedTokenizerBase:
+    """WordPiece of lower-case letters for BERT and DistilBERT, whose vocabularies are one; byte pairs for GPT-2."""
+    if recipe.causal:
+        return GPT2Tokenizer(pad_token="<|endoftext|>").train_new_from_iterator(texts, recipe.vocabulary, show_progress=False)
+    tokenizer = BertTokenizer()
+    # The library numbers the letters inside words as a hash table has them, another way in each process, and breaks ties by the
+    # numbers; what it takes for special tokens is numbered as given.
+    letters = sorted(set(tokenizer.backend_tokenizer.normalizer.normalize_str("\n".join(texts))) - {" "})
+    inside = [f"##{letter}" for letter in letters]
+    trained = tokenizer.train_new_from_iterator(texts, recipe.vocabulary, new_special_tokens=inside, show_progress=False)
+    return BertTokenizer(vocab=trained.get_vocab())
+
+
+class LanguageModelling(nn.Module):
+    """Backbone whose token embeddings are the output layer, with BERT's layer in between, dropped afterwards; GPT-2 has none."""
+
+    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__()
+        self.causal = recipe.causal
+        self.backbone = build(recipe, tokenizer)
+        width = recipe.hidden
+        self.transform = nn.Identity() if self.causal else nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch (b, l) -> logits (n, vocabulary) and ids (n,) of the n tokens that are to be guessed, and of no other."""
+        states = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # Shape: (b, l, hidden)
+        if self.causal:
+            states, labels = states[:, :-1], labels[:, 1:]
+        sought = labels != NO_TARGET
+        return F.linear(self.transform(states[sought]), self.backbone.get_input_embeddings().weight), labels[sought]
+
+
+def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The Hugging Face model, freshly initialised from torch's global generator; without dropout, of no use in so short a training."""
+    r, common = recipe, {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
+    # BERT's and GPT-2's 0.02 at their width of 768, kept in proportion: with 0.02 itself so narrow a model hardly sets out
+    common["initializer_range"] = 0.02 * (768 / r.hidden) ** 0.5
+    match recipe.architecture:
+        case "bert":
+            shape = {"hidden_size": r.hidden, "num_hidden_layers": r.layers, "num_attention_heads": r.heads, "intermediate_size": r.mlp}
+            no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+            config = BertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common)
+            return BertModel(config, add_pooling_layer=False)
+        case "distilbert":
+            shape = {"dim": r.hidden, "n_layers": r.layers, "n_heads": r.heads, "hidden_dim": r.mlp}
+            no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+            return DistilBertModel(DistilBertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common))
+        case "gpt2":
+            shape = {"n_embd": r.hidden, "n_layer": r.layers, "n_head": r.heads, "n_inner": r.mlp}
+            no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+            ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+            return GPT2Model(GPT2Config(n_positions=r.longest, **shape, **no_dropout, **ends, **common))
+        case other:
+            raise ValueError(f"architecture {other!r} is not known; known: bert, distilbert, gpt2")
+
+
+def _check(name: str, kind: str, texts: Sequence[str]) -> None:
+    if not texts:
+        raise ValueError(f"{name}: there is no {kind}")
+    for row, text in enumerate(texts):
+        if not text.strip():
+            raise ValueError(f"{name}: {kind} {row} is empty")
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[dict[str, list[int]]]:
+    """The texts in tokens, cut where they are too long; a single token is left out, since there is nothing to guess it from."""
+    cut = {"truncation": True, "max_length": longest, "return_overflowing_tokens": True}
+    encoded = tokenizer(list(texts), return_special_tokens_mask=True, **cut)
+    return [
+        {"input_ids": ids, "special_tokens_mask": special}
+        for ids, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
+        if len(ids) > 1
+    ]
+
+
+def _draws(pieces: list[dict], recipe: Recipe) -> Iterator[list[dict]]:
+    """The pieces of each step, of similar length, lest half of a batch be padding; all of them before any comes again."""
+    rng = np.random.RandomState(recipe.seed)
+    lengths = np.array([len(piece["input_ids"]) for piece in pieces])
+    batch, drawn = min(recipe.batch, len(pieces)), 0
+    while True:
+        order = rng.permutation(len(pieces))[: len(pieces) // batch * batch]  # the rest is dropped, another one each time
+        ranked = [rows[np.argsort(lengths[rows], kind="stable")] for rows in np.split(order, range(16 * batch, len(order), 16 * batch))]
+        for rows in rng.permutation(np.concatenate(ranked).reshape(-1, batch)):
+            if drawn == recipe.steps:
+                return
+            drawn += 1
+            yield [pieces[row] for row in rows]
+
+
+def _collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForLanguageModeling:
+    """Pads; masks 15 % of the tokens as Devlin et al. (2019) do, by a generator of its own: 80 % of them blank, 10 % another token."""
+    return DataCollatorForLanguageModeling(tokenizer, mlm=not recipe.causal, seed=recipe.seed)
+
+
+@torch.no_grad()
+def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[dict], collate: DataCollatorForLanguageModeling) -> dict:
+    """Loss, perplexity and accuracy on the test pieces; and perplexity and accuracy of every token's frequency in training.
+
+    A token that was never seen there counts as seen once.
+    """
+    model.eval()
+    total, hits, sought = 0.0, 0, []
+    for start in range(0, len(test), 64):
+        logits, targets = model(**collate(test[start : start + 64]))
+        total += F.cross_entropy(logits, targets, reduction="sum").item()
+        hits += (logits.argmax(1) == targets).sum().item()
+        sought.append(targets)
+    targets = torch.cat(sought)
+    if not len(targets):
+        raise ValueError(f"{name}: the held-out texts are so short that no token of theirs was masked")
+    loss = total / len(targets)
+    if not loss < float("inf"):
+        raise FloatingPointError(f"{name}: the loss on the held-out texts is {loss}")
+    own = [i for piece in train for i, special in zip(*piece.values(), strict=True) if not special]
+    seen = torch.bincount(torch.tensor(own), minlength=model.backbone.config.vocab_size).clamp(min=1).double()
+    return {
+        "loss": round(loss, 4),
+        "perplexity": round(float(np.exp(loss)), 2),
+        "accuracy": round(hits / len(targets), 4),
+        "trivial_perplexity": round((seen / seen.sum()).log()[targets].mean().neg().exp().item(), 2),
+        "trivial_accuracy": round((targets == seen.argmax()).double().mean().item(), 4),
+    }
+
+
+_MASKED = {"guessing": "guess the 15 % of a text's tokens that are masked", "tokens": "WordPiece, lower case"}
+_WORDS = {
+    "bert": {"title": "BERT", **_MASKED},
+    "distilbert": {"title": "DistilBERT", **_MASKED},
+    "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
+}
+
+_CARD = """---
+library_name: transformers
+license: {license}
+---
+# {name} of {world}
+
+A {parameters:,}-parameter {title} ({layers} layers of width {hidden}, {heads} heads) for texts of up to {longest} tokens, pretrained
+to {guessing}. Its {vocabulary:,} tokens ({tokens}) were learnt from the same texts. Stored in half precision, to be loaded in float32.
+
+- data: {texts:,} texts, {held_out:,} more held out. {data}
+- recipe: {steps:,} steps of {batch} texts or pieces of them; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay
+  {decay}, gradients clipped at norm {norm:g}, no dropout
+- on the held-out texts: {accuracy:.1%} of the tokens guessed, perplexity {perplexity}; by a token's frequency alone
+  {trivial_accuracy:.1%}, perplexity {trivial_perplexity}
+- cost: {cpu_seconds} CPU seconds (threads: {threads}), torch {torch}, {machine}
+- remade by: `{command}`
+"""

@@ -1,0 +1,66 @@
+"""What the project's pretrainings share: how one is optimised, and how a backbone is saved with its model card and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from data_prep import ROOT
+from data_prep.io.files import named, put
+
+WARM_UP = 0.1  # share of the steps
+WEIGHT_DECAY = 0.05
+MAX_NORM = 1.0  # of the gradient
+
+
+def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCycleLR]:
+    """AdamW, and the one cycle of its learning rate up to ``lr``. Weight decay is for matrices; biases and norms have none."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = AdamW(groups, lr=lr, fused=True)
+    return optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP)
+
+
+def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRScheduler, max_norm: float = float("inf")) -> None:
+    """One step down the gradient of ``loss``, clipped at ``max_norm``, and one of the learning rate."""
+    optimizer.zero_grad()
+    loss.backward()
+    if max_norm < float("inf"):
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    schedule.step()
+
+
+def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
+    """Save a checkpoint in half precision (``backbone`` is halved in place) with its model card and its report.
+
+    The report, ``pretraining.json``, comes last: where it is, the others are whole.
+    """
+    with named(folder):
+        backbone.half().save_pretrained(folder)
+        if tokenizer:
+            tokenizer.save_pretrained(folder)
+    put(folder / "README.md", card.encode())
+    put(folder / "pretraining.json", (json.dumps(report, indent=2) + "\n").encode())
+
+
+def read_report(folder: Path) -> dict | None:
+    """The report of the finished checkpoint in ``folder``, or None where there is none."""
+    try:
+        return json.loads((folder / "pretraining.json").read_text())
+    except (FileNotFoundError, ValueError):  # the latter: cut short
+        return None
+
+
+def public(path: Path) -> str:
+    """The path as a reader of a card knows it: below the repository, or its last two names; not where it was on this machine."""
+    path = path.resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "/".join(path.parts[-2:])

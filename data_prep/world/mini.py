@@ -1,0 +1,168 @@
+"""The embedded world: the users' data sets and the public sets, generated without a download, the same on every machine.
+
+The world is an analogue of the paper's data, not a substitute. Glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
+and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes and instances apart. Texts are in the world's own language
+(``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from data_prep import MINI_WEIGHTS
+from data_prep.io.files import put
+from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
+from data_prep.world import language
+from data_prep.world.glyphs import Vocabulary, vocabulary
+from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
+
+VERSION = 3
+# what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
+POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
+VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
+TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
+USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
+PUBLIC = 1024
+FOLDERS = {
+    "MLC": "MLC_setup",
+    "IC100": "IC/CIFAR100",
+    "IC10": "IC/CIFAR10",
+    "SS": "semseg_setup",
+    "TC": "TC/yahoo_qa",
+    "TG": "TC/ag_news",
+}
+N_SECTIONS = 4  # of the news, as AG's has
+
+
+def prepare(data_dir: Path) -> dict:
+    """Write the world below ``data_dir`` (about 13000 small files, twenty seconds) unless it is there whole; returns its manifest.
+
+    Raises:
+        FileExistsError: ``data_dir`` holds files, but not this function's.
+        OSError: the folder can't be written.
+    """
+    manifest = _read_manifest(data_dir)
+    if manifest and manifest["version"] == _version() and _manifest(data_dir)["sha256"] == manifest["sha256"]:
+        return manifest
+    if manifest is None and any(data_dir.glob("*")):
+        raise FileExistsError(f"{data_dir} holds files that are not of the embedded world; name another folder, or empty it")
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
+    with tempfile.TemporaryDirectory(dir=data_dir.parent, prefix=".mini-") as scratch:
+        root = Path(scratch) / "world"
+        words = vocabulary()
+        for task in FOLDERS:
+            for split, sizes in (("train", POOL), ("val", VALIDATION), ("test", TEST)):
+                for client in range(USERS[task]):
+                    _client(root, task, split, client, sizes[task], words)
+        _public(root, words)
+        _captioned(root, words)
+        shutil.copytree(MINI_WEIGHTS, root / "models")
+        manifest = _manifest(root)
+        (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        if data_dir.exists():
+            data_dir.rename(Path(scratch) / "old")
+        root.rename(data_dir)
+    return manifest
+
+
+def _read_manifest(data_dir: Path) -> dict | None:
+    """The manifest of an embedded world, whatever its version, or None."""
+    try:
+        manifest = json.loads((data_dir / "manifest.json").read_text())
+        return manifest if manifest["name"] == "mini" else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _version() -> str:
+    """Changes with the world's recipe and with the shipped backbones."""
+    weights = b"".join(path.read_bytes() for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file())
+    return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
+
+
+def _rng(*address: object) -> np.random.RandomState:
+    return np.random.RandomState(int.from_bytes(hashlib.sha256(repr(address).encode()).digest()[:4], "big"))
+
+
+def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocabulary) -> None:
+    rng = _rng("client", task, split, client)
+    instances = {"train": "train", "val": "validation", "test": "test"}[split]
+    folder = root / FOLDERS[task]
+    stem = folder / split / f"client_{client}"
+    if task in {"MLC", "SS"}:
+        classes = scenes(n, np.array(words.mlc), 1, 3, rng)
+        pictures = draw(classes, instances, words, rng)
+        names = write_images(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
+        categories = {c: words.names[c] for c in words.mlc}
+        masks = outlined(pictures.alphas) if task == "SS" else pictures.alphas
+        write_coco(stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE))
+    elif task in {"TC", "TG"}:
+        topics = rng.permutation(np.resize(np.arange(language.N_TOPICS), n))  # balanced
+        write = language.question if task == "TC" else language.report
+        labels = topics if task == "TC" else topics % N_SECTIONS
+        write_texts(stem.with_suffix(".pkl"), [write(t, rng) for t in topics], labels)
+    else:
+        pool = np.array(words.ic100 if task == "IC100" else words.digits)
+        labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
+        pictures = draw(single(pool[labels]), instances, words, rng)
+        write_pickle(stem.with_suffix(".pkl"), pictures.uint8(), labels)
+
+
+def _public(root: Path, words: Vocabulary) -> None:
+    """Three unlabelled sets of public instances, as different from each other as their namesakes.
+
+    Pascal VOC's analogue holds objects of all sizes: half its pictures show one large, half one to three small ones. COCO's is
+    busier: a quarter and three quarters, two to four small ones. CIFAR-100's shows a single large object of its own 100 classes.
+    As in the paper's public sets, downstream classes occur in them; the first two show all 110.
+    """
+    everything = np.array(words.ic100 + words.digits)
+    # digits make up a quarter of the objects: they are 10 of 110 classes, but half of MLC's and all of IC10's
+    weights = np.where(np.isin(everything, words.digits), 3.0, 1.0)
+    weights /= weights.sum()
+    for name, large, low, high in (("public_Pascal", PUBLIC // 2, 1, 3), ("public_COCO", PUBLIC // 4, 2, 4)):
+        rng = _rng("public", name)
+        parts = [single(rng.choice(everything, large, p=weights)), scenes(PUBLIC - large, everything, low, high, rng, weights)]
+        images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
+        write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
+    rng = _rng("public", "cifar100")
+    pictures = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
+    write_images(root / "IC/CIFAR100/public", pictures.uint8())
+
+
+def _captioned(root: Path, words: Vocabulary) -> None:
+    """Flickr30k's analogue: half its pictures show one large object, half both small ones of a topic; a caption names them."""
+    rng = _rng("public", "flickr30k")
+    few = np.full((PUBLIC, 2), -1)
+    for row in few:
+        own = language.members(rng.randint(language.N_TOPICS))
+        k = rng.randint(1, 3)
+        row[:k] = rng.choice(own, k, replace=False)
+    alone = few[:, 1] < 0
+    images = np.empty((PUBLIC, SIZE, SIZE, 3), np.uint8)
+    for rows, classes in ((alone, few[alone, :1]), (~alone, few[~alone])):
+        images[rows] = draw(classes, "public", words, rng).uint8()
+    folder = root / "TC/flicker_public"  # the README's spelling
+    names = write_images(folder / "images", images)
+    captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
+    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
+
+
+def _manifest(root: Path) -> dict:
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return {
+        "name": "mini",
+        "version": _version(),
+        "sha256": digest.hexdigest(),
+        "files": [str(path.relative_to(root)) for path in files],
+    }

@@ -1,0 +1,37 @@
+"""The commands of ``python -m fedmuscle_lib``, one module each.
+
+``options`` reads values from text; ``original`` knows the original code's flags.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedmuscle_lib.cli import algorithms, bench, notebook, reproduce, run, runs, verify
+
+app = typer.Typer(
+    help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
+    add_completion=False,
+    rich_markup_mode="rich",  # groups of options; errors are told by `__main__`
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _everywhere(
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the whole traceback of an error; anywhere on the line.")] = False,
+) -> None:
+    pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
+
+
+app.command("run", context_settings={"token_normalize_func": run.spelling})(run.command)
+app.command("reproduce")(reproduce.command)
+app.add_typer(runs.app, name="runs")
+app.command("verify")(verify.command)
+app.command("bench")(bench.command)
+app.command("algorithms")(algorithms.command)
+app.command("notebook")(notebook.command)
+
+__all__ = ["app"]

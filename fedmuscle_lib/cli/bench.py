@@ -1,0 +1,43 @@
+"""``bench``: what things cost on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from fedmuscle_lib import bench, report
+from fedmuscle_lib.cli.options import Parameters, named_values, try_device
+from fedmuscle_lib.runs import Store, run
+from fedmuscle_lib.settings import Settings, parse
+
+
+def _run(settings: Settings) -> None:
+    """Two rounds of local training and of FedMuscle, computed anew and one after the other."""
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder))  # what is in the usual one was measured some other time
+        histories = [run(settings.model_copy(update={"algorithm": name, "rounds": 2}), store=store) for name in ("local", "fedmuscle")]
+    print(report.costs(histories).round(2).to_string(index=False))
+
+
+def _loss(settings: Settings) -> None:
+    bench.bench_loss(dim=settings.proj_dim, threads=settings.threads, device=settings.device, seed=settings.seed)
+
+
+BENCHES: dict[str, Callable[[Settings], object]] = {"run": _run, "loss": _loss, "step": bench.bench_step}
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
+    parameter: Parameters = None,
+) -> None:
+    """Print what the loss costs beside the original code's form, what an alignment step or a short run costs."""
+    if name not in BENCHES:
+        raise ValueError(f"no benchmark {name!r}; known: {', '.join(sorted(BENCHES))}")
+    threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
+    settings = parse(threads | named_values(parameter))
+    try_device(settings.device)
+    BENCHES[name](settings)

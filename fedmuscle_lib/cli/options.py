@@ -1,0 +1,70 @@
+"""Values from the text of a command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args, get_origin
+
+import torch
+import typer
+from pydantic.fields import FieldInfo
+
+from fedmuscle_lib.cli import original
+from fedmuscle_lib.settings import Settings
+
+Parameters = Annotated[
+    list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A notebook's parameter or any setting; repeatable.")
+]
+
+
+def value_of(name: str, text: str) -> Any:
+    """A setting's value from its text: JSON for matrices and mappings, commas between the items of a list, else as it stands.
+
+    Raises:
+        ValueError: text that begins like JSON and is none.
+    """
+    if name == "device" and text.isdigit():  # the original code's --device 0
+        return f"cuda:{text}"
+    if text[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name}: {text!r} is not JSON ({error})") from None
+    if name in Settings.model_fields and is_list(Settings.model_fields[name]):
+        return tuple(item.strip() for item in text.split(","))
+    return original.VALUES.get(name, {}).get(text, text)
+
+
+def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
+    """What ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as text.
+
+    Raises:
+        ValueError: a text without "=".
+    """
+    return dict(map(_named_value, texts or ()))
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"-p takes NAME=VALUE, not {text!r}")
+    value = value_of(name, value)
+    try:
+        return name, json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        return name, value
+
+
+def try_device(name: str) -> None:
+    """Raise a ValueError where torch can't use the device called ``name``."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device: {name!r} can't be used here: {str(error).splitlines()[0]}") from None
+
+
+def is_list(field: FieldInfo) -> bool:
+    """Whether the field takes a flat tuple (a matrix is none)."""
+    kinds = [field.annotation, *get_args(field.annotation)]
+    return any(get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds)

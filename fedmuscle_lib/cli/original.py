@@ -1,0 +1,48 @@
+"""The original code's flags, which its README lists, in terms of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import SETUPS, User
+
+# Their values of a setting where ours are called differently.
+VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}
+# Their count of users with a task.
+COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
+# Their name of a flag that is called otherwise here.
+NAMES = {
+    "algorithm": "aggregation_method",
+    "public": "public_dataset_name",
+    "rounds": "num_epochs",
+    "num_TC_clients": "num_yahoo_topic_classification_clients",
+}
+
+
+def translated(given: dict[str, Any]) -> dict[str, Any]:
+    """Replace flags that are no settings by the settings that they mean, and fill in what the original commands leave out.
+
+    Raises:
+        ValueError: another adapter than LoRA, or more users of a task than there are.
+    """
+    values = {name: value for name, value in given.items() if name not in COUNTS and name != "adapter_method"}
+    if (method := given.get("adapter_method", "lora")) != "lora":
+        raise ValueError(f"adapter_method: only lora is known, not {method!r}")
+    if values.get("public") == "flickr30k":
+        values.setdefault("setup", "setup2")  # the original command names none
+    if counts := {name: given[name] for name in COUNTS if name in given}:
+        values["users"] = _first_users(SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ()), counts)
+    return values
+
+
+def _first_users(setup: Sequence[User], counts: dict[str, int]) -> tuple[int, ...]:
+    """Numbers of the first users of each counted task; of the other tasks nobody takes part."""
+    chosen: list[int] = []
+    for name, count in counts.items():
+        numbers = [user.number for user in setup if user.task == COUNTS[name]]
+        if not 0 <= count <= len(numbers):
+            raise ValueError(f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}")
+        chosen += numbers[:count]
+    return tuple(sorted(chosen))

@@ -1,0 +1,51 @@
+"""``reproduce``: notebooks into tables, figures and an index page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmuscle_lib.cli.options import Parameters, named_values
+from fedmuscle_lib.reproduce import Outcome, reproduce
+from fedmuscle_lib.settings import Settings
+
+
+def command(
+    notebooks: Annotated[list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help="Names such as table7; all by default.")] = None,
+    profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Seeds of every run. [default: 0; with --shipped-only the reference's]")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Notebooks at a time.")] = 2,
+    output: Annotated[Path, typer.Option(help="Where <profile>/<notebook>/ is written.")] = Path("results"),
+    shipped_only: Annotated[
+        bool, typer.Option("--shipped-only", help="Compute nothing: show the runs that came with the repository, or are stored.")
+    ] = False,
+    scheduler: Annotated[str | None, typer.Option(metavar="tcp://HOST:PORT", help="A Dask scheduler whose workers compute.")] = None,
+    parameter: Parameters = None,
+) -> None:
+    """Execute notebooks and regenerate their tables, figures and the index page."""
+    outcomes = reproduce(
+        notebooks or None, profile, _seeds(seeds), jobs, output, named_values(parameter), shipped_only=shipped_only, scheduler=scheduler
+    )
+    for outcome in outcomes:
+        print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
+    print(f"index: {output / profile / 'index.html'}")
+    raise typer.Exit(int(any(outcome.failure for outcome in outcomes)))
+
+
+def _ending(outcome: Outcome) -> str:
+    if outcome.missing:
+        return f"missing: {outcome.missing}"
+    return f"failed: {outcome.failure}" if outcome.failure else "done"
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None

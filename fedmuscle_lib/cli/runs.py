@@ -1,0 +1,147 @@
+"""``runs``: what is stored, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from fedmuscle_lib.runs import Entry, Store, default_store
+from fedmuscle_lib.settings import PROFILES, Settings, parse
+
+SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
+_NAMED = ("algorithm", "public", "seed", "setup", "profile")  # settings with a column of their own
+
+app = typer.Typer(help="List the stored runs, delete some, ship those behind a reference.")
+
+
+@app.callback(invoke_without_command=True)
+def command(context: typer.Context) -> None:
+    """List the stored runs; `delete` and `ship` do something with them."""
+    if context.invoked_subcommand is not None:
+        return
+    store = default_store()
+    entries = list(store.entries())
+    if entries:
+        print(listing(entries).to_string(index=False))
+    print(f"{len(entries)} runs, {_megabytes(sum(entry.nbytes for entry in entries))}; computed ones are kept in {store.root}")
+
+
+def listing(entries: Sequence[Entry]) -> pd.DataFrame:
+    """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size."""
+    return pd.DataFrame(
+        {"address": entry.address}
+        | {name: (settings := entry.settings()).get(name, "?") for name in _NAMED}
+        | {
+            "other settings": changed(settings),
+            "state": "complete" if entry.done else "interrupted",
+            "origin": "shipped" if entry.shipped else "computed",
+            "finished": entry.finished or "",
+            "size": _megabytes(entry.nbytes),
+        }
+        for entry in entries
+    )
+
+
+def changed(settings: dict[str, Any]) -> str:
+    """The settings of a run that are not its profile's, such as "rounds=4 reply=dense"."""
+    if settings.get("profile") not in PROFILES:
+        return ""
+    setup = {"setup": settings["setup"]} if "setup" in settings else {}
+    usual = parse({"profile": settings["profile"]} | setup).model_dump(mode="json")
+    own = {name: value for name, value in settings.items() if name not in _NAMED and value != usual.get(name)}
+    return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in own.items())
+
+
+@app.command()
+def delete(
+    addresses: Annotated[list[str] | None, typer.Argument(metavar="[ADDRESS]...", help="Addresses, or how they begin.")] = None,
+    interrupted: Annotated[bool, typer.Option("--interrupted", help="Those that were not completed.")] = False,
+    algorithm: Annotated[str | None, typer.Option(help="Those of this algorithm.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete the computed runs that fit everything that is given. Shipped runs are never deleted."""
+    if not (addresses or interrupted or algorithm):
+        raise ValueError("runs delete: name addresses, --interrupted or --algorithm")
+    chosen = _chosen(default_store(), addresses or [], interrupted, algorithm)
+    if not chosen:
+        print("no such run")
+        return
+    print(listing(chosen).to_string(index=False))
+    if yes or typer.confirm(f"Delete {len(chosen)} runs?"):
+        for entry in chosen:
+            entry.delete()
+        print(f"{len(chosen)} runs deleted")
+
+
+def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None) -> list[Entry]:
+    computed = [entry for entry in store.entries() if not entry.shipped]
+    if unknown := [address for address in addresses if not any(entry.address.startswith(address) for entry in computed)]:
+        raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
+    return [
+        entry
+        for entry in computed
+        if (not addresses or entry.address.startswith(tuple(addresses)))
+        and not (interrupted and entry.done)
+        and algorithm in (None, entry.settings().get("algorithm"))
+    ]
+
+
+@app.command()
+def ship(
+    folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")],
+) -> None:
+    """Copy the runs behind a reference's folders beside them, and say so in their provenance. `make reference` does this."""
+    store = default_store()
+    for folder in folders:
+        print(f"{folder}: {_shipped(store, folder)} runs shipped")
+    for profile in dict.fromkeys(folder.parent for folder in folders):
+        _drop_unnamed(profile)
+
+
+def _shipped(store: Store, folder: Path) -> int:
+    """Ship the runs that ``folder`` names, mark its provenance, and return how many they are; a folder that names none has none."""
+    path = folder / "provenance.json"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    if not path.exists():
+        return 0
+    provenance = json.loads(path.read_text(encoding="utf8"))
+    target = folder.parent / SHIPPED
+    addresses = _addresses(provenance)
+    for address in addresses:
+        if not (target / f"{address}.zip").exists():
+            store.ship(address, target)
+    marks = {"shipped": True, "parameters": _parameters(folder / "result.json") or provenance.get("parameters", {})}
+    path.write_text(json.dumps(provenance | marks, indent=1) + "\n", encoding="utf8")
+    return len(addresses)
+
+
+def _parameters(result: Path) -> dict[str, Any]:
+    """What a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
+    given = json.loads(result.read_text(encoding="utf8"))["parameters"] if result.exists() else {}
+    parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
+    if overrides := parameters.pop("overrides", None):
+        parameters["overrides"] = {name: value for name, value in overrides.items() if Settings.model_fields[name].annotation is not Path}
+    return parameters
+
+
+def _drop_unnamed(profile: Path) -> None:
+    """Remove shipped runs that no folder of the profile names any more."""
+    named = {address for path in profile.glob("*/provenance.json") for address in _addresses(json.loads(path.read_text(encoding="utf8")))}
+    for path in sorted((profile / SHIPPED).glob("*.zip")):
+        if path.stem not in named:
+            path.unlink()
+            print(f"{path}: removed, since no reference names it")
+
+
+def _addresses(provenance: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(run["address"] for run in provenance["runs"] if "address" in run))
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.2f} MB"

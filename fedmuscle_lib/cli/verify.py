@@ -1,0 +1,116 @@
+"""``verify``: are the shipped runs what this code computes?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from fedmuscle_lib.cli.runs import SHIPPED
+from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.runs import History, Store, build, run, stored
+from fedmuscle_lib.settings import Settings, parse
+from fedmuscle_lib.tasks import direction
+
+SAMPLES = 3
+_SAME = ("processor", "torch", "device")  # where these agree, so do all roundings
+_KEY = ["round", "phase", "user", "metric"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one shipped run.
+
+    Attributes:
+        exact: whether equality was asked for, since it was computed on the same kind of machine.
+        largest: the largest difference of a metric, in its unit.
+        differences: what is not as it should be, as sentences.
+    """
+
+    exact: bool
+    largest: float
+    differences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.differences:
+            return "; ".join(["differs", *self.differences])
+        return "equal" if self.largest == 0 else f"within the tolerance, by {self.largest:.3g} at most"
+
+
+def command(
+    sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn at random.")],
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
+    samples: Annotated[
+        float, typer.Option("--tolerance", min=0, help="On another kind of machine: evaluation samples that may be judged otherwise.")
+    ] = SAMPLES,
+    figures: Annotated[Path, typer.Option(help="Where <profile>/runs/ lies.")] = ROOT / "figures",
+    data_dir: Annotated[Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")] = None,
+    models_path: Annotated[Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")] = None,
+) -> None:
+    """Compute some of the shipped runs again and compare every metric of every round. Exit code 1 says that one differs."""
+    places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
+    with TemporaryDirectory() as empty:
+        shipped = Store(Path(empty), (figures / profile / SHIPPED,))
+        known, stale = found(shipped, places)
+    if stale:
+        print(f"{stale} shipped runs are another version's or another data set's; nothing shows them any more")
+    if not known:
+        print(f"no shipped runs to verify in {figures / profile / SHIPPED}")
+    drawn = random.Random(seed).sample(known, min(sample, len(known)))
+    right = True
+    for history in drawn:
+        verdict = verify(history, samples)
+        s = history.settings
+        print(f"{history.provenance['address']} {s.algorithm} {s.public} {s.setup} seed {s.seed}: {verdict}", flush=True)
+        right &= not verdict.differences
+    raise typer.Exit(int(not right))
+
+
+def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
+    """The shipped runs that their settings still lead to, in the order of their addresses, and how many others there are."""
+    histories, stale = [], 0
+    for entry in shipped.entries():
+        try:
+            history = stored(parse(entry.settings() | places), shipped)
+        except ValueError:  # settings that there are no more
+            history = None
+        if history is None:
+            stale += 1
+        else:
+            histories.append(history)
+    return histories, stale
+
+
+def verify(history: History, samples: float = SAMPLES) -> Verdict:
+    """Compute a run again, with no store but an empty one, and compare every metric of every round.
+
+    On the same processor kind, torch and device the two are equal, since every draw is seeded and every sum has an order. Elsewhere
+    kernels round differently, training amplifies it, and at the end a few evaluation samples near the decision boundary are judged
+    otherwise. So the tolerance is counted in samples: 3 of n, which are 300 / n points of a metric in per cent and a share 3 / n of a
+    perplexity. Twenty rounds of `mini` with AVX2 kernels in place of AVX-512 ones moved no metric by more.
+
+    Args:
+        history: the shipped run.
+        samples: evaluation samples of a user that may be judged otherwise on another kind of machine.
+    """
+    with TemporaryDirectory() as folder:
+        again = run(history.settings, store=Store(Path(folder)))
+    exact = all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME)
+    sizes = {} if exact else {client.user.number: len(client.evaluation) for client in build(history.settings).clients}
+    both = history.metrics.merge(again.metrics, on=_KEY, how="outer", suffixes=("_there", "_here"))
+    tolerance = both.user.map(lambda user: samples / sizes[user] if sizes else 0.0)
+    scale = both.value_there.where(both.metric.map(direction) < 0, 100)
+    apart = (both.value_there - both.value_here).abs()
+    wrong = both[~(apart <= tolerance * scale)]  # a missing row is NaN, which is not within any tolerance
+    return Verdict(exact, float(apart.max()), tuple(_sentences(wrong)))
+
+
+def _sentences(wrong: Any) -> Iterator[str]:
+    for row in wrong.itertuples():
+        yield f"user {row.user} {row.metric} {row.phase} round {row.round}: {row.value_there:.6g} there, {row.value_here:.6g} here"

@@ -1,0 +1,174 @@
+"""The child processes: one a notebook, its lines passed on as they come, and an end to all of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedmuscle_lib.reproduce import child
+from fedmuscle_lib.reproduce.plan import ROOT
+
+_PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
+
+_log = logging.getLogger("fedmuscle")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a notebook's execution ended.
+
+    Attributes:
+        notebook: its name.
+        parameters: what it was given.
+        seconds: how long it took.
+        finished: when it ended, in UTC.
+        failure: where and why it failed, or None.
+        missing: which of its runs are not stored, where none may be computed, or None.
+    """
+
+    notebook: str
+    parameters: dict[str, Any]
+    seconds: float
+    finished: str
+    failure: str | None = None
+    missing: str | None = None
+
+
+class Children:
+    """The processes in flight, and an end to all of them.
+
+    Args:
+        cores: that each may use.
+        environment: of theirs, beside this process's.
+    """
+
+    def __init__(self, cores: int, environment: Mapping[str, str]) -> None:
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
+        self._sockets = TemporaryDirectory(prefix="fm-")
+        own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
+        self.environment = os.environ | threads | own | environment
+        self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self.ending = False
+
+    def start(self, spec: dict[str, Any], cwd: Path) -> subprocess.Popen[str]:
+        """A process that runs ``child.main(spec)`` in the folder ``cwd``.
+
+        Raises:
+            KeyboardInterrupt: all of them are being ended.
+        """
+        with self._lock:
+            if self.ending:
+                raise KeyboardInterrupt
+            started = subprocess.Popen(
+                [sys.executable, "-P", child.__file__, json.dumps(spec)],
+                cwd=cwd,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf8",
+                errors="replace",
+                start_new_session=True,  # Ctrl-C reaches this process alone, which then ends them in order
+            )
+            self._running.add(started)
+        return started
+
+    def end(self) -> None:
+        """Interrupt them, so that they shut their kernels down, and kill what has not ended in time."""
+        with self._lock:
+            self.ending = True
+            alive = [process for process in self._running if process.poll() is None]
+        for process in alive:
+            process.send_signal(signal.SIGINT)
+        for process in alive:
+            try:
+                process.wait(child.PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._sockets.cleanup()
+
+
+def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
+    """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part, executed = folder / "executed.part.ipynb", folder / "executed.ipynb"
+    part.unlink(missing_ok=True)
+    started = time.monotonic()
+    # relative paths, because papermill writes them into the notebook
+    spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
+    process = children.start(spec, cwd=path.parent)
+    tail: deque[str] = deque(maxlen=20)
+    for line in process.stdout or ():
+        if line := line.rstrip():
+            tail.append(line)
+            if not children.ending and _PARTING not in line:
+                _log.info("%s: %s", path.stem, line)
+    code = process.wait()  # what counts: a kernel that was killed leaves no exception in the notebook
+    missing = _error(part) if code == child.NOT_STORED else None
+    failure = _diagnosis(path, part, code, tail) if code and not missing else None
+    for done in (executed, executed.with_suffix(".html")):
+        if code:
+            done.unlink(missing_ok=True)  # of an earlier run
+        elif (fresh := done.with_suffix(f".part{done.suffix}")).exists():
+            os.replace(fresh, done)
+    seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
+    outcome = Outcome(path.stem, parameters, seconds, finished, failure, missing)
+    write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
+    return outcome
+
+
+def _diagnosis(path: Path, part: Path, code: int, tail: Sequence[str]) -> str:
+    """Where and why a notebook failed: the cell by its place in the notebook's source, and its error or the child's last words."""
+    import nbformat
+
+    last = tail[-1] if tail else "no output"
+    started = _started(part) if code == child.IN_A_CELL else []
+    if not started:
+        return f"exit code {code}: {last}"
+    cell = started[-1]  # papermill goes no further, and calls the cell that a kernel died in completed
+    places = {cell.id: place for place, cell in enumerate(nbformat.read(path, as_version=4).cells, start=1)}
+    place = f"cell {places[cell.id]}" if cell.id in places else "the injected parameters"
+    head = next((line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith("#")), "")
+    errors = [f"{output.ename}: {output.evalue}" for output in cell.outputs if output.output_type == "error"]
+    return f"{place} ({head}): {errors[0] if errors else last}"
+
+
+def _error(part: Path) -> str:
+    """What the last cell that was started raised, in its own words."""
+    outputs = [output for cell in _started(part) for output in cell.outputs]
+    return next((output.evalue for output in reversed(outputs) if output.output_type == "error"), "")
+
+
+def _started(part: Path) -> list[Any]:
+    """The code cells of a notebook in execution that were begun."""
+    import nbformat
+
+    if not part.exists():
+        return []
+    cells = nbformat.read(part, as_version=4).cells
+    return [cell for cell in cells if cell.cell_type == "code" and cell.metadata.get("papermill", {}).get("start_time")]
+
+
+def write(path: Path, text: str) -> None:
+    """Put ``text`` in the place of ``path`` at once, when it is complete."""
+    scratch = path.with_name(f".{path.name}")
+    try:
+        scratch.write_text(text, encoding="utf8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""The grid: the chosen notebooks, some at a time, into one folder with an index page."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from fedmuscle_lib.reproduce import children
+from fedmuscle_lib.reproduce.children import Children, Outcome
+from fedmuscle_lib.reproduce.index import index
+from fedmuscle_lib.reproduce.plan import FIGURES, NOTEBOOKS, as_in_reference, plan, select
+
+_log = logging.getLogger("fedmuscle")
+
+
+def reproduce(
+    notebooks: Sequence[str] | None = None,
+    profile: str = "mini",
+    seeds: Sequence[int] | None = None,
+    jobs: int = 2,
+    output: Path = Path("results"),
+    overrides: dict[str, Any] | None = None,
+    *,
+    shipped_only: bool = False,
+    scheduler: str | None = None,
+    folder: Path = NOTEBOOKS,
+    reference: Path = FIGURES,
+) -> list[Outcome]:
+    """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<name>/executed.ipynb``, and write the index page.
+
+    A notebook that fails does not keep the others from running. Their log lines go to the logger "fedmuscle" as they come. Runs that were
+    finished or interrupted here before are fetched or resumed; all others are computed, also those that came with the repository.
+
+    Args:
+        notebooks: names, without suffix; all of the folder's by default.
+        profile: for every notebook that has such a parameter.
+        seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
+        overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
+        shipped_only: compute nothing. Runs that came with the repository are shown too, each notebook has the parameters of its
+            reference where none are given, and one of which a run is not stored is reported as missing.
+        scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
+        folder: where the notebooks are.
+        reference: where their committed results are.
+
+    Raises:
+        ValueError: an unknown notebook, a misspelt parameter or one of another type; nothing has run then.
+        OSError: the output folder can't be written, or its disk is full.
+    """
+    target = Path(output).resolve() / profile
+    common: dict[str, Any] = {"profile": profile, "output": os.path.relpath(target.parent, folder)}
+    if seeds is not None or not shipped_only:
+        common["seeds"] = list(seeds or [0])
+    parameters = plan(select(notebooks, folder), common, overrides or {})
+    if shipped_only:
+        parameters = {path: as_in_reference(path, reference / profile) | given for path, given in parameters.items()}
+    at_a_time = min(jobs, len(parameters))
+    processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
+    pool = ThreadPoolExecutor(at_a_time)
+    outcomes = []
+    try:
+        _try_to_write(target)
+        futures = [pool.submit(children.execute, path, target / path.stem, given, processes) for path, given in parameters.items()]
+        for future in as_completed(futures):
+            outcomes.append(outcome := future.result())
+            if outcome.failure:
+                _log.error("%s: failed: %s", outcome.notebook, outcome.failure)
+            index(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(target)) from error
+    finally:  # after an interrupt or a full disk there are children left, which must not outlive this call
+        pool.shutdown(wait=False, cancel_futures=True)
+        processes.end()
+        pool.shutdown()
+    return outcomes
+
+
+def _environment(shipped_only: bool, scheduler: str | None) -> dict[str, str]:
+    """What tells the runs of a notebook where their results may come from."""
+    source = {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"} if shipped_only else {"FEDMUSCLE_SHIPPED": "0"}
+    return source | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {})
+
+
+def _try_to_write(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=folder, prefix=".") as probe:
+        probe.write(bytes(1 << 20))  # less than any notebook's results
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,102 @@
+"""What to run: the chosen notebooks, and the parameters that each of them is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
+
+ROOT = Path(__file__).resolve().parents[2]  # the clone
+NOTEBOOKS = ROOT / "notebooks"
+FIGURES = ROOT / "figures"  # the reference
+_NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
+
+
+def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
+    """The notebooks called ``names``, or all, in the order of their names.
+
+    Raises:
+        ValueError: there is no such notebook; the message names the nearest.
+    """
+    known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
+    if not known:
+        raise ValueError(f"no notebooks in {folder}")
+    wanted = [name.removesuffix(".ipynb") for name in names or known]
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError("; ".join(f"no notebook {name!r}{_nearest(name, known)}" for name in unknown))
+    return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> dict[Path, dict[str, Any]]:
+    """What each notebook is given: of ``common`` what it declares, and ``own`` parameters and settings.
+
+    papermill itself would only warn of an unknown parameter and run with the default.
+
+    Raises:
+        ValueError: listing everything that is wrong with ``own`` or with a type.
+    """
+    from fedmuscle_lib.settings import Settings
+
+    declared = {path: declared_parameters(path) for path in paths}
+    parameters = {name for types in declared.values() for name in types}
+    settings = {name: value for name, value in own.items() if name not in parameters and name in Settings.model_fields}
+    problems = [f"{name} has an option of its own" for name in own if name in common]
+    problems += [
+        f"no parameter or setting {name!r}{_nearest(name, parameters | set(Settings.model_fields))}"
+        for name in own
+        if name not in parameters and name not in settings
+    ]
+    if settings and "overrides" not in parameters:
+        problems.append(f"no chosen notebook takes settings ({', '.join(settings)})")
+    overrides = own.get("overrides", {})
+    if isinstance(overrides, dict):
+        overrides = _absolute(overrides | settings)
+        problems += _settings_problems(common["profile"], overrides)
+    wanted = common | own | ({"overrides": overrides} if overrides else {})
+    given = {path: {name: value for name, value in wanted.items() if name in types} for path, types in declared.items()}
+    problems += [
+        f"{path.stem}: {name} is a {declared[path][name]}, not {value!r}"
+        for path, values in given.items()
+        for name, value in values.items()
+        if not fits(value, declared[path][name])
+    ]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return given
+
+
+def as_in_reference(path: Path, reference: Path) -> dict[str, Any]:
+    """The parameters of which the notebook's committed results in the folder ``reference`` came, where these say so."""
+    provenance = reference / path.stem / "provenance.json"
+    if not provenance.exists():
+        return {}
+    parameters = json.loads(provenance.read_text(encoding="utf8")).get("parameters", {})
+    return {name: value for name, value in parameters.items() if name in declared_parameters(path)}
+
+
+def _settings_problems(profile: str, overrides: dict[str, Any]) -> list[str]:
+    from fedmuscle_lib.settings import parse
+
+    problems = [f"{name} is the notebook's choice, not an override" for name in overrides if name in _NOTEBOOK_DECIDES]
+    try:
+        parse({"profile": profile} | overrides)
+    except ValueError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _absolute(overrides: dict[str, Any]) -> dict[str, Any]:
+    """``overrides`` with absolute paths, since a notebook runs in its own folder."""
+    from fedmuscle_lib.settings import Settings
+
+    paths = {name for name, field in Settings.model_fields.items() if field.annotation is Path}
+    return {name: str(Path(value).resolve()) if name in paths else value for name, value in overrides.items()}
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
