@@ -50,7 +50,7 @@ def build(settings: Settings) -> Federation:
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
-        if task.head not in kind.heads:
+        if task.head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = _encoding(settings, user, backbone)
         train, evaluation, classes = _local_data(settings, user, encoding)
