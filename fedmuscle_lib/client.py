@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from statistics import fmean
 from typing import Any
 
@@ -151,7 +152,7 @@ class Client:
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", type(term), len(rows)), lambda rows=rows: self.fit_batch(rows, term)).item() for rows in parts]
+            losses = [self.meter.run(("fit", type(term), len(rows)), partial(self.fit_batch, rows, term)).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
@@ -272,7 +273,7 @@ class Client:
         """The head's outputs for public pictures, (b, classes)."""
         self.model.eval()
         parts = self._seen(rows, view).split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("predict", len(part)), lambda part=part: self.model(part)) for part in parts])
+        return torch.cat([self.meter.run(("predict", len(part)), partial(self.model, part)) for part in parts])
 
     @torch.no_grad()
     def predict_all(self) -> Tensor:
@@ -284,7 +285,7 @@ class Client:
         """Representations of the whole public set, (n, d), without a step to follow."""
         self.model.eval()
         parts = self.public.split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("reference", len(part)), lambda part=part: self.model.represent(part)) for part in parts])
+        return torch.cat([self.meter.run(("reference", len(part)), partial(self.model.represent, part)) for part in parts])
 
     # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class Client:
         self.model.eval()
         size = self.task.evaluation_batch
         parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
-        return self.task.score(sum((self.task.count(self.model(inputs), targets) for inputs, targets in parts), torch.zeros(())))
+        return self.task.score(reduce(torch.add, (self.task.count(self.model(inputs), targets) for inputs, targets in parts)))
 
     def take_losses(self) -> dict[str, float]:
         """Mean losses since this was last called, NaN where there was none.

@@ -87,12 +87,6 @@ class Reading:
         return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
 
 
-class Options(BaseModel):
-    """Hyper-parameters of one algorithm. Frozen and strict; every field says where its value comes from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 class Algorithm(ABC):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
@@ -117,7 +111,11 @@ class Algorithm(ABC):
     ignores: ClassVar[tuple[str, ...]] = ()
     version: ClassVar[int] = 1
     origin: ClassVar[tuple[str, str]]
-    Options: ClassVar[type[Options]] = Options
+
+    class Options(BaseModel):
+        """Frozen and strict; every field says where its value comes from."""
+
+        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)

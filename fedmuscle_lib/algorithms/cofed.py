@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
 
 
 class MadeUpLabels(Algorithm):
@@ -18,7 +18,7 @@ class MadeUpLabels(Algorithm):
 
     ignores = (*NO_PEERS, "cl_epochs")
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         weights: Literal["inverse counts", "none"] = Field(
             "inverse counts",
             description="Of a decision's outcomes, by how rare they are. Not stated in the paper; what the authors' codes do with classes.",
