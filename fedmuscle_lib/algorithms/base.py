@@ -19,10 +19,10 @@ from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.tasks import TASKS, Classification
 
-if TYPE_CHECKING:  # whatever answers to a client's methods will do, and to write to one takes no model
+if TYPE_CHECKING:  # a proxy of a client does as well, so algorithms load no model
     from fedmuscle_lib.client import Client
 
-# what an algorithm ignores whose users are not aligned with drawn peers
+# settings that algorithms without drawn peers ignore
 NO_PEERS = ("others", "tau", "tau_prime", "reply")
 
 
@@ -34,7 +34,7 @@ class Federation:
     server: Server
 
     def groups(self) -> list[Group]:
-        """Clients by the label space that they announce; a user may be alone in it.
+        """Group the clients by the label spaces that they announce; a group may have one client.
 
         Raises:
             ValueError: a user's task has no classes; the message names it.
@@ -53,32 +53,32 @@ class Group(Federation):
 
     @property
     def task(self) -> Classification:
-        """What their outputs are read by."""
+        """The users' task, which reads their outputs."""
         task = TASKS[self.space.task]
         assert isinstance(task, Classification)
         return task
 
 
 class IgnoredSetting(RuntimeError):
-    """An algorithm reads a setting that it says it ignores, so that another value of it would fetch a run that isn't its own."""
+    """An algorithm reads a setting that it declares as ignored. Runs that differ in this setting would share one address."""
 
 
 class Reading:
-    """Settings as an algorithm may read them: one that it ignores raises :class:`IgnoredSetting`.
+    """A view of settings for one algorithm. Reading a setting that the algorithm ignores raises :class:`IgnoredSetting`.
 
-    Methods and properties of the settings are bound to the reading, so that they raise it too.
+    Methods and properties of the settings are bound to the view, so they raise it too.
 
     Args:
-        settings: an object with a setting an attribute.
-        algorithm: whose ``ignores`` counts.
+        settings: an object whose attributes are the settings.
+        algorithm: the class that declares ``ignores``.
     """
 
     def __init__(self, settings: object, algorithm: type[Algorithm]) -> None:
         self._settings, self._algorithm = settings, algorithm
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what copying and serialising look for would show all settings at once
-            raise AttributeError(f"settings are read by name, and {name!r} is none")
+        if name.startswith("__"):  # serialising, for instance, would read all settings at once
+            raise AttributeError(f"{name!r} is no setting; an algorithm reads settings by name")
         if name in self._algorithm.ignores:
             owner = self._algorithm.__name__
             raise IgnoredSetting(f"{self._algorithm.name} ignores {name!r} but reads it: take it out of {owner}.ignores")
@@ -95,11 +95,10 @@ class Algorithm(ABC):
         label: for legends and tables.
         source: "the paper", "control" or "ours".
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
-        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run; to read one is
-            an error (see :class:`Reading`). A subclass inherits them, and says so itself if it ignores others.
-        version: of what this class computes: raised by hand when a number changes. Part of every stored run's address.
-        origin: the class's module, and the SHA-256 of the module's file as it was when the class was made; "" if it has none, as a
-            notebook's cell.
+        ignores: settings that change nothing for this algorithm. Runs that differ in these alone are one run, and reading one is an
+            error (see :class:`Reading`). Subclasses inherit them.
+        version: raised by hand when a number that this class computes changes; part of every stored run's address.
+        origin: the class's module, and the SHA-256 of the module's file when the class was made, "" for a notebook's cell.
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
     """
 
@@ -129,7 +128,7 @@ class Algorithm(ABC):
 
     @classmethod
     def versions(cls) -> dict[str, int]:
-        """Versions of the classes that this one is made of, itself first and :class:`Algorithm` left out, by name."""
+        """Return the versions of this class and its bases below :class:`Algorithm`, by class name."""
         return {part.__name__: vars(part).get("version", 1) for part in cls.__mro__ if part not in Algorithm.__mro__}
 
     @classmethod
@@ -167,8 +166,8 @@ class Algorithm(ABC):
 
 
 def _digest_of(module: str) -> str:
-    """SHA-256 of the module's file as it is now, "" for one that has none."""
-    if module in ("__main__", "__mp_main__"):  # a cell, or a script that may have defined the class in any way
+    """Return the SHA-256 of the module's file as it is now, "" if it has none."""
+    if module in ("__main__", "__mp_main__"):  # its file, if any, need not hold the class: a cell's class does not come from it
         return ""
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
     return sha256(file.read_bytes()).hexdigest() if file.is_file() else ""

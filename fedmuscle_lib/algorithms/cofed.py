@@ -14,7 +14,7 @@ from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
 
 
 class MadeUpLabels(Algorithm):
-    """An algorithm whose users keep hard labels of public samples from round to round, and train on them."""
+    """An algorithm whose users train on hard labels of public samples, which they keep from round to round."""
 
     ignores = (*NO_PEERS, "cl_epochs")
 

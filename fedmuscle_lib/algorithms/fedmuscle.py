@@ -49,7 +49,7 @@ class FedMuscle(Algorithm):
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
         """The server's answer by the Muscle loss, in the form that the settings ask for.
 
-        tau_prime stands between two members; where there is one, the loss is InfoNCE and nothing reads it.
+        With one member the loss is InfoNCE. It has no tau_prime, which stands between two members, and does not read it.
         """
         numbers = [user, *(number for number, _ in members)]
         tau = self._temperature("tau", numbers)

@@ -17,7 +17,7 @@ from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
 
 @dataclass(frozen=True)
 class _RelaxedContrast:
-    """What is added to the local loss."""
+    """The two terms that FedRCL adds to the local loss."""
 
     tau: float
     weight: float

@@ -80,7 +80,7 @@ class SAGE(Algorithm):
 
 @dataclass(frozen=True, eq=False)
 class _Teacher:
-    """Labels a batch between the ensemble's probabilities of it, (b, k, c), and the user's; outcomes weigh as ``weights`` (k, c) say."""
+    """Labels a batch from the ensemble's probabilities (b, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
 
     ensemble: Tensor
     weights: Tensor
