@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import json
 import os
 import re
 import subprocess
@@ -15,11 +16,13 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, experiment, report
+from fedmuscle_lib import Settings, Store, report
+from fedmuscle_lib.cli.notebook import SKELETON, lay_down
 from fedmuscle_lib.reproduce import declared_parameters, reproduce
+from fedmuscle_lib.runs import stored
 
 ROOT = Path(__file__).parents[1]
-PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PATHS = [*sorted((ROOT / "notebooks").glob("*.ipynb")), SKELETON]
 TEACHING = [path for path in PATHS if path.stem[0].isdigit()]
 TABLES = [path for path in PATHS if path not in TEACHING]
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
@@ -83,12 +86,51 @@ def test_no_path_of_a_machine(path):
 
 @every_table
 def test_tables_are_thin(path):
-    source = "\n".join(cell.source for cell in code_cells(path))
+    cells = [cell.source for cell in code_cells(path)]
+    source = "\n".join(cells)
     assert len(source.splitlines()) < 80
     assert {"profile", "seeds", "output", "overrides"} <= set(declared_parameters(path))
-    defined = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    assert not defined, "what computes belongs to the library"
+    assert not list(misplaced(cells)), "what computes belongs to the library"
     assert "backward" not in source and "torch" not in source
+
+
+def misplaced(cells):
+    """What the code cells define that does not serve one figure: classes, and functions of more than 12 lines or called in another number
+    of cells than one."""
+    trees = [ast.parse(cell) for cell in cells]
+    calls = [{node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} for tree in trees]
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield node.name
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                long = node.end_lineno - node.lineno + 1 > 12
+                if long or sum(node.name in called for called in calls) != 1:
+                    yield node.name
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["def bars(rows):\n    return rows\nbars(1)"], []),
+        (["def bars(rows):\n    return rows", "bars(1)", "x = 2"], []),
+        (["def bars(rows):\n    return rows", "bars(1)", "bars(2)"], ["bars"]),
+        (["def bars(rows):\n    return rows"], ["bars"]),
+        (["def bars(rows):\n" + "    rows += 1\n" * 12 + "bars(1)"], ["bars"]),
+        (["class Bars:\n    pass"], ["Bars"]),
+    ],
+)
+def test_a_helper_serves_one_figure(cells, found):
+    assert list(misplaced(cells)) == found
+
+
+@every_notebook
+def test_parameters_that_papermill_hands_over_as_text_are_read(path):
+    """``papermill -p`` can't say that a value is a list or a dict."""
+    first, *others = code_cells(path)
+    for name, kind in declared_parameters(path).items():
+        if kind in ("list", "dict"):
+            assert any(f'literal("{name}", {name}, {kind})' in cell.source for cell in others[:2]), name
 
 
 @every_notebook
@@ -151,21 +193,19 @@ SETUP2_TINY = TINY | {"setup": "setup2", "users": [6, 7, 9], "rounds": 1, "local
 
 
 def executed(notebooks, overrides, folder, **parameters):
-    """Notebooks executed at once into one store: the folder of their figures, that of the runs, and a function from an arm to its run."""
+    """Notebooks executed at once into one store: the folder of their results, that of the runs, and a function from an arm to its run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
-        outcomes = reproduce(notebooks, output=folder / "figures", overrides=overrides | parameters)
+        outcomes = reproduce(notebooks, output=folder / "results", overrides=overrides | parameters)
     assert [outcome.failure for outcome in outcomes] == [None] * len(notebooks)
 
-    def stored(arm):
+    def run_of(arm):
         own = {"algorithm": report.algorithm_of(arm), "public": "flickr30k" if "setup" in overrides else "voc"}
         if "τ" in arm:
             own |= {"tau": {"default": 0.2, "SS-TC": 100}, "tau_prime": {"default": 0.15, "SS-TC": 100}}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(experiment, "RUNS", folder / "runs")
-            return experiment.stored(Settings(**overrides | own))
+        return stored(Settings(**overrides | own), Store(folder / "runs"))
 
-    return folder / "figures/mini", folder / "runs", stored
+    return folder / "results/mini", folder / "runs", run_of
 
 
 @pytest.fixture(scope="module")
@@ -184,17 +224,17 @@ def setup2_grid(mini_world, tmp_path_factory):
 
 def check_tables(grid, name, arms):
     """What the notebook wrote is what its runs measured; returns the table."""
-    figures, _, stored = grid
+    results, _, run_of = grid
     for phase, suffix in (("after_alignment", ""), ("after_local", "_after_local")):
-        table = pd.read_csv(figures / name / f"table{suffix}.csv")
-        delta = pd.read_csv(figures / name / f"delta{suffix}.csv")
+        table = pd.read_csv(results / name / f"table{suffix}.csv")
+        delta = pd.read_csv(results / name / f"delta{suffix}.csv")
         assert ",".join(table.columns) == "public,user,model,task,metric,algorithm,mean,std,n_seeds,paper_mean,paper_std"
-        assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,paper_delta"
+        assert ",".join(delta.columns) == ",".join(report.DELTA_COLUMNS)
         assert list(delta.algorithm) == list(dict.fromkeys(table.algorithm)) == arms
         assert delta.paper_delta.isna().all()  # the paper's is over all of its users
-        local = stored("local").final(phase).value
+        local = run_of("local").final(phase).value
         for arm in arms:
-            measured = stored(arm).final(phase).value
+            measured = run_of(arm).final(phase).value
             assert table[table.algorithm == arm]["mean"].tolist() == pytest.approx(measured.tolist(), abs=1e-4)
             assert delta.set_index("algorithm").delta[arm] == pytest.approx(100 * (measured / local - 1).mean(), abs=1e-3)
     assert table.n_seeds.eq(1).all() and table["std"].isna().all()
@@ -216,14 +256,14 @@ def test_setup2s_tables_hold_what_the_runs_measured(setup2_grid, name, cells):
 
 
 def test_table_9_compares_two_runs_of_one_algorithm(setup2_grid):
-    figures, runs, stored = setup2_grid
+    results, runs, run_of = setup2_grid
     generation = 3
-    assert len(list(runs.glob("*/provenance.json"))) == len(set().union(*SETUP2_ARMS.values())) + generation
-    difference = pd.read_csv(figures / "table9/large_minus_usual.csv")
-    large, usual, local = (stored(arm).final().value for arm in (SETUP2_ARMS["table9"][-1], "fedmuscle", "local"))
+    assert len(list(runs.glob("*/run.zip"))) == len(set().union(*SETUP2_ARMS.values())) + generation
+    difference = pd.read_csv(results / "table9/large_minus_usual.csv")
+    large, usual, local = (run_of(arm).final().value for arm in (SETUP2_ARMS["table9"][-1], "fedmuscle", "local"))
     assert difference.difference.tolist() == pytest.approx((100 * (large - usual) / local).tolist(), abs=1e-3)
     assert difference.paper_difference.notna().all()
-    cells = {cell.id: cell for cell in nbformat.read(figures / "table9/executed.ipynb", as_version=4).cells}
+    cells = {cell.id: cell for cell in nbformat.read(results / "table9/executed.ipynb", as_version=4).cells}
     assert "4 of 4 gain; more than in Table 2 gain: DistilBERT-Base." in cells["papers"].outputs[-1].data["text/markdown"]
 
 
@@ -234,40 +274,90 @@ def test_who_generates_texts_has_a_table_of_its_own(setup2_grid):
 
 
 def test_notebooks_share_runs(grid):
-    figures, runs, _ = grid
+    _, runs, _ = grid
     replies = {"factored", "dense"}  # the third is FedMuscle's own
-    assert len(list(runs.glob("*/provenance.json"))) == len(list(runs.iterdir())) == len(replies.union(*ARMS.values()))
+    assert len(list(runs.glob("*/run.zip"))) == len(list(runs.iterdir())) == len(replies.union(*ARMS.values()))
 
 
 def test_figures_and_index(grid):
-    figures, _, _ = grid
+    results, _, _ = grid
     for name in ("table1/table1", "table1/agreement", "table7/figure2", "controls/controls"):
-        assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (figures / f"{name}.svg").read_text()
-    page = (figures / "index.html").read_text()
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (results / f"{name}.svg").read_text()
+    page = (results / "index.html").read_text()
     texts = ("learning from peers, or only not forgetting", "Anchored FedMuscle (ours)", "public_size")
     for wanted in ("table7/figure2.svg", "controls/executed.html", *texts):
         assert wanted in page
-    minus_self = pd.read_csv(figures / "controls/fedmuscle_minus_self.csv")
+    assert page.count('<td class="computed here">computed here</td>') == len(ARMS)
+    minus_self = pd.read_csv(results / "controls/fedmuscle_minus_self.csv")
     assert minus_self.user.tolist() == [4, 5, 6]
 
 
 def test_reading_is_computed(grid):
-    figures, _, stored = grid
-    cells = {cell.id: cell for cell in nbformat.read(figures / "controls/executed.ipynb", as_version=4).cells}
+    results, _, run_of = grid
+    cells = {cell.id: cell for cell in nbformat.read(results / "controls/executed.ipynb", as_version=4).cells}
     text = cells["reading-computed"].outputs[-1].data["text/markdown"]
-    above = (stored("fedmuscle").final().value > stored("self").final().value).sum()
+    above = (run_of("fedmuscle").final().value > run_of("self").final().value).sum()
     assert f"On its one seed FedMuscle is better than Self (no communication) for {above} of 3 users" in text
 
 
 def test_table_1_measures_order_costs_and_what_self_does_not_explain(grid):
-    figures, _, stored = grid
-    ranks = pd.read_csv(figures / "table1/rank_agreement.csv")
+    results, _, run_of = grid
+    ranks = pd.read_csv(results / "table1/rank_agreement.csv")
     assert ranks.n_algorithms.tolist() == [0]  # the paper's Delta is over six users
-    costs = pd.read_csv(figures / "table1/relative_costs.csv").set_index("algorithm")
-    flops = {name: stored(name).costs.flops.sum() for name in ARMS["table1"]}
+    costs = pd.read_csv(results / "table1/relative_costs.csv").set_index("algorithm")
+    flops = {name: run_of(name).costs.flops.sum() for name in ARMS["table1"]}
     assert costs.flop_over_local.to_dict() == pytest.approx({name: value / flops["local"] for name, value in flops.items()}, abs=1e-4)
     assert costs.loc[["local", "fedrcl", "self"], "bytes_over_fedmuscle"].eq(0).all()
-    over_self = pd.read_csv(figures / "table1/delta_over_self.csv").set_index("algorithm")
-    delta = pd.read_csv(figures / "table1/delta.csv").set_index("algorithm").delta
+    over_self = pd.read_csv(results / "table1/delta_over_self.csv").set_index("algorithm")
+    delta = pd.read_csv(results / "table1/delta.csv").set_index("algorithm").delta
     assert over_self.difference.to_dict() == pytest.approx((delta - delta["self"]).drop("self").to_dict(), abs=1e-3)
+
+
+# --- the same runs again -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def overrides(mini_world):
+    return TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
+
+
+def test_papermill_alone_executes_a_notebook(grid, overrides, tmp_path):
+    """It hands lists and dicts over as text."""
+    _, runs, _ = grid
+    parameters = {"seeds": "[0]", "publics": '["voc"]', "overrides": json.dumps(overrides), "output": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-m", "papermill", "notebooks/table7.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"]
+        + [word for name, value in parameters.items() for word in ("-p", name, value)],
+        cwd=ROOT,
+        env=os.environ | {"FEDMUSCLE_RUNS": str(runs), "FEDMUSCLE_COMPUTE": "0", "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert pd.read_csv(tmp_path / "mini/table7/table.csv").equals(pd.read_csv(grid[0] / "table7/table.csv"))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_where_nothing_is_computed_a_notebook_is_whole_or_missing(grid, overrides, tmp_path, monkeypatch, known):
+    results, runs, _ = grid
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs if known else tmp_path / "runs"))
+    (outcome,) = reproduce(["controls"], seeds=[0], output=tmp_path, overrides=overrides, shipped_only=True)
+    assert outcome.failure is None
+    if known:
+        assert outcome.missing is None
+        assert (tmp_path / "mini/controls/table.csv").read_bytes() == (results / "controls/table.csv").read_bytes()
+    else:
+        assert outcome.missing.startswith("7 runs are not stored")
+        assert not (tmp_path / "runs").exists()
+
+
+def test_the_skeleton_of_a_notebook_is_one_that_runs(grid, overrides, tmp_path, monkeypatch):
+    _, runs, run_of = grid
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs))
+    folder = lay_down("peers", tmp_path).parent
+    (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=overrides | {"values": [1, 2]})
+    assert outcome.failure is None
+    delta = pd.read_csv(tmp_path / "mini/peers/delta.csv").set_index("algorithm").delta
+    assert list(delta.index) == ["local", "fedmuscle, others = 1", "fedmuscle, others = 2"]
+    local, two = (run_of(name).final().value for name in ("local", "fedmuscle"))
+    assert delta["fedmuscle, others = 2"] == pytest.approx(100 * (two / local - 1).mean(), abs=1e-3)
+    assert (tmp_path / "mini/peers/peers.svg").exists()

@@ -1,9 +1,8 @@
-"""The grid and the command line: what is refused before anything runs, and what becomes of a notebook that fails."""
+"""The grid: what is refused before anything runs, what becomes of a notebook that fails, and what the index page says of it all."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -15,8 +14,9 @@ import nbformat
 import pytest
 from processes import alive, eventually
 
-from fedmuscle_lib import __main__ as command_line
-from fedmuscle_lib import experiment, reproduce
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, plan, reproduce, select
+from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).parents[1]
 PARAMETERS = """profile: str = "mini"  # which data
@@ -37,8 +37,10 @@ def notebook(folder, name, *sources, parameters=PARAMETERS):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """An empty folder of notebooks, which the command line takes for the repository's."""
     (tmp_path / "notebooks").mkdir()
+    monkeypatch.setattr("fedmuscle_lib.cli.reproduce.reproduce", partial(reproduce, folder=tmp_path / "notebooks"))
     return tmp_path / "notebooks"
 
 
@@ -46,7 +48,7 @@ def folder(tmp_path):
 
 
 def planned(paths, **own):
-    return reproduce.plan(paths, {"profile": "mini", "seeds": [0], "output": "figures"}, own)
+    return plan(paths, {"profile": "mini", "seeds": [0], "output": "results"}, own)
 
 
 def test_each_notebook_gets_what_it_declares(folder):
@@ -57,7 +59,7 @@ def test_each_notebook_gets_what_it_declares(folder):
     assert given[table] == {
         "profile": "mini",
         "seeds": [0],
-        "output": "figures",
+        "output": "results",
         "label": "x",
         "overrides": {"rounds": 3, "data_dir": str(Path("here").resolve())},
     }
@@ -95,8 +97,8 @@ def test_settings_need_a_notebook_that_takes_them(folder):
 def test_unknown_notebooks_are_refused(folder):
     notebook(folder, "table7")
     with pytest.raises(ValueError, match="no notebook 'tabel7'; did you mean 'table7'"):
-        reproduce.select(["tabel7"], folder)
-    assert [path.stem for path in reproduce.select(["table7.ipynb", "table7"], folder)] == ["table7"]
+        select(["tabel7"], folder)
+    assert [path.stem for path in select(["table7.ipynb", "table7"], folder)] == ["table7"]
 
 
 # --- failures ----------------------------------------------------------------------------------------------------------------
@@ -107,9 +109,8 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
     notebook(folder, "good", good)
     notebook(folder, "bad", "x = 1", "# about to fail\nraise ValueError('no luck <here>')")
     notebook(folder, "killed", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    target = tmp_path / "figures"
-    monkeypatch.setattr(command_line, "reproduce", partial(reproduce.reproduce, folder=folder))
-    assert command_line.main(["reproduce", "--seeds", "3,4", "--jobs", "3", "--output", str(target)]) == 1
+    target = tmp_path / "results"
+    assert main(["reproduce", "--seeds", "3,4", "--jobs", "3", "--output", str(target)]) == 1
 
     out, err = capsys.readouterr()
     assert "good: first line" in err.splitlines()  # relayed as it is printed
@@ -129,16 +130,17 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
     assert "no luck &lt;here&gt;" in page
     assert 'href="good/executed.ipynb"' in page
     (entries / "index.html").unlink()
-    assert reproduce.index(entries).read_text() == page  # a function of what lies there
+    assert index(entries).read_text() == page  # a function of what lies there
 
 
 LAUNCH = """
 import sys
-from pathlib import Path
-from fedmuscle_lib import __main__ as command_line, reproduce
 from functools import partial
-command_line.reproduce = partial(reproduce.reproduce, folder=Path(sys.argv[1]))
-sys.exit(command_line.main(["reproduce", "--output", sys.argv[2]]))
+from pathlib import Path
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.cli import reproduce as command
+command.reproduce = partial(command.reproduce, folder=Path(sys.argv[1]))
+sys.exit(main(["reproduce", "--output", sys.argv[2]]))
 """
 
 
@@ -147,7 +149,7 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     pid_file = tmp_path / "pid"
     notebook(folder, "endless", f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", LAUNCH, folder, tmp_path / "figures"], env=environment, stderr=subprocess.PIPE)
+    parent = subprocess.Popen([sys.executable, "-c", LAUNCH, folder, tmp_path / "results"], env=environment, stderr=subprocess.PIPE)
     try:
         assert eventually(lambda: pid_file.exists() and pid_file.read_text())
         parent.send_signal(sign)
@@ -160,129 +162,171 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
 
 @pytest.mark.parametrize(("count", "share"), [(1, "8"), (2, "4"), (3, "4")])
 def test_notebooks_at_a_time_share_the_cores(folder, tmp_path, monkeypatch, count, share):
-    def execute(path, folder, parameters, children):
-        given.append(children._environment["OMP_NUM_THREADS"])
-        return reproduce.Outcome(path.stem, parameters, 0.0, None)
-
-    given = []
     for k in range(count):
         notebook(folder, f"table{k}")
-    monkeypatch.setattr(reproduce, "_cores", lambda: 8)
-    monkeypatch.setattr(reproduce, "_execute", execute)
-    reproduce.reproduce(jobs=2, output=tmp_path / "figures", folder=folder)
-    assert given == [share] * count
+    monkeypatch.setattr(grid, "_cores", lambda: 8)
+    given = environments(folder, tmp_path, monkeypatch, jobs=2)
+    assert [environment["OMP_NUM_THREADS"] for environment in given] == [share] * count
+
+
+def environments(folder, tmp_path, monkeypatch, **options):
+    """The environments of the children that would execute the folder's notebooks."""
+
+    def execute(path, folder, parameters, children):
+        given.append(children.environment)
+        return Outcome(path.stem, parameters, 0.0, "")
+
+    given = []
+    monkeypatch.setattr(children, "execute", execute)
+    reproduce(output=tmp_path / "results", folder=folder, **options)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_PROGRESS": "lines"}),
+        ({"shipped_only": True}, {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"}),
+        ({"scheduler": "tcp://there:8786"}, {"FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_SCHEDULER": "tcp://there:8786"}),
+    ],
+)
+def test_children_know_where_results_may_come_from(folder, tmp_path, monkeypatch, options, expected):
+    notebook(folder, "table")
+    for name in ("FEDMUSCLE_SHIPPED", "FEDMUSCLE_COMPUTE", "FEDMUSCLE_SCHEDULER"):
+        monkeypatch.delenv(name, raising=False)
+    (given,) = environments(folder, tmp_path, monkeypatch, **options)
+    assert expected.items() <= given.items()
+    assert ("FEDMUSCLE_COMPUTE" in given) == ("FEDMUSCLE_COMPUTE" in expected)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch, capsys):
     notebook(folder, "good", "x = 1")
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(command_line, "reproduce", partial(reproduce.reproduce, folder=folder))
-    assert command_line.main(["reproduce", "--output", str(tmp_path / "file/figures")]) == 2
+    assert main(["reproduce", "--output", str(tmp_path / "file/results")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and "Not a directory" in line
 
 
 def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     def full(*_):
-        raise OSError(28, "No space left on device", "figures/mini/good/result.json")
+        raise OSError(28, "No space left on device", "results/mini/good/result.json")
 
     notebook(folder, "good", "x = 1")
-    monkeypatch.setattr(reproduce, "_write", full)
-    monkeypatch.setattr(command_line, "reproduce", partial(reproduce.reproduce, folder=folder))
-    assert command_line.main(["reproduce", "--output", str(tmp_path / "figures")]) == 2
-    assert capsys.readouterr().err == "error: figures/mini/good/result.json: No space left on device\n"
+    monkeypatch.setattr(children, "write", full)
+    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 2
+    assert capsys.readouterr().err == "error: results/mini/good/result.json: No space left on device\n"
 
 
 def test_what_a_kernel_says_of_its_own_end_is_no_progress(folder, tmp_path, caplog):
     """jupyter_client interrupts every kernel before it ends it; whether the kernel tells so is a matter of timing."""
     notebook(folder, "good", "import os; os.write(2, b'[IPKernelApp] ERROR | KeyboardInterrupt caught in kernel.\\nkept\\n')")
     with caplog.at_level("INFO", "fedmuscle"):
-        (outcome,) = reproduce.reproduce(output=tmp_path / "figures", folder=folder)
+        (outcome,) = reproduce(output=tmp_path / "results", folder=folder)
     assert outcome.failure is None and "kept" in caplog.text and "KeyboardInterrupt" not in caplog.text
 
 
-# --- the command line --------------------------------------------------------------------------------------------------------
-
-README = """--aggregation_method fedmuscle --adapter_method lora --rank 16 --proj_dim 256 --tau 0.2 --tau_prime 0.15
---public_dataset_name pascal --num_MLC_clients 2 --num_IC100_clients 2 --num_IC10_clients 1 --num_epochs 150 --lr 0.001
---device cpu --seed 1"""
+STORED_NOWHERE = """class NotStored(LookupError):
+    pass
+raise NotStored('2 runs are not stored')"""
 
 
-def settings_of(line, monkeypatch):
-    """The settings that a command line asks for."""
-    seen = []
-    monkeypatch.setattr(command_line, "run", seen.append)
-    monkeypatch.setattr(command_line, "stored", lambda settings: None)
-    monkeypatch.setattr(command_line, "_print_run", lambda histories: None)
-    assert command_line.main(["run", *line.split()]) == 0
-    return seen[0]
+def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, capsys):
+    notebook(folder, "bare", STORED_NOWHERE)
+    target = tmp_path / "results"
+    assert main(["reproduce", "--shipped-only", "--output", str(target)]) == 0
+    assert "bare: missing: 2 runs are not stored" in capsys.readouterr().out
+    page = (target / "mini/index.html").read_text()
+    assert '<td class="missing">missing</td>' in page and "<pre>2 runs are not stored</pre>" in page
+    assert not (target / "mini/bare/executed.ipynb").exists()
 
 
-def test_the_readmes_command_is_understood(monkeypatch):
-    settings = settings_of(README, monkeypatch)
-    assert (settings.algorithm, settings.public, settings.rounds, settings.seed) == ("fedmuscle", "voc", 150, 1)
-    assert (settings.rank, settings.proj_dim, settings.tau, settings.tau_prime, settings.lr) == (16, 256, 0.2, 0.15, 0.001)
-    assert settings.users == (1, 2, 4, 5, 6)
+def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path):
+    notebook(folder, "table", "print('seeds', seeds, 'overrides', overrides)")
+    reference = tmp_path / "figures/mini/table"
+    reference.mkdir(parents=True)
+    parameters = {"seeds": [0, 1], "overrides": {"rounds": 2}, "gone": 1}
+    (reference / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+
+    def given(**options):
+        (outcome,) = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
+        return {name: value for name, value in outcome.parameters.items() if name not in ("profile", "output")}
+
+    assert given(shipped_only=True) == {"seeds": [0, 1], "overrides": {"rounds": 2}}
+    assert given(shipped_only=True, seeds=[3]) == {"seeds": [3], "overrides": {"rounds": 2}}
+    assert given() == {"seeds": [0]}
 
 
-def test_the_readmes_second_command_is_understood(monkeypatch):
-    """Setup2 without the SS users, whom it does not count."""
-    line = "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2 --num_IC10_clients 1"
-    settings = settings_of(f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu", monkeypatch)
-    assert (settings.public, settings.setup, settings.users) == ("flickr30k", "setup2", (1, 2, 3, 4, 5, 6, 9, 10))
+# --- the index page ----------------------------------------------------------------------------------------------------------
+
+EARLY, LATE = "2026-11-20T14:23:29+00:00", "2026-11-21T09:05:00+00:00"
 
 
-def test_every_setting_is_an_option(monkeypatch):
-    settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora-targets q_proj,k_proj --users 1,2 --others 1", monkeypatch)
-    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_targets) == (2, 3, (1, 2), ("q_proj", "k_proj"))
-    matrix = json.dumps([[0.3, 0.4], [0.4, 0.3]], separators=(",", ":"))
-    assert settings_of(f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch).tau == ((0.3, 0.4), (0.4, 0.3))
+def entry(tmp_path, provenance=None, result=None):
+    (tmp_path / "table").mkdir()
+    for name, content in {"provenance": provenance, "result": result}.items():
+        if content is not None:
+            (tmp_path / f"table/{name}.json").write_text(json.dumps(content))
+    return tmp_path / "table"
+
+
+def runs(*origins):
+    return [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("provenance", "result", "expected"),
     [
-        ("run --ronds 3", "--ronds"),
-        ("run --algorithm fedmussel", "unknown algorithm 'fedmussel'"),
-        ("run --rounds many", "rounds: Input should be a valid integer"),
-        ("run --tau [[1", "tau: '[[1' is not JSON"),
-        ("run --adapter_method prefix", "only lora is known"),
-        ("run --num_MLC_clients 9", "there are 3 users with MLC"),
-        ("run --device quantum", "device: 'quantum' can't be used here"),
-        ("run --data_dir nowhere --rounds 1", "nowhere/MLC_setup/train/client_0.json: no such file"),
-        ("reproduce table99", "no notebook 'table99'"),
-        ("reproduce --seeds 1,x", "seeds: whole numbers"),
-        ("reproduce -p rounds", "-p takes NAME=VALUE"),
-        ("bench nothing", "no benchmark 'nothing'; known: loss"),
-        ("rnu", "Did you mean 'run'"),
+        ({"runs": runs("shipped", "shipped")}, {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
+        ({"runs": runs("shipped", "computed", "shipped")}, None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
+        ({"runs": runs("computed"), "shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
+        (None, {"finished": EARLY}, ("computed here", "2026-11-20 14:23 UTC", "")),  # a notebook without runs
+        ({"runs": runs("computed")}, {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
+        ({"runs": runs("computed")}, {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
     ],
 )
-def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
-    assert command_line.main(line.split()) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: ") and message in last
-    assert command_line.main([*line.split(), "--traceback"]) == 2
-    assert "Traceback" in capsys.readouterr().err
+def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result, expected):
+    by = made(entry(tmp_path, provenance, result))
+    assert (by.state, by.when, by.runs) == expected
 
 
-def test_run_prints_users_and_delta(mini_world, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
-    line = f"run --users 5,6 --others 1 --rounds 1 --public-size 32 --data-dir {mini_world} --models-path {mini_world / 'models'}".split()
-    assert command_line.main(line) == 0
-    assert "Delta: local training has not been run" in capsys.readouterr().out
-    assert command_line.main([*line, "--with-local"]) == 0
-    out, err = capsys.readouterr()
-    assert "Delta after alignment: " in out and "Delta after local: " in out
-    assert "MB up" in out
-    header, _, sixth = (line.split() for line in out.splitlines()[:3])
-    assert header[-2:] == ["value", "trivial"]
-    assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere
-    assert "round 1/1" in err  # of local training alone: the other run was there
-    assert not logging.getLogger("fedmuscle").handlers
+def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
+    folder = entry(tmp_path, {"runs": runs("computed")}, {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
+    (folder / "figure.png").write_bytes(b"")
+    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.png" not in page
+    (folder / "result.json").unlink()
+    (folder / "table.csv").write_text("")
+    assert "figure.png" in index(tmp_path).read_text()
 
 
-def test_algorithms_are_listed(capsys):
-    assert command_line.main(["algorithms"]) == 0
-    assert "fedmuscle     FedMuscle                     the paper" in capsys.readouterr().out
+# --- what it costs to import, and parameters that arrive as text ---------------------------------------------------------------
+
+
+def imported_by(program):
+    lines = subprocess.check_output([sys.executable, "-P", "-c", f"{program}; import sys; print(*sys.modules)"], text=True, cwd=ROOT)
+    return set(lines.split())
+
+
+def test_a_child_starts_without_the_library():
+    """Its kernel imports it; the child itself knows papermill and nothing of ours."""
+    modules = imported_by(f"import runpy; runpy.run_path({child.__file__!r}, run_name='child')")
+    assert "jupyter_client" in modules
+    assert not {name for name in modules if name.partition(".")[0] in ("torch", "pandas", "fedmuscle_lib")}
+
+
+def test_a_notebook_imports_its_helper_for_nothing():
+    modules = imported_by(f"import sys; sys.path.insert(0, {str(ROOT)!r}); from fedmuscle_lib.reproduce import literal")
+    assert not modules & {"torch", "papermill", "pandas", "jinja2", "nbconvert"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("[0, 1]", [0, 1]), ("['voc']", ["voc"]), ('{"rounds": 2, "tau": {"default": 0.2}}', {"rounds": 2, "tau": {"default": 0.2}})],
+)
+def test_parameters_are_read_from_text(text, value):
+    assert literal("p", text, type(value)) == literal("p", value, type(value)) == value
+
+
+@pytest.mark.parametrize(("value", "kind"), [("[0, 1", list), (3, list), ("3", list), ("{}", list), ("import os", dict), ("f()", list)])
+def test_a_parameter_that_cannot_be_read_is_named(value, kind):
+    with pytest.raises(ValueError, match=f"^parameter seeds: expected a {kind.__name__} such as .*, got "):
+        literal("seeds", value, kind)

@@ -28,7 +28,7 @@ def command(context: typer.Context) -> None:
     entries = list(store.entries())
     if entries:
         print(listing(entries).to_string(index=False))
-    print(f"{len(entries)} runs, {_megabytes(sum(entry.nbytes for entry in entries))}; computed ones are kept in {store.root}")
+    print(f"{len(entries)} runs, {_size(sum(entry.nbytes for entry in entries))}; computed ones are kept in {store.root}")
 
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
             "state": "complete" if entry.done else "interrupted",
             "origin": "shipped" if entry.shipped else "computed",
             "finished": entry.finished or "",
-            "size": _megabytes(entry.nbytes),
+            "size": _size(entry.nbytes),
         }
         for entry in entries
     )
@@ -143,5 +143,5 @@ def _addresses(provenance: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(run["address"] for run in provenance["runs"] if "address" in run))
 
 
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.2f} MB"
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:.0f} kB"

@@ -17,7 +17,7 @@ from fedmuscle_lib.runs import History, Store, build, run, stored
 from fedmuscle_lib.settings import Settings, parse
 from fedmuscle_lib.tasks import direction
 
-SAMPLES = 3
+SAMPLES = 10.0
 _SAME = ("processor", "torch", "device")  # where these agree, so do all roundings
 _KEY = ["round", "phase", "user", "metric"]
 
@@ -27,12 +27,10 @@ class Verdict:
     """What became of one shipped run.
 
     Attributes:
-        exact: whether equality was asked for, since it was computed on the same kind of machine.
         largest: the largest difference of a metric, in its unit.
         differences: what is not as it should be, as sentences.
     """
 
-    exact: bool
     largest: float
     differences: tuple[str, ...]
 
@@ -44,7 +42,7 @@ class Verdict:
 
 def command(
     sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn at random.")],
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of the draw; another one every time by default.")] = None,
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
     samples: Annotated[
         float, typer.Option("--tolerance", min=0, help="On another kind of machine: evaluation samples that may be judged otherwise.")
@@ -62,7 +60,10 @@ def command(
         print(f"{stale} shipped runs are another version's or another data set's; nothing shows them any more")
     if not known:
         print(f"no shipped runs to verify in {figures / profile / SHIPPED}")
+        return
+    seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))
+    print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")
     right = True
     for history in drawn:
         verdict = verify(history, samples)
@@ -90,10 +91,11 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
 def verify(history: History, samples: float = SAMPLES) -> Verdict:
     """Compute a run again, with no store but an empty one, and compare every metric of every round.
 
-    On the same processor kind, torch and device the two are equal, since every draw is seeded and every sum has an order. Elsewhere
-    kernels round differently, training amplifies it, and at the end a few evaluation samples near the decision boundary are judged
-    otherwise. So the tolerance is counted in samples: 3 of n, which are 300 / n points of a metric in per cent and a share 3 / n of a
-    perplexity. Twenty rounds of `mini` with AVX2 kernels in place of AVX-512 ones moved no metric by more.
+    On the same processor, torch and device the two are equal, since every draw is seeded and every sum has its order. Elsewhere kernels
+    round differently, training amplifies it, and samples near a decision boundary are judged otherwise at the end. So the tolerance is
+    counted in evaluation samples: k of n are 100 k / n points of a metric in per cent, and a share k / n of a perplexity. Measured on
+    twenty rounds of `mini`, seed 0, with AVX2 kernels in place of AVX-512 ones: local training and FedMuscle in both setups and CoFED moved
+    no user's metric by one sample; pseudo-labeling, where a threshold decides what is learned, moved one by six.
 
     Args:
         history: the shipped run.
@@ -108,7 +110,7 @@ def verify(history: History, samples: float = SAMPLES) -> Verdict:
     scale = both.value_there.where(both.metric.map(direction) < 0, 100)
     apart = (both.value_there - both.value_here).abs()
     wrong = both[~(apart <= tolerance * scale)]  # a missing row is NaN, which is not within any tolerance
-    return Verdict(exact, float(apart.max()), tuple(_sentences(wrong)))
+    return Verdict(float(apart.max()), tuple(_sentences(wrong)))
 
 
 def _sentences(wrong: Any) -> Iterator[str]:

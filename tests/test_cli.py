@@ -1,0 +1,330 @@
+"""The command line: what it understands, what it refuses in one line, and what becomes of stored runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import Settings, Store, run
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.cli import run as run_command
+from fedmuscle_lib.cli.notebook import lay_down
+from fedmuscle_lib.cli.runs import changed
+from fedmuscle_lib.cli.verify import verify
+from fedmuscle_lib.runs import Record
+from fedmuscle_lib.settings import PROFILES
+
+# --- run: options ------------------------------------------------------------------------------------------------------------
+
+README = """--aggregation_method fedmuscle --adapter_method lora --rank 16 --proj_dim 256 --tau 0.2 --tau_prime 0.15
+--public_dataset_name pascal --num_MLC_clients 2 --num_IC100_clients 2 --num_IC10_clients 1 --num_epochs 150 --lr 0.001
+--device cpu --seed 1"""
+
+
+def settings_of(line, monkeypatch):
+    """The settings that a command line asks for."""
+    seen = []
+    monkeypatch.setattr(run_command, "run", seen.append)
+    monkeypatch.setattr(run_command, "stored", lambda settings: None)
+    monkeypatch.setattr(run_command, "show", lambda histories: None)
+    assert main(["run", *line.split()]) == 0
+    return seen[0]
+
+
+def test_the_readmes_command_is_understood(monkeypatch):
+    settings = settings_of(README, monkeypatch)
+    assert (settings.algorithm, settings.public, settings.rounds, settings.seed) == ("fedmuscle", "voc", 150, 1)
+    assert (settings.rank, settings.proj_dim, settings.tau, settings.tau_prime, settings.lr) == (16, 256, 0.2, 0.15, 0.001)
+    assert settings.users == (1, 2, 4, 5, 6)
+
+
+def test_the_readmes_second_command_is_understood(monkeypatch):
+    """Setup2 without the SS users, whom it does not count."""
+    line = "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2 --num_IC10_clients 1"
+    settings = settings_of(f"{line} --num_yahoo_topic_classification_clients 2 --profile paper --device cpu", monkeypatch)
+    assert (settings.public, settings.setup, settings.users) == ("flickr30k", "setup2", (1, 2, 3, 4, 5, 6, 9, 10))
+
+
+def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
+    settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora-targets q_proj,k_proj --users 1,2 --others 1", monkeypatch)
+    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_targets) == (2, 3, (1, 2), ("q_proj", "k_proj"))
+    matrix = json.dumps([[0.3, 0.4], [0.4, 0.3]], separators=(",", ":"))
+    assert settings_of(f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch).tau == ((0.3, 0.4), (0.4, 0.3))
+
+
+def test_every_setting_is_an_option_in_one_group():
+    names = [name for group in run_command.GROUPS.values() for name in group]
+    assert sorted(names) == sorted(Settings.model_fields)
+
+
+def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["run", "--help"]) == 0
+    page = capsys.readouterr().out
+    headings = re.findall(r"╭─ (.+?) ─", page)
+    assert headings[1:] == [*run_command.GROUPS, "Flags of the original code"]
+    texts = {option: re.sub(r"[\s│]+", " ", text) for option, text in re.findall(r"│ (--[\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)}
+    rounds = {values["rounds"] for values in PROFILES.values() if "rounds" in values}
+    assert all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150]) and "at least 1" in texts["--rounds"]
+    assert "above 0; default: 0.001" in texts["--lr"]
+    assert "one of gradient, factored, dense; default: gradient" in texts["--reply"]
+    assert "one of voc, coco, cifar100, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
+    assert "data/mini in mini, data/real in paper and small" in texts["--data-dir"]
+    assert "--num_epochs" in texts["--rounds"]
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run --ronds 3", "--ronds"),
+        ("run --algorithm fedmussel", "unknown algorithm 'fedmussel'"),
+        ("run --rounds many", "rounds: Input should be a valid integer"),
+        ("run --tau [[1", "tau: '[[1' is not JSON"),
+        ("run --adapter_method prefix", "only lora is known"),
+        ("run --num_MLC_clients 9", "there are 3 users with MLC"),
+        ("run --device quantum", "device: 'quantum' can't be used here"),
+        ("run --data_dir nowhere --rounds 1", "nowhere/MLC_setup/train/client_0.json: no such file"),
+        ("reproduce table99", "no notebook 'table99'"),
+        ("reproduce --seeds 1,x", "seeds: whole numbers"),
+        ("reproduce -p rounds", "-p takes NAME=VALUE"),
+        ("runs delete", "name addresses, --interrupted or --algorithm"),
+        ("runs delete 0123", "no computed run '0123'"),
+        ("runs ship nowhere", "nowhere: no such folder"),
+        ("verify --sample 0", "--sample"),
+        ("bench nothing", "no benchmark 'nothing'; known: loss"),
+        ("notebook ../up", "letters, digits and underscores"),
+        ("notebook table7", "table7.ipynb: File exists"),
+        ("rnu", "Did you mean 'run'"),
+    ],
+)
+def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ") and message in last
+    assert main([*line.split(), "--traceback"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(store, monkeypatch, capsys):
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
+    assert main(["run", "--rounds", "1"]) == 2
+    assert "error: 1 run" in capsys.readouterr().err
+
+
+# --- run: results ------------------------------------------------------------------------------------------------------------
+
+
+def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys):
+    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
+    line = f"run --users 5,6 --others 1 --rounds 1 --public-size 32 --data-dir {mini_world} --models-path {mini_world / 'models'}".split()
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: round 1/1" in out
+    assert main([*line, "--with-local"]) == 0
+    out = capsys.readouterr().out
+    assert "Delta after alignment: " in out and "Delta after local: " in out
+    assert "MB up" in out
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines if "round 1/1" in line] == ["local voc seed 0"]  # the other run was there
+    header, _, sixth = (line.split() for line in lines[lines.index(next(line for line in lines if "trivial" in line)) :][:3])
+    assert header[-2:] == ["value", "trivial"]
+    assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere
+    assert not logging.getLogger("fedmuscle").handlers
+
+
+def test_algorithms_are_listed(capsys):
+    assert main(["algorithms"]) == 0
+    assert "fedmuscle     FedMuscle                     the paper" in capsys.readouterr().out
+
+
+# --- stored runs -------------------------------------------------------------------------------------------------------------
+
+TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture
+def three_runs(settings, store):
+    """Two finished runs and one that was cut off after its first round."""
+
+    def stop(tick):
+        raise Stop
+
+    histories = [run(settings(**TINY, algorithm=name), progress=str, store=store) for name in ("local", "head_only")]
+    with pytest.raises(Stop):
+        run(settings(**TINY), progress=stop, store=store)
+    return histories
+
+
+def listed(capsys, *arguments):
+    assert main(["runs", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys, monkeypatch):
+    addresses = {history.settings.algorithm: history.provenance["address"] for history in three_runs}
+    *lines, total = listed(capsys)
+    rows = {row.split()[0]: row for row in lines[1:]}
+    local = rows[addresses["local"]]
+    assert " local " in local and "complete computed" in local and three_runs[0].provenance["finished"] in local
+    assert "users=[5, 6]" in local and "rounds=2" in local and "seed" not in local
+    assert sum("interrupted" in row for row in rows.values()) == 1
+    assert total.startswith("3 runs, ") and str(store.root) in total
+
+    monkeypatch.setattr("typer.confirm", lambda question: "Delete 1 runs" not in question)
+    listed(capsys, "delete", "--interrupted")
+    assert len(list(store.entries())) == 3  # asked, and told not to
+    assert listed(capsys, "delete", "--interrupted", "--yes")[-1] == "1 runs deleted"
+    assert {entry.address for entry in store.entries()} == set(addresses.values())
+    listed(capsys, "delete", addresses["local"][:10], "--yes")
+    assert [entry.address for entry in store.entries()] == [addresses["head_only"]]
+    assert listed(capsys, "delete", "--algorithm", "local", "--yes") == ["no such run"]
+    listed(capsys, "delete", "--algorithm", "head_only", "--yes")
+    assert not list(store.entries())
+
+
+def test_changed_settings_are_those_that_the_profile_does_not_have():
+    settings = Settings(setup="setup2", public="flickr30k", rounds=4, tau={"default": 0.2, "SS-TC": 100}, tau_prime=0.1)
+    assert changed(settings.model_dump(mode="json")) == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
+    assert changed(Settings(profile="small").model_dump(mode="json")) == changed({}) == ""
+
+
+@pytest.fixture
+def reference(three_runs, tmp_path):
+    """A notebook's folder whose provenance names the two finished runs."""
+    folder = tmp_path / "figures/mini/ablation"
+    folder.mkdir(parents=True)
+    named = [{"address": history.provenance["address"], "finished": "2026-11-20T14:23:29+00:00"} for history in three_runs]
+    (folder / "provenance.json").write_text(json.dumps({"command": "...", "runs": named}))
+    given = {"profile": "mini", "output": "../figures", "seeds": [0], "overrides": {"rounds": 2, "data_dir": "/somewhere"}}
+    (folder / "result.json").write_text(json.dumps({"parameters": given}))
+    return folder
+
+
+def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, tmp_path, capsys):
+    shipped = reference.parent / "runs"
+    shipped.mkdir()
+    (shipped / "older.zip").write_bytes(b"of an earlier reference")
+    assert main(["runs", "ship", str(reference)]) == 0
+    out = capsys.readouterr().out
+    assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
+    assert {path.stem for path in shipped.iterdir()} == {history.provenance["address"] for history in three_runs}
+    provenance = json.loads((reference / "provenance.json").read_text())
+    assert provenance["shipped"] and provenance["command"] == "..."
+    assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
+
+    shutil.rmtree(store.root)
+    (history, *_) = three_runs
+    below = run(history.settings, store=Store(tmp_path / "other", (shipped,)))
+    assert below.origin == "shipped"
+    pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
+    assert main(["runs", "ship", str(reference)]) == 0  # they are there already
+    (shipped / f"{history.provenance['address']}.zip").unlink()
+    assert main(["runs", "ship", str(reference)]) == 2
+    assert "no finished run" in capsys.readouterr().err
+
+
+# --- verify ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def figures(reference, mini_world, capsys):
+    """The folder ``figures`` with two shipped runs, and the arguments that verify them."""
+    main(["runs", "ship", str(reference)])
+    capsys.readouterr()
+    folder = reference.parents[1]
+    return folder, ["verify", "--figures", str(folder), "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+
+
+def verdicts(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def tampered(folder, name, **provenance):
+    """Change one shipped run's last metric by two points of a hundred, as another code would have it, with whole checksums."""
+    for path in sorted((folder / "mini/runs").iterdir()):
+        record = Record.read(path)
+        if record.provenance["settings"]["algorithm"] == name:
+            record.tables["metrics"].loc[record.tables["metrics"].index[-1], "value"] += 2
+            path.write_bytes(Record(record.tables, record.provenance | provenance).pack())
+
+
+def test_shipped_runs_are_computed_again_and_equal(figures, capsys):
+    _, line = figures
+    assert main([*line, "--sample", "5"]) == 0
+    first, *lines = verdicts(capsys)
+    assert re.fullmatch("2 of 2 shipped runs, drawn with --seed [0-9]+", first)
+    assert len(lines) == 2 and all(line.endswith(": equal") for line in lines)
+    assert {line.split()[1] for line in lines} == {"local", "head_only"}
+
+
+def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
+    folder, line = figures
+    tampered(folder, "local")
+    assert main([*line, "--sample", "2"]) == 1
+    _, *lines = verdicts(capsys)
+    differing, equal = sorted(lines, key=lambda line: line.endswith("equal"))
+    assert "differs; user 6 Accuracy after_alignment round 2: " in differing and equal.endswith(": equal")
+
+
+def test_on_another_processor_a_few_samples_may_be_judged_otherwise(figures, capsys):
+    """Two points are ten of 500 samples or twenty of 1000."""
+    folder, line = figures
+    tampered(folder, "local", processor="another")
+    tampered(folder, "head_only", processor="another")
+    assert main([*line, "--sample", "2", "--tolerance", "25"]) == 0
+    assert capsys.readouterr().out.count("within the tolerance, by 2 at most") == 2
+    assert main([*line, "--sample", "2", "--tolerance", "5"]) == 1
+
+
+def test_a_missing_row_is_a_difference(three_runs):
+    history = replace(three_runs[0], metrics=three_runs[0].metrics[:-1])
+    (sentence,) = verify(history).differences
+    assert sentence.startswith("user 6 Accuracy after_alignment round 2: nan there")
+
+
+def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
+    folder, line = figures
+    for asked, path in enumerate(sorted((folder / "mini/runs").iterdir())):
+        path.rename(path.with_name(f"{asked:016}-{path.stem[-8:]}.zip"))
+    assert main([*line, "--sample", "2"]) == 0
+    assert capsys.readouterr().out.startswith("2 shipped runs are another version's")
+
+
+# --- a new notebook ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_is_laid_down_once(tmp_path, capsys):
+    assert main(["notebook", "depth_of_heads", "--folder", str(tmp_path)]) == 0
+    path = tmp_path / "depth_of_heads.ipynb"
+    assert str(path) in capsys.readouterr().out
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.cells[0].source.startswith("# Depth of heads: ")
+    source = "\n".join(cell.source for cell in notebook.cells)
+    assert "NAME" not in source and 'results_folder("depth_of_heads", profile, output)' in source
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        lay_down("depth_of_heads", tmp_path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["Depth", "a b", "../up", "", "1_first"])
+def test_a_name_that_is_no_file_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="small letters"):
+        lay_down(name, tmp_path)
+    assert not list(Path(tmp_path).iterdir())
