@@ -27,16 +27,20 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    algorithm: str = Field("fedmuscle", description="What the users do together; `python -m fedmuscle_lib algorithms` lists them.")
-    setup: str = Field("setup1", description="Who the users are (Appendix H).")
+    algorithm: str = Field(
+        "fedmuscle",
+        description='What the users do together; `python -m fedmuscle_lib algorithms` lists them. Section 6.1: "our proposed algorithm, '
+        'FedMuscle".',
+    )
+    setup: str = Field(
+        "setup1", description='Who the users are. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".'
+    )
     public: str = Field(
         "voc",
         description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K.',
     )
-    profile: str = Field("mini", description="Which numbers, data and checkpoints: " + ", ".join(PROFILES) + ".")
-    seed: int = Field(
-        0, ge=0, description="Draws the local training sets, initial weights, orders and peers. The paper does not list its seeds."
-    )
+    profile: str = Field("mini", description=f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.")
+    seed: int = Field(0, ge=0, description="Draws the local training sets, initial weights, orders and peers. Not stated in the paper.")
 
     rounds: int = Field(150, ge=1, description='R. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
     local_epochs: int = Field(1, ge=0, description='E. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
@@ -61,7 +65,8 @@ class Settings(BaseModel):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description='Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them.',
+        description='Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them. '
+        "Not stated in the paper; each says where its value is from.",
     )
 
     proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
@@ -79,7 +84,8 @@ class Settings(BaseModel):
     head_on: Literal["features", "representation"] = Field(
         "features",
         description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
-        "README's `projection=True`, footnote 1), or the projected representation (Section 3's wording).",
+        "README's `projection=True`), or the projected representation. Section 3, footnote 1: \"appending a lightweight, learnable "
+        'projection head"; what the other head then reads is not stated in the paper.',
     )
     pooled_stages: Literal["last", "all"] = Field(
         "last",
@@ -96,22 +102,44 @@ class Settings(BaseModel):
     weight_decay: float = Field(0.01, ge=0, description="Not stated in the paper; AdamW's default.")
 
     reply: Literal["gradient", "factored", "dense"] = Field(
-        "gradient", description="How the server's answer travels; the update is the same. `dense` is the paper's S and alpha."
+        "gradient",
+        description="How the server's answer travels; the update is the same. Section 5: \"receives the aggregated matrix ... and the "
+        'weighting coefficient vector", which is `dense`.',
     )
-    evaluate_on: Literal["test", "validation"] = Field("test", description="Design choices look at `validation` alone.")
-    evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations; the first and last round are always evaluated.")
+    evaluate_on: Literal["test", "validation"] = Field(
+        "test",
+        description='Section 6.1: "accuracy on the test samples is used as the performance metric". Design choices look at `validation` '
+        "alone.",
+    )
+    evaluate_every: int = Field(
+        1, ge=1, description="Rounds between evaluations; the first and last round are always evaluated. The project's own."
+    )
 
-    users: tuple[int, ...] | None = Field(None, description="Numbers of the users that take part; all by default.")
-    data_dir: Path = Field(ROOT / "data", description="The README's data_dir.")
-    models_path: Path = Field(ROOT / "models", description="The README's models_path: checkpoints by name below it.")
-    backbones: dict[str, str] = Field(default_factory=dict, description="The paper's model name -> checkpoint below models_path.")
+    users: tuple[int, ...] | None = Field(None, description="Numbers of the users that take part; all by default. The project's own.")
+    data_dir: Path = Field(ROOT / "data", description="Folder of the data. Not stated in the paper; the README's data_dir.")
+    models_path: Path = Field(
+        ROOT / "models", description="Folder of the checkpoints, by name. Not stated in the paper; the README's models_path."
+    )
+    backbones: dict[str, str] = Field(
+        default_factory=dict,
+        description="The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: \"Pre-trained FMs are downloaded from "
+        'Hugging Face".',
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of the backbones' matrix products, by autocast; losses stay in float32. Not stated in the paper."
     )
-    threads: int = Field(2, ge=1, description="Torch threads of a run. Small models are fastest, and repeatable, on one.")
-    root_train_image_folder: Path | None = Field(None, description="The README's flag: MLC training images, if not below data_dir.")
-    root_val_image_folder: Path | None = Field(None, description="The README's flag: MLC evaluation images, if not below data_dir.")
-    device: str = Field("cpu", description="A torch device, such as `cpu` or `cuda:0`.")
+    threads: int = Field(
+        2, ge=1, description="Torch threads of a run. Not stated in the paper; small models are fastest, and repeatable, on one."
+    )
+    root_train_image_folder: Path | None = Field(
+        None, description="MLC training images, if not below data_dir. Not stated in the paper; a flag of the README's."
+    )
+    root_val_image_folder: Path | None = Field(
+        None, description="MLC evaluation images, if not below data_dir. Not stated in the paper; a flag of the README's."
+    )
+    device: str = Field(
+        "cpu", description='A torch device, such as `cpu` or `cuda:0`. Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".'
+    )
 
     @model_validator(mode="before")
     @classmethod
