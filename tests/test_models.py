@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from fedmuscle_lib.experiment import build
 from transformers import AutoModel
 
 from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib import Settings
 from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
 from fedmuscle_lib.models.vision import VisionTransformer
+from fedmuscle_lib.runs import build
 from fedmuscle_lib.settings import PROFILES
 from fedmuscle_lib.setups import SETUPS
 

@@ -10,10 +10,8 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from fedmuscle_lib.experiment import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
@@ -28,10 +26,12 @@ from transformers import (
 )
 
 from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
-from fedmuscle_lib import Settings, experiment, run
+from fedmuscle_lib import Settings, run
 from fedmuscle_lib.data import Pixels, Tokens, read_public
 from fedmuscle_lib.models import load_backbone, load_tokenizer
 from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.runs import build
+from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
@@ -83,8 +83,7 @@ def world(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def settings(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
+def settings(world):
     names = ("segformer", "segformer", "bert", "distilbert", "gpt2")
     backbones = dict(zip(("SegFormer-B0", "SegFormer-B1", "BERT-Base", "DistilBERT-Base", "GPT-2"), names, strict=True))
 
@@ -161,31 +160,17 @@ def test_nothing_is_drawn_in_a_pass(settings):
 
 
 @pytest.mark.parametrize("name", ["fedmuscle", "anchored"])
-def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, name, monkeypatch, tmp_path):
+def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, name, cut_off_and_resumed):
     """The decoder's running statistics are in the checkpoint too."""
-
-    class Stop(Exception):
-        pass
-
-    def cut(line):
-        if "round 2/2" in line:
-            raise Stop
-
-    s = settings(algorithm=name)
-    with pytest.raises(Stop):
-        run(s, progress=cut)
-    resumed = run(s, progress=lambda line: None)
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "whole")
-    whole = run(s, progress=lambda line: None)
-    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
-    metrics = whole.final().set_index("user").metric
+    history = cut_off_and_resumed(settings(algorithm=name))
+    metrics = history.final().set_index("user").metric
     assert metrics.to_dict() == {7: "mIoU", 8: "mIoU", 9: "Accuracy", 10: "Accuracy", 11: "Perplexity"}
-    assert (whole.costs.uplink_bytes > 0).all()
+    assert (history.costs.uplink_bytes > 0).all()
 
 
-def test_users_learn_their_tasks(settings):
+def test_users_learn_their_tasks(settings, store):
     """Squares by their grey, texts by the things they name: above the trivial answer within a few epochs."""
-    history = run(settings(algorithm="local", rounds=1, local_epochs=60, lr=5e-3), progress=lambda line: None)
+    history = run(settings(algorithm="local", rounds=1, local_epochs=60, lr=5e-3), progress=str, store=store)
     value = history.final().set_index("user").value
     all_background = 100 * 0.75 / 3
     assert value[7] > 1.5 * all_background
@@ -201,7 +186,7 @@ def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
 
 def test_a_run_is_another_only_where_a_users_training_set_is(settings):
     def address(*users, **sizes):
-        return experiment.entry_of(settings(users=users, others=1, train_samples=sizes)).folder
+        return address_of(settings(users=users, others=1, train_samples=sizes))
 
     assert address(9, 10) == address(9, 10, TC=100) == address(9, 10, SS=8)
     assert len({address(9, 10), address(9, 10, TC=8), address(9, 10, TC=9)}) == 3
@@ -212,25 +197,25 @@ def test_a_checkpoint_of_another_kind_is_refused(settings):
         build(settings(users=(9, 10), others=1, backbones={"BERT-Base": "segformer", "DistilBERT-Base": "bert"}))
 
 
-def test_texts_have_no_augmented_views(settings):
+def test_texts_have_no_augmented_views(settings, store):
     with pytest.raises(ValueError, match="user 9 reads texts"):
-        run(settings(algorithm="simclr", users=(7, 9), others=1), progress=lambda line: None)
+        run(settings(algorithm="simclr", users=(7, 9), others=1), progress=str, store=store)
 
 
-def test_predictions_of_pixels_have_no_label_space(settings):
+def test_predictions_of_pixels_have_no_label_space(settings, store):
     with pytest.raises(ValueError, match="user 7: SS has no label space"):
-        run(settings(algorithm="feddf"), progress=lambda line: None)
+        run(settings(algorithm="feddf"), progress=str, store=store)
 
 
 # --- temperatures -------------------------------------------------------------------------------------------------------------
 
 
-def test_temperatures_by_pair_of_tasks_or_of_users(settings):
+def test_temperatures_by_pair_of_tasks_or_of_users(settings, store):
     s = settings(tau={"default": 0.2, "SS-TC": 100, "7-9": 50}, tau_prime={"default": 0.15, "TC-SS": 90, "7-9": 40})
     assert s.temperature("tau", 7, 10) == s.temperature("tau", 10, 7) == 100
     assert s.temperature("tau", 9, 7) == 50 and s.temperature("tau", 7, 8) == 0.2
     assert s.temperature("tau_prime", 8, 9) == 90
-    assert len(run(s, progress=lambda line: None).final()) == 5
+    assert len(run(s, progress=str, store=store).final()) == 5
 
 
 @pytest.mark.parametrize(
