@@ -263,7 +263,7 @@ def test_the_library_reads_the_features_that_were_trained(
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_what_is_shipped_is_what_the_recipes_make(name: str) -> None:
+def test_what_is_shipped_says_that_the_recipe_made_it(name: str) -> None:
     report, weights = json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text()), SMALL_WEIGHTS / name / "model.safetensors"
     assert asdict(SHIPPED[name]).items() <= report["settings"].items()
     assert load_backbone(SMALL_WEIGHTS / name).num_parameters() == report["parameters"]

@@ -353,7 +353,7 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
 
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in ("IC10", "IC100", "MLC")], ids=lambda task: task.name)
-def test_every_split_of_the_embedded_world_reads(mini_world: Path, task: Any) -> None:
+def test_every_split_of_the_classification_tasks_reads(mini_world: Path, task: Any) -> None:
     for split in ("train", "val", "test"):
         samples, classes = task.read(mini_world, 0, split, Pixels(32))
         assert samples.inputs.dtype == torch.uint8

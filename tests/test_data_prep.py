@@ -806,7 +806,7 @@ def test_an_option_that_a_data_set_does_not_take_is_unknown(tmp_path: Path, name
 
 
 @every_data_set
-def test_a_data_set_uses_every_option_that_it_takes(archives: Path, data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_reads_every_option_that_it_takes(archives: Path, data_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     used = set()
 
     class Watched(dict):

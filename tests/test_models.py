@@ -102,7 +102,7 @@ def test_bfloat16_touches_the_backbone_alone(models_path: Path) -> None:
     assert rounded(images).dtype == torch.float32  # autocast around the head too would give bfloat16
 
 
-def test_the_paper_profile_runs_one_user(models_path: Path, mini_world: Path) -> None:
+def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path: Path, mini_world: Path) -> None:
     """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU."""
     given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": models_path}
     settings = Settings(users=(6,), algorithm="self", public_size=32, **given)

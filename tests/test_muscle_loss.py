@@ -276,7 +276,7 @@ def test_a_pair_with_a_large_temperature_contributes_almost_nothing():
 
 
 @pytest.mark.parametrize("tau", [1e9, math.inf])
-def test_infinite_temperature_is_local_training(tau: float):
+def test_an_infinite_temperature_leaves_no_gradient(tau: float):
     raw, others = vectors(8, 16), members(3, 8, 16)[1]
     _, gradient = value_and_gradient(muscle_loss, raw, others, tau, 0.15)
     assert gradient.abs().max() <= 1 / tau

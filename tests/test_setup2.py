@@ -25,7 +25,7 @@ from transformers import (
     SegformerModel,
 )
 
-from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
+from data_prep.io.layout import write_coco, write_images, write_texts
 from fedmuscle_lib import Settings, run
 from fedmuscle_lib.data import Pixels, Tokens, read_public
 from fedmuscle_lib.models import load_backbone, load_tokenizer
@@ -173,8 +173,8 @@ def test_users_learn_their_tasks(settings, store):
     history = run(settings(algorithm="local", rounds=1, local_epochs=60, lr=5e-3), progress=str, store=store)
     value = history.final().set_index("user").value
     all_background = 100 * 0.75 / 3
-    assert value[7] > 1.5 * all_background
-    assert value[9] > 30 and value[11] < 17  # of 10 classes; of 18 words
+    assert (value[[7, 8]] > 1.5 * all_background).all()
+    assert (value[[9, 10]] > 30).all() and value[11] < 17  # of 10 classes; of 18 words
 
 
 def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
@@ -346,11 +346,3 @@ def test_a_checkpoint_without_tokenizer_is_named(world, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(OSError, match="config.json: not a checkpoint's"):
         load_backbone(tmp_path)
-
-
-def test_pictures_for_classification_are_read_as_before(tmp_path):
-    images = np.random.RandomState(0).randint(0, 256, (3, 8, 8, 3), np.uint8)
-    (tmp_path / "IC/CIFAR10/train").mkdir(parents=True)
-    write_pickle(tmp_path / "IC/CIFAR10/train/client_0.pkl", images, [0, 9, 3])
-    samples, _ = TASKS["IC10"].read(tmp_path, 0, "train", Pixels(8))
-    assert torch.equal(samples.inputs, torch.from_numpy(images).permute(0, 3, 1, 2)) and samples.targets.tolist() == [0, 9, 3]

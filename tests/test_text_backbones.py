@@ -177,7 +177,7 @@ def test_the_library_finds_the_perplexity_that_was_reported(trained: Path) -> No
 
 
 @every_shipped
-def test_what_is_shipped_is_what_the_recipe_makes(name: str) -> None:
+def test_what_is_shipped_says_that_the_recipe_made_it(name: str) -> None:
     folder, expected = SMALL_WEIGHTS / name, RECIPES[name]
     found = report(folder)
     assert {key: found[key] for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")} == {

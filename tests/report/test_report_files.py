@@ -46,7 +46,7 @@ def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
         assert delta.n_seeds.eq(2).all() and delta.ci_low.notna().all()
 
 
-def test_every_run_is_found_by_its_address(tmp_path):
+def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
     facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
     shipped = history("local", [40] * 6, origin="shipped", facts=facts | {"address": "0123", "versions": {"core": 1}})
     computed = history("fedmuscle", [44] * 6, facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}})

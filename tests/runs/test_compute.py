@@ -91,7 +91,7 @@ def test_the_three_replies_train_alike(settings, store):
     assert down["gradient"] < down["factored"] < down["dense"]
 
 
-def test_local_training_never_looks_at_public_data(settings, store):
+def test_one_local_run_serves_every_public_set_and_sends_nothing(settings, store):
     a = quiet(settings(algorithm="local", public="voc"), store)
     b = quiet(settings(algorithm="local", public="cifar100", others=1), store)
     assert len(list(store.entries())) == 1  # one run serves both
@@ -142,13 +142,13 @@ def test_missing_checkpoint_is_named(settings, store, tmp_path):
         quiet(settings(models_path=tmp_path), store)
 
 
-def test_public_set_smaller_than_asked_for(settings, store):
+def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
     with pytest.raises(DataError, match="public_Pascal.*5000.*1024"):
         quiet(settings(public_size=5000), store)
 
 
-def test_changed_data_is_another_run(settings, store, mini_world, tmp_path):
-    """The same settings on other files, though a manifest lies beside them."""
+def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(settings, store, mini_world, tmp_path):
+    """Their content counts, and not the manifest beside them."""
     copy = tmp_path / "world"
     shutil.copytree(mini_world, copy)
     quiet(settings(algorithm="local"), store)

@@ -201,7 +201,7 @@ def call(wanted, store):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_its_caller_and_nothing_is_lost(tiny, store, two_cores, capfd, sign):
+def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store, two_cores, capfd, sign):
     wanted = [tiny(**LONG), tiny(**LONG, seed=1)]
     caller = multiprocessing.get_context("fork").Process(target=call, args=(wanted, store))  # which has imported torch already
     caller.start()
