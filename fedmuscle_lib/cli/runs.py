@@ -33,18 +33,20 @@ def command(context: typer.Context) -> None:
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
     """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size."""
-    return pd.DataFrame(
-        {"address": entry.address}
-        | {name: (settings := entry.settings()).get(name, "?") for name in _NAMED}
-        | {
-            "other settings": changed(settings),
-            "state": "complete" if entry.done else "interrupted",
-            "origin": "shipped" if entry.shipped else "computed",
-            "finished": entry.finished or "",
-            "size": _size(entry.nbytes),
-        }
-        for entry in entries
-    )
+    return pd.DataFrame(map(_row, entries))
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    settings = entry.settings()
+    return {
+        "address": entry.address,
+        **{name: settings.get(name, "?") for name in _NAMED},
+        "other settings": changed(settings),
+        "state": "complete" if entry.done else "interrupted",
+        "origin": "shipped" if entry.shipped else "computed",
+        "finished": entry.finished or "",
+        "size": _size(entry.nbytes),
+    }
 
 
 def changed(settings: dict[str, Any]) -> str:
