@@ -45,11 +45,11 @@ def mini(
 
 @app.command()
 def mini_backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
     out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/mini, as shipped")] = MINI_WEIGHTS,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of pretraining.", show_default="the recipe's")] = None,
 ) -> None:
-    """Pretrain the embedded world's backbones anew: minutes each on one core."""
+    """Pretrain the embedded world's backbones again: minutes each on one core."""
     from data_prep.pretrain.mini_backbones import RECIPES, TEXT_RECIPES, pretrain
 
     known = RECIPES | TEXT_RECIPES
@@ -68,23 +68,23 @@ def mini_backbones(
 
 @app.command()
 def backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
     images: Annotated[
         Path, typer.Option(help="Folder of images, one sub-folder a class.", show_default="data/real/tiny_imagenet/train of the repository")
     ] = ROOT / "data/real/tiny_imagenet/train",
     out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
     size: Annotated[int, typer.Option(min=8, help="Side of the images in pixels.")] = 32,
     patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 8,
-    per_class: Annotated[int | None, typer.Option(min=1, help="So many images of each class.", show_default="all")] = None,
+    per_class: Annotated[int | None, typer.Option(min=1, help="Use so many images of each class.", show_default="all")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default="the recipe's")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Of the CPU; the weights depend on their number.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the weights depend on their number.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
     val_share: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of the images that is held out.")] = 0.05,
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Begin anew, or go on from what there is.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")] = False,
 ) -> None:
-    """Pretrain the small profile's backbones on a folder of images: tens of minutes on one core; goes on where it was stopped."""
+    """Pretrain the small profile's backbones on a folder of images: tens of minutes on one core; resumes if interrupted."""
     import torch
 
     from data_prep.pretrain.backbones import RECIPES, pretrain
@@ -112,12 +112,12 @@ def backbones(
 
 @app.command()
 def text_backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; all by default.", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
     archives: Annotated[
         Path, typer.Option(help="A folder with the archives of ag-news and yahoo.", show_default="data/real/archives of the repository")
     ] = ROOT / "data/real/archives",
     out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
-    texts: Annotated[int, typer.Option(min=1, help="Read at most so many.")] = 50_000,
+    texts: Annotated[int, typer.Option(min=1, help="Read at most so many texts.")] = 50_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,
 ) -> None:
     """Pretrain the small profile's BERT, DistilBERT and GPT-2 on news and answers: minutes each on one core."""
@@ -146,14 +146,14 @@ def checkpoints(
 
 
 def _chosen(names: list[str] | None, known: Mapping, kind: str) -> list[str]:
-    """The names, or all that are known."""
+    """Return the names, or all known ones if none are given; refuse an unknown one."""
     if unknown := [name for name in names or () if name not in known]:
         raise typer.BadParameter(f"unknown {kind} {unknown[0]!r}; known: {', '.join(known)}", param_hint="NAMES")
     return names or list(known)
 
 
 def _data_set(module: ModuleType, entry: Entry) -> Callable[..., None]:
-    """The command of a data set, with the options of every data set and those that its entry takes."""
+    """Return the command of a data set: its parameters are the options of every data set, and those that its entry takes."""
 
     def command(
         data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/real of the repository")] = ROOT / "data/real",
@@ -181,7 +181,7 @@ def _data_set(module: ModuleType, entry: Entry) -> Callable[..., None]:
 
 
 def _parameter(option: Option) -> Parameter:
-    """The option as typer reads it from a function's signature."""
+    """Return the option as typer reads it from a function's signature."""
     flag = "--" + option.name.replace("_", "-")  # unless it is named, typer adds a --no-... to a flag
     how = typer.Option(flag, help=option.help, min=option.least, show_default=option.shown or True)
     return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.kind | None, how])
@@ -193,7 +193,7 @@ for _module in MODULES:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code: 0, 2 (a mistake, a full disk, a damaged archive: one line), 130 (interrupted)."""
+    """Run a command line; return the exit code: 0, 2 (a mistake, a full disk, a damaged archive: one line), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         code = app(arguments, prog_name="python -m data_prep", standalone_mode=False)

@@ -1,7 +1,7 @@
 """One user. It owns its data and model; fit, represent, align and evaluate are what Algorithm 1 asks of it.
 
-It is spoken to in messages alone (``fedmuscle_lib.messages``). Nothing leaves it but what it makes of public data: representations and
-their similarities, predictions, labels. That is what the server's ledger counts; local data and weights never leave.
+An algorithm speaks to a client in messages alone (``fedmuscle_lib.messages``). A client sends only what it computes from public data:
+representations and their similarities, predictions, labels. The server's ledger counts these. Local data and weights never leave.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from statistics import fmean
 from typing import Any
 
@@ -98,7 +99,7 @@ class Client:
 
     @property
     def label_space(self) -> LabelSpace:
-        """What the client announces to those whom it could exchange predictions with.
+        """The label space that the client announces.
 
         Raises:
             ValueError: its task has no classes.
@@ -120,10 +121,10 @@ class Client:
         self._start = {name: p.clone() for name, p in self.model.trainable_state().items()}
 
     def restart(self) -> None:
-        """Begin training anew from the weights that :meth:`keep_start` kept; both optimisers forget what they have seen.
+        """Begin training anew from the weights that :meth:`keep_start` kept, with new optimisers.
 
         Raises:
-            RuntimeError: none were kept.
+            RuntimeError: :meth:`keep_start` was not called.
         """
         if self._start is None:
             raise RuntimeError(f"user {self.user.number}: restart() before keep_start()")
@@ -142,16 +143,16 @@ class Client:
         """LocalUpdate of Algorithm 1: ``epochs`` passes over D^n; returns the mean loss of the last pass (0 for none).
 
         Args:
-            term: what is added to the task's loss, which is L^n of the paper.
+            term: added to the task's loss, which is L^n of the paper.
 
         Raises:
-            ValueError: a loss is not finite, or the model or the task has not what ``term`` is made of.
+            ValueError: a loss is not finite, or the model has no levels or the task no classes for ``term``.
         """
         self.model.train()
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", type(term), len(rows)), lambda rows=rows: self.fit_batch(rows, term)).item() for rows in parts]
+            losses = [self.meter.run(("fit", type(term), len(rows)), partial(self.fit_batch, rows, term)).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
@@ -193,7 +194,7 @@ class Client:
         return self._pending.detach()
 
     def similarities(self, rows: Tensor) -> Tensor:
-        """The Gram matrix Z Z^T of a public batch, (b, b); else as :meth:`represent`."""
+        """Represent a public batch and return its Gram matrix Z Z^T, (b, b)."""
         z = self.represent(rows)
         return z @ z.T
 
@@ -214,9 +215,9 @@ class Client:
         return self._public_step(("align", len(anchor)), lambda: self._step(self._alignment, reply.loss(anchor)))
 
     def fit_public(self, rows: Tensor, labels: Labels, view: View | None = None) -> float:
-        """One step of all of theta^n by somebody's labels for a public batch; returns the loss.
+        """Take one step of all of theta^n by labels of a public batch; returns the loss.
 
-        It is a loss of labels, as the local one is, and shares the local optimiser.
+        The loss is one of labels, as the local loss is, and shares its optimiser.
         """
         self.model.train()
         inputs, decisions = self._seen(rows, view), self._classification().decisions
@@ -229,32 +230,32 @@ class Client:
         return loss
 
     def fit_taught(self, rows: Tensor, teacher: Teacher, predicted: View | None = None, trained: View | None = None) -> float | None:
-        """One step by labels that ``teacher`` makes of the client's own prediction; returns the loss, None if it makes none.
+        """Take one step by labels that ``teacher`` makes from the client's own prediction; returns the loss, None without labels.
 
         Args:
             rows: of the public set.
-            predicted: what the pictures are augmented by for the prediction, which stays here.
-            trained: likewise for the step.
+            predicted: augments the images for the prediction, which stays with the client.
+            trained: augments the images for the step.
         """
         labels = teacher.labels(self._classification().decisions(self.predict(rows, predicted)))
         return None if labels is None else self.fit_public(rows, labels, trained)
 
     def label_public(self, rule: Labelling) -> Tensor:
-        """Label the whole public set by the client's own predictions, keep the labels, and return them: (n, k), -1 for none."""
+        """Label the whole public set from the client's own predictions; keep the labels and return them: (n, k), -1 for none."""
         task = self._classification()
         log_p = task.decisions(self.predict_all())
         self._labels = rule.labels(log_p, task.certainty(log_p))
         return self._labels
 
     def keep_labels(self, labels: Tensor) -> None:
-        """Keep somebody's labels of the public set instead of those that were kept: (n, k), outcomes of each decision, or -1."""
+        """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each decision, -1 for none."""
         self._labels = labels
 
     def fit_labels(self, balanced: bool, *address: object) -> list[float]:
-        """An epoch over the public samples that have a label; returns the loss of each batch, none if fewer than two samples have one.
+        """Train for an epoch on the public samples that have a label; returns the loss of each batch, none for fewer than two samples.
 
         Args:
-            balanced: whether a decision's rarer outcomes weigh more (``objectives.inverse_counts``).
+            balanced: whether the rarer outcomes of a decision weigh more (``objectives.inverse_counts``).
             address: of the order.
         """
         if self._labels is None:
@@ -272,7 +273,7 @@ class Client:
         """The head's outputs for public pictures, (b, classes)."""
         self.model.eval()
         parts = self._seen(rows, view).split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("predict", len(part)), lambda part=part: self.model(part)) for part in parts])
+        return torch.cat([self.meter.run(("predict", len(part)), partial(self.model, part)) for part in parts])
 
     @torch.no_grad()
     def predict_all(self) -> Tensor:
@@ -284,7 +285,7 @@ class Client:
         """Representations of the whole public set, (n, d), without a step to follow."""
         self.model.eval()
         parts = self.public.split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("reference", len(part)), lambda part=part: self.model.represent(part)) for part in parts])
+        return torch.cat([self.meter.run(("reference", len(part)), partial(self.model.represent, part)) for part in parts])
 
     # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
@@ -294,12 +295,12 @@ class Client:
         self.model.eval()
         size = self.task.evaluation_batch
         parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
-        return self.task.score(sum((self.task.count(self.model(inputs), targets) for inputs, targets in parts), torch.zeros(())))
+        return self.task.score(reduce(torch.add, (self.task.count(self.model(inputs), targets) for inputs, targets in parts)))
 
     def take_losses(self) -> dict[str, float]:
-        """Mean losses since this was last called, NaN where there was none.
+        """Return the mean losses since the last call, NaN where there were none.
 
-        "local" is of the last pass over D^n, "alignment" of all steps on public data, by replies or labels.
+        "local" is the mean over the last pass over D^n, "alignment" the mean over all steps on public data, by replies or labels.
         """
         losses = {"local": self._local_loss, "alignment": fmean(self._public_losses) if self._public_losses else math.nan}
         self._forget_losses()

@@ -1,7 +1,7 @@
-"""What crosses between users and server, and what an algorithm tells a client to do, as values.
+"""What users and server exchange, and what an algorithm tells a client to do, as values.
 
-None of them holds a model, a client or a server, so each can travel: a client that is told something over a network computes what one
-in this process does. A protocol here is a loss or a rule that the algorithm writes and the client applies to what it alone has.
+A message holds no model, client or server, so it can travel: a client behind a network computes what a client in this process does.
+The protocols are losses and rules that an algorithm defines and a client applies to what it alone has.
 Letters: ``b`` batch, ``d`` dimension, ``n`` public samples, ``k`` decisions a sample and ``c`` outcomes a decision
 (see ``fedmuscle_lib.tasks.base.Classification``).
 """
@@ -19,7 +19,7 @@ from fedmuscle_lib.objectives import divergence, hard_label_loss
 
 
 class RefusedMessage(ValueError):
-    """A client sent something else than the server asked for, such as no representation matrix; the message names the user."""
+    """A client sent something else than the server asked for; the text names the user."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class LabelSpace:
-    """What a user's labels mean: its task, by name, and the ids of its classes in the order of its outputs.
+    """A user's task, by name, and the ids of its classes in the order of its outputs.
 
-    Users who announce the same label space can exchange predictions.
+    Users with equal label spaces can exchange predictions.
     """
 
     task: str
@@ -47,13 +47,13 @@ class LabelSpace:
 
 
 class Reply(Protocol):
-    """Aligns a client: a loss of its representations of the batch that it last represented, (b, d)."""
+    """Aligns a client by a loss of the representations (b, d) that it last computed."""
 
     def loss(self, anchor: Tensor) -> Tensor: ...
 
 
 class CountedReply(Reply, Protocol):
-    """A reply that travels down, and knows its size (see ``fedmuscle_lib.muscle.wire``)."""
+    """A reply that the server sends, with its size in bytes (see ``fedmuscle_lib.muscle.wire``)."""
 
     @property
     def nbytes(self) -> int: ...
@@ -63,14 +63,14 @@ class CountedReply(Reply, Protocol):
 
 
 class Labels(Protocol):
-    """Labels of a public batch: a loss of the client's decisions, log-probabilities (b, k, c)."""
+    """Labels of a public batch, as a loss of the client's decisions: log-probabilities (b, k, c)."""
 
     def loss(self, log_p: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
 class SoftLabels:
-    """Probabilities (b, k, c), how much each decision counts (b, k), 1 by default, and the weight of the whole loss."""
+    """Probabilities (b, k, c), a weight for each decision (b, k), 1 by default, and a weight for the loss."""
 
     probabilities: Tensor
     mask: Tensor | None = None
@@ -82,7 +82,7 @@ class SoftLabels:
 
 @dataclass(frozen=True, eq=False)
 class HardLabels:
-    """Outcomes (b, k), -1 where there is none, and weights of the outcomes of each decision (k, c), 1 by default."""
+    """Outcomes (b, k), -1 for none, and a weight for each outcome of each decision (k, c), 1 by default."""
 
     outcomes: Tensor
     weights: Tensor | None = None
@@ -92,28 +92,28 @@ class HardLabels:
 
 
 class Teacher(Protocol):
-    """Labels a public batch by what the client itself predicts, log-probabilities (b, k, c); not at all where that would teach nothing."""
+    """Labels a public batch from the client's own decisions (b, k, c), or returns None where there is nothing to learn."""
 
     def labels(self, log_p: Tensor) -> Labels | None: ...
 
 
 class Labelling(Protocol):
-    """Labels the public set by a client's own predictions."""
+    """Labels the whole public set from the client's own predictions."""
 
     def labels(self, log_p: Tensor, certainty: Tensor) -> Tensor:
-        """Outcomes (n, k), -1 for none.
+        """Return outcomes (n, k), -1 for none.
 
         Args:
             log_p: (n, k, c), the client's decisions.
-            certainty: (n,), how sure its prediction of each sample is, by its task.
+            certainty: (n,), how certain the prediction of each sample is, by the client's task.
         """
 
 
 class LocalTerm(Protocol):
-    """A term of the local loss beside the task's."""
+    """A term that is added to the task's local loss."""
 
     def value(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
-        """The term for a batch of local data, weighted.
+        """Return the term for a batch of local data, its weight included.
 
         Args:
             levels: features from shallow to deep, each (b, width).

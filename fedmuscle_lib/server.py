@@ -22,13 +22,13 @@ class Server:
 
     Args:
         users: their numbers.
-        others: M, how many other users' matrices a user is aligned with; None where the algorithm ignores it, which then draws nobody.
+        others: M, how many other users' matrices a user is aligned with, or None if the algorithm ignores this setting.
         dim: d.
         address: prefix of every draw's address, such as the seed.
 
     Attributes:
         uplink, downlink: bytes by (round, user), rounds from 0.
-        measures: what was measured of users, a row each: round (from 0), user, measure, value.
+        measures: rows of what the server measured of users: round (from 0), user, measure, value.
     """
 
     def __init__(self, users: Sequence[int], others: int | None, dim: int, address: tuple[object, ...]) -> None:
@@ -44,10 +44,10 @@ class Server:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
 
         Raises:
-            RuntimeError: the server was told no M.
+            RuntimeError: the algorithm ignores M.
         """
         if self.others is None:
-            raise RuntimeError(f"others of user {user} are drawn by an algorithm that ignores 'others': take it out of its ignores")
+            raise RuntimeError(f"the algorithm ignores 'others' but draws others for user {user}: take it out of the algorithm's ignores")
         rest = [other for other in self.users if other != user]
         order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
         return tuple(rest[i] for i in order[: self.others])
@@ -118,7 +118,7 @@ class Server:
         return message
 
     def note(self, round: int, user: int, measure: str, value: float) -> None:
-        """Keep what was measured of a user in a round (from 0), such as how far its peers are."""
+        """Append a measurement of a user in a round (from 0) to :attr:`measures`."""
         self.measures.append({"round": round, "user": user, "measure": measure, "value": value})
 
     def current(self, user: int) -> Tensor:

@@ -47,8 +47,8 @@ def versions(cls: type) -> dict[str, str]:
             continue
         if each.__module__ not in guarded() and not each.origin:
             raise ValueError(
-                f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of it can't be noticed: save it as a module, "
-                f"an algorithm as fedmuscle_lib/algorithms/{each.__name__.lower()}.py (%%writefile does it from a cell)"
+                f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of it can't be noticed: save it as a "
+                f"module, an algorithm as fedmuscle_lib/algorithms/{each.__name__.lower()}.py (%%writefile does it from a cell)"
             )
         found[each.__name__] = str(each.version) if each.__module__ in guarded() else f"{each.version} {each.origin}"
     return found

@@ -16,12 +16,12 @@ from fedmuscle_lib.randomness import derived_seed
 
 @dataclass(frozen=True)
 class View:
-    """An augmentation, as a value that whoever has the pictures draws by calling it.
+    """An augmentation as a value. A client draws it by calling it on images.
 
     Attributes:
-        kind: which of the functions below makes and explains it.
-        address: of its draws.
-        strength: of SimCLR's colour jitter; the others have none.
+        kind: the function below that makes this view and describes it.
+        address: of the draws.
+        strength: of SimCLR's colour jitter; the other kinds have none.
     """
 
     kind: Literal["weak", "strong", "simclr"]
@@ -29,7 +29,7 @@ class View:
     strength: float = 0.0
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Pixel values from 0 to 255, (b, 3, h, w) -> (b, 3, h, w), or (2b, 3, h, w) for SimCLR's two views."""
+        """Augment pixel values from 0 to 255: (b, 3, h, w) -> (b, 3, h, w), or (2b, 3, h, w) for SimCLR's two views."""
         augmentation = _augmentation(self.kind, images.shape[-1], self.strength)
         seen = images.repeat(2, 1, 1, 1) if self.kind == "simclr" else images
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import partial
 
 import pandas as pd
 
 from fedmuscle_lib import Settings, report
-from fedmuscle_lib.report.arms import History
+from fedmuscle_lib.runs.history import TABLES, History
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
 LARGE = "τ(SS, TC) = 100"
 
-_FIELDS = {field.name for field in fields(History)}
-if "origin" not in _FIELDS:  # until History has them
-    History.origin, History.caveats = "computed", ()
 
-
-def history(algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, origin="computed", facts=None, **settings):
+def history(
+    algorithm, values, *, seed=0, public="voc", before=None, flops=10**12, sent=100, origin="computed", caveats=(), facts=None, **settings
+):
     """A finished run whose users ended with ``values``, and had ``before`` (the same if None) before the last alignment.
 
     The n-th user's trivial answer reaches n per cent, and one more for each seed. ``facts`` stand in its provenance.
@@ -38,18 +35,16 @@ def history(algorithm, values, *, seed=0, public="voc", before=None, flops=10**1
     ]
     provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
     provenance["trivial"] = {str(u.number): float(u.number + seed) for u in users}
-    own = {
-        "settings": Settings(algorithm=algorithm, public=public, seed=seed, **settings),
-        "metrics": pd.DataFrame(rows),
-        "costs": pd.DataFrame(costs),
-        "losses": pd.DataFrame(),
-        "measures": pd.DataFrame(),
-        "provenance": provenance | (facts or {}),
-        "origin": origin,
-    }
-    made = History(**{name: value for name, value in own.items() if name in _FIELDS})
-    vars(made).update({name: value for name, value in own.items() if name not in _FIELDS})
-    return made
+    return History(
+        Settings(algorithm=algorithm, public=public, seed=seed, **settings),
+        pd.DataFrame(rows),
+        pd.DataFrame(costs),
+        losses=pd.DataFrame(columns=TABLES["losses"]),
+        measures=pd.DataFrame(columns=TABLES["measures"]),
+        provenance=provenance | (facts or {}),
+        origin=origin,
+        caveats=caveats,
+    )
 
 
 # the profile that names a checkpoint for every model

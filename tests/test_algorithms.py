@@ -153,10 +153,7 @@ def test_a_client_that_sends_nonsense_is_named(settings):
 def test_groups_are_label_spaces(settings):
     federation = build(settings(users=(1, 2, 3, 4, 5, 6)))
     assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 2, 3], [4, 5], [6]]
-    assert [group.space for group in federation.groups()][1:] == [
-        LabelSpace("IC100", tuple(range(100))),
-        LabelSpace("IC10", tuple(range(10))),
-    ]
+    assert federation.groups()[2].space == LabelSpace("IC10", tuple(range(10)))
     federation.clients[1].classes = federation.clients[1].classes[:-1]
     assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 3], [2], [4, 5], [6]]
 
@@ -197,8 +194,10 @@ def carried(value):
 @pytest.mark.parametrize("name", algorithms.names())
 def test_an_algorithm_does_the_same_to_clients_elsewhere(settings, name):
     states = []
+    options = EAGER | {"pseudo_labeling.restart": True}
+    small = {"users": (4, 5, 6), "public_size": 34, "train_samples": {"IC10": 34, "IC100": 34}}
     for where in (lambda client: client, Elsewhere):
-        federation, algorithm = begun(settings, name, where, users=(4, 5, 6), options=EAGER | {"pseudo_labeling.restart": True})
+        federation, algorithm = begun(settings, name, where, options=options, **small)
         algorithm.local_update(federation, SECOND_HALF)
         algorithm.communicate(federation, SECOND_HALF)
         clients = [getattr(client, "_client", client) for client in federation.clients]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_prep.layout import write_coco, write_images, write_pickle
 from PIL import Image
 from pycocotools.coco import COCO
 
+from data_prep.io.layout import write_coco, write_images, write_pickle
 from fedmuscle_lib.data import DataError, Pixels, Samples, draw_local, read_public
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS

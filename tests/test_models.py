@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_prep.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib.experiment import build
 from transformers import AutoModel
 
+from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
 from fedmuscle_lib import Settings
 from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
 from fedmuscle_lib.models.vision import VisionTransformer

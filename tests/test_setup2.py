@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from data_prep.layout import write_coco, write_images, write_pickle, write_texts
 from fedmuscle_lib.experiment import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -28,6 +27,7 @@ from transformers import (
     SegformerModel,
 )
 
+from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
 from fedmuscle_lib import Settings, experiment, run
 from fedmuscle_lib.data import Pixels, Tokens, read_public
 from fedmuscle_lib.models import load_backbone, load_tokenizer

@@ -46,7 +46,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when a batch is missing or not what the official archive holds there."""
+    """Raises SourceError if a batch is missing or malformed."""
     task, train_names, test_name, key, n_classes = _FILES[run.entry.name]
     path = run.archive(run.entry.archives[0])
     batches = {}
@@ -69,7 +69,7 @@ def write(run: Run) -> None:
 
 
 def _batch(pickled: bytes, name: str | Path, key: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 32, 32, 3) uint8 and labels (n,) of a batch, whose keys may be Python 2's or Python 3's byte strings."""
+    """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch, whose keys may be strings or byte strings."""
     from fedmuscle_lib.pickles import DataError, parse_pickle  # its package loads torch, which nothing else here needs
 
     try:

@@ -1,9 +1,8 @@
-"""COCO 2017: the MLC and SS users and a public set, of which only the images that they need are fetched.
+"""COCO 2017: the MLC and SS users and a public set; only the images that these need are fetched.
 
-Training, validation and public images, and the SS users' test images, come from train2017 and are disjoint, also from those of a part
-that an earlier run made and this one leaves alone. The MLC users' test images come from val2017 and are disjoint too; of the 4952 there
-that have annotations, two SS users could not get Appendix G's 3000 each. Users get images with annotations, whose records stay COCO's
-own. To parse the official annotations of train2017 takes 3 to 4 GB of memory.
+The MLC users' test images come from val2017, all other images from train2017: of the 4952 annotated images of val2017, two SS users
+could not get Appendix G's 3000 each. All sets are disjoint, also from the parts that an earlier run made and this run keeps. Users get
+annotated images, with COCO's own records. Parsing the annotations of train2017 takes 3 to 4 GB of memory.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ ENTRIES = (
     ),
 )
 _CONNECTIONS = 8
-# what a record must have
+# fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
 Image = tuple[str, str]  # train2017 or val2017, and file name
 
@@ -69,7 +68,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when the annotations are damaged, the images too few, or some can't be had."""
+    """Raises SourceError if the annotations are damaged, or images are too few or could not be fetched."""
     instances = _instances(run)
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
     others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
@@ -132,7 +131,7 @@ def _instances(run: Run) -> dict[str, dict]:
 
 
 def _check(document: object, name: str) -> None:
-    """Raises SourceError when what was parsed is no instances file."""
+    """Raise SourceError if a parsed document is no instances file."""
     for kind, fields in _FIELDS.items():
         records = document.get(kind) if isinstance(document, dict) else None
         if not isinstance(records, list):
@@ -142,13 +141,13 @@ def _check(document: object, name: str) -> None:
 
 
 def _annotated(instances: dict) -> list[dict]:
-    """Records of the images that have annotations, by id."""
+    """Return the records of the annotated images, sorted by id."""
     annotated = {annotation["image_id"] for annotation in instances["annotations"]}
     return sorted((image for image in instances["images"] if image["id"] in annotated), key=lambda image: image["id"])
 
 
 def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
-    """The image records of each user, by part, split and client, and of the public set."""
+    """Return the image records of each user, by part, split and client, and those of the public set."""
     parts, rng = _parts(run.options), run.rng()
     demand = public_part(run.options if "public" in parts else {"public": 0})
     users, n, sizes = photo_users(train, test, parts, run.options, rng, demand)
@@ -159,10 +158,10 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
 
 
 def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
-    """Give every wanted image, whose official address is known, to ``take``: from an archive if it is at hand, else one by one.
+    """Call ``take`` with each wanted image: from an archive if it is at hand, else fetched from its official address.
 
     Raises:
-        SourceError: at the end, when some could not be had or were refused by ``take``, unless ``skip_missing``.
+        SourceError: at the end, if images were missing or refused by ``take``, unless ``skip_missing`` is given.
     """
     lost: dict[Image, str] = {}
     for archive in run.entry.archives[1:]:
@@ -185,7 +184,7 @@ def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], N
 
 
 def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
-    """What could not be had, and why."""
+    """Return the missing images with the reason."""
     lost = {(split, name): f"not in {path.name}" for name in sorted(names)}
     with opened(path) as members:
         for member, file in members:
@@ -197,7 +196,7 @@ def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Ima
 
 
 def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
-    """What could not be had, and why; a file that is no image is removed, so that the next run fetches it anew."""
+    """Return the missing images with the reason; remove a file that is no image, so that the next run fetches it again."""
     source = run.source
 
     def fetch(name: str) -> Path | SourceError:
@@ -229,7 +228,7 @@ def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Ima
 
 
 def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[int, tuple[str, tuple[int, int]]]) -> None:
-    """A client's file: its images as they were kept, and their annotations in those images' pixels."""
+    """Write a client's file: its images as stored, and their annotations scaled to them."""
     images, annotations = [], []
     ids = {record["id"]: record for record in records}
     for record in records:
@@ -243,7 +242,7 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
 
 
 def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dict:
-    """An annotation of an image that was ``old`` and is ``new`` (width, height)."""
+    """Return the annotation for an image that was resized from ``old`` to ``new`` (width, height)."""
     sx, sy = new[0] / old[0], new[1] / old[1]
     segmentation = annotation.get("segmentation", [])
     if isinstance(segmentation, list):

@@ -36,7 +36,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when the captions or the images are missing or damaged."""
+    """Raises SourceError if captions or images are missing or damaged."""
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
     with opened(caption_archive) as members:

@@ -1,7 +1,7 @@
-"""Who gets which sample: disjoint parts of an archive, class-balanced or by Dirichlet(alpha), from a seed.
+"""Decides who gets which sample: disjoint parts of an archive, class-balanced or by Dirichlet(alpha), drawn from a seed.
 
-Appendix G's sizes are the least that a user's training file must hold. The file is a pool, from which each seed of an experiment
-draws a local training set of that size; ten times as large by default.
+A user's training file is a pool, from which each seed of an experiment draws a local training set of Appendix G's size. By default the
+pool is ten times as large (for SS, twice); a smaller archive yields a smaller pool, but never less than one training set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Samples of each user of a task: Appendix G's training and test sets, our pool and validation set, and how many users."""
+    """Users of a task, and samples of each: Appendix G's training (``local``) and test sets, our pool and validation set."""
 
     users: int
     local: int
@@ -41,7 +41,7 @@ SIZES = {
     "ICF": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
     "ICC": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
     "MLC": Sizes(users=3, local=200, pool=2000, val=500, test=1000),
-    # a pool of ten times 1000 would be 20000 images, fetched one by one
+    # a pool of ten times 1000 would be 20000 images, which COCO's command fetches one by one
     "SS": Sizes(users=2, local=1000, pool=2000, val=500, test=3000),
     "TC": Sizes(users=2, local=100, pool=1000, val=1000, test=5000),
 }
@@ -65,12 +65,12 @@ class Part:
     """A demand on an archive.
 
     Attributes:
-        what: what it is for, as the report says it.
-        asked: samples of each holder.
-        holders: how many get as many.
-        least: with fewer, the holder is of no use.
-        explicit: the count was asked for by the user of the command, not by a default.
-        first_share: share of the archive that it may have before the other parts have what they ask for; less than 1 for one holder.
+        what: its name in reports.
+        asked: samples for each holder.
+        holders: the number of users, or 1 for the public set.
+        least: the fewest samples that a holder can use.
+        explicit: the count is from the command line, not a default.
+        first_share: the share of the archive that it may take before the other parts are served; less than 1 only for one holder.
     """
 
     what: str
@@ -82,13 +82,13 @@ class Part:
 
 
 def fit(parts: Sequence[Part], available: int) -> list[int]:
-    """How many samples each holder of each part gets.
+    """Return the number of samples for each holder of each part.
 
-    What can't do without comes first, then what was asked for explicitly, then the defaults up to their first shares, then the
-    rest of them. The tier that the archive can't serve whole is scaled down evenly, and what comes after it gets nothing more.
+    Four tiers are served in turn: the least that each part can use, the counts from the command line, the defaults up to their first
+    shares, and the rest of the defaults. The first tier that exceeds the archive is scaled down evenly, and later tiers get nothing.
 
     Raises:
-        SourceError: the archive has fewer than the parts can't do without.
+        SourceError: the archive has fewer samples than the parts need at least.
     """
     needed = sum(part.least * part.holders for part in parts)
     if needed > available:
@@ -110,7 +110,7 @@ def fit(parts: Sequence[Part], available: int) -> list[int]:
 
 
 def shares(n_classes: int, users: int, alpha: float | None, rng: np.random.Generator) -> np.ndarray:
-    """Each user's weights of the classes, (users, n_classes): even, or every class divided between the users by Dirichlet(alpha)."""
+    """Return each user's class weights, (users, n_classes): even, or each class divided between the users by Dirichlet(alpha)."""
     if alpha is None:
         return np.full((users, n_classes), 1 / n_classes)
     weights = rng.dirichlet([alpha] * users, size=n_classes).T + 1e-9  # no user is without any class
@@ -118,10 +118,10 @@ def shares(n_classes: int, users: int, alpha: float | None, rng: np.random.Gener
 
 
 def divide(labels: np.ndarray, sizes: Sequence[int], weights: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Disjoint rows for holders, ``sizes[h]`` for the h-th, its classes as near to ``weights[h]`` as what is left of them allows.
+    """Draw disjoint rows: ``sizes[h]`` for holder h, with classes as close to ``weights[h]`` as the remaining samples allow.
 
     Args:
-        labels: (n,) class of each row, 0 .. n_classes - 1; all the same where classes don't matter.
+        labels: (n,) class of each row, 0 .. n_classes - 1; all equal if classes don't matter.
         weights: (holders, n_classes), rows that sum to 1.
 
     Raises:
@@ -145,7 +145,7 @@ def divide(labels: np.ndarray, sizes: Sequence[int], weights: np.ndarray, rng: n
 
 @dataclass(frozen=True)
 class Division:
-    """Rows of the train archive (``train``, ``val``: a user each; ``public``) and of the test archive (``test``)."""
+    """Rows of the train archive (``train`` and ``val`` for each user, and ``public``) and of the test archive (``test``)."""
 
     train: list[np.ndarray]
     val: list[np.ndarray]
@@ -163,11 +163,12 @@ class Division:
 def division(
     task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator, *, public: bool = False
 ) -> Division:
-    """Users, and a public set, of one task; all that is drawn from the train archive is disjoint, and so are the users' test sets.
+    """Divide the archives of a task between its users, and a public set if asked for; all parts are disjoint.
 
     Args:
         task: a key of ``SIZES``.
-        options: the command's; its sizes and ``alpha`` count.
+        options: the command's, of which ``alpha`` and the sizes are read.
+        public: whether the options' public set is drawn too.
 
     Raises:
         SourceError: a user would get less than Appendix G's local training set.
@@ -193,16 +194,15 @@ def division(
 def photo_users(
     train: Sequence[T], test: Sequence[T], parts: Collection[str], options: dict, rng: np.random.Generator, beside: Part | None = None
 ) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
-    """Disjoint photographs for the users with "mlc" and "ss", those that are among ``parts``.
+    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``; all are disjoint.
 
-    The MLC users' test sets are of ``test``, everything else is of ``train``: two SS users could not get Appendix G's 3000 each of the
-    smaller lists.
+    The MLC users' test sets come from ``test``, all others from ``train``: ``test`` is too small for two SS users with Appendix G's 3000.
 
     Args:
-        beside: what else is to be had of ``train``, which the users leave room for.
+        beside: a further demand on ``train``, such as the public set.
 
     Returns:
-        Photographs by part, split and client, in the order of the lists; how many ``beside`` gets; and what was asked for and got.
+        Images by part, split and client, in the order of the lists; the number for ``beside``; and the manifest's table of sizes.
 
     Raises:
         SourceError: a user would get less than Appendix G's local training set.
@@ -230,7 +230,7 @@ def photo_users(
 
 
 def user_parts(sizes: Sizes, options: dict) -> list[Part]:
-    """What users ask of a train archive: their pools and validation sets."""
+    """Return the users' demands on a train archive: pools and validation sets."""
     return [
         Part("train", sizes.pool, sizes.users, sizes.local, options.get("pool") is not None),
         Part("val", sizes.val, sizes.users, explicit=options.get("val") is not None),
@@ -238,18 +238,18 @@ def user_parts(sizes: Sizes, options: dict) -> list[Part]:
 
 
 def public_part(options: dict) -> Part:
-    """The public set that the options ask for."""
+    """Return the demand for the public set."""
     asked = options.get("public")
     return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 
 def outcome(part: Part, got: int, task: str = "") -> dict:
-    """A line of the manifest's table of what was asked for and what was got."""
+    """Return a row of the manifest's table of sizes: asked for, and got."""
     return {"what": f"{task} {part.what}".strip(), "holders": part.holders, "asked": part.asked, "got": got}
 
 
 def sized(task: str, options: dict) -> Sizes:
-    """A task's sizes with those of the options in place; pool and validation set are in proportion to the training set."""
+    """Return a task's sizes as the options change them; pool and validation set stay in proportion to the training set."""
     sizes = SIZES[task]
     local = options.get("train_size") or sizes.local
     given = {key: options[key] for key in ("pool", "val", "test") if options.get(key) is not None}

@@ -1,4 +1,4 @@
-"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, photographs squeezed into squares of one size."""
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with photographs resized to squares."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when the archive lacks its lists, or an image that they name."""
+    """Raises SourceError if the archive lacks its lists, or an image that they name."""
     path = run.archive(run.entry.archives[0])
     members = _food if run.entry.name == "food101" else _caltech
     size = run.options.get("size") or SIZE
@@ -81,7 +81,7 @@ def write(run: Run) -> None:
 
 
 def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """``<class>/<image>`` without its suffix, as the lists name it, and the file."""
+    """Yield ``<class>/<image>`` without suffix, as the lists name it, and the file."""
     for name, file in members:
         pure = PurePosixPath(name)
         if pure.suffix == ".jpg":
@@ -89,7 +89,7 @@ def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple
 
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
-    """Label of every train and test image; a label is a class's line in classes.txt."""
+    """Return the labels of the train and test images by name, and the number of classes; a label is a line number of classes.txt."""
     wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
     with opened(path) as members:
         for name, file in members:
@@ -110,7 +110,7 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], i
 
 
 def _caltech(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """``<category>/<image>`` and the file, of the archive in the archive; its background category is none of the 101."""
+    """Yield ``<category>/<image>`` and the file, from the archive in the archive, without the background category."""
     for outer, archive in members:
         if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
             for name, file in nested(archive, path):
@@ -120,7 +120,7 @@ def _caltech(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tu
 
 
 def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
-    """There is no official split. One image in four of a category, at random, may train: 3 x 2000 test images need the others."""
+    """Return the same. There is no official split: a random quarter of each category trains, and 3 x 2000 test images need the rest."""
     with opened(path) as members:
         names = sorted(name for name, _ in _caltech(members, path))
     by_class: dict[str, list[str]] = {}

@@ -35,7 +35,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError when it has no training images."""
+    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError if there are no training images."""
     path = run.archive(run.entry.archives[0])
     folder, label_of = run.folder, {}
     folder.mkdir(parents=True)

@@ -44,7 +44,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when a file is missing, or a row is not a class and its texts."""
+    """Raises SourceError if a file is missing, or a row is not a class and its texts."""
     n_classes = _CORPORA[run.entry.name][1]
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once
@@ -65,7 +65,7 @@ def write(run: Run) -> None:
 
 
 def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
-    """Label from 0 and text of the first rows of "train" and of "test", at most so many; rows without a text are left out.
+    """Return label (from 0) and text of at most ``most[split]`` first rows of "train" and "test", without rows that have no text.
 
     Raises:
         SourceError: the archive is damaged, or a row of it is not a class and its texts.
@@ -78,7 +78,7 @@ def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple
 
 
 def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, list[str]]]:
-    """Split, row, label from 0 and texts of every row of train.csv and test.csv."""
+    """Yield split, row, label (from 0) and texts of each row of train.csv and test.csv."""
     with opened(path) as members:
         for name, file in members:
             split = PurePosixPath(name).name.removesuffix(".csv")
@@ -96,10 +96,10 @@ def _rows(path: Path, n_classes: int) -> Iterator[tuple[str, int, int, list[str]
 
 
 def _text(name: str, fields: list[str]) -> str:
-    """Title, question and answer as one text.
+    """Join title, question and answer to one text.
 
-    Yahoo's archive writes a line break as a backslash and an n. AG's News has lost the n: its backslash alone stands for the break,
-    and an n behind it begins the next word.
+    Yahoo's archive writes a line break as a backslash and an n. AG's News writes a backslash alone; an n behind it belongs to the
+    next word.
     """
     if name == "yahoo":
         fields = [field.replace("\\n", "\n") for field in fields]

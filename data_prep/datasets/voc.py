@@ -1,11 +1,11 @@
-"""Pascal VOC 2012: a public set and, where they are asked for, MLC users whose labels are the classes of the masks, and SS users.
+"""Pascal VOC 2012: a public set and, if asked for, SS users, and MLC users whose labels are the classes of the masks.
 
-The MLC users' test images come from the list ``val.txt`` of the segmentation task, all other images of users from ``train.txt``; the
-public set is of all images that no user has. Users are disjoint, also from those of a part that an earlier run made and this one
-leaves alone. SS users alone may get images of an earlier run's public set, which is said: Setup2's own is Flickr30K.
+The MLC users' test images come from the segmentation task's ``val.txt``, all other images of users from its ``train.txt``. The public
+set is drawn from the images that no user has. Users are disjoint, also from the users that an earlier run made and this run keeps. If SS
+users get images of an earlier run's public set, the command says so: Setup2 has another public set, Flickr30k.
 
-A class is present where its mask covers at least a thousandth of the picture: smaller specks of the masks are mostly the far ends of
-cut-off objects, and nothing is left of them in a small picture. Who segments gets every pixel.
+For MLC, a class is present if its mask covers at least a thousandth of the image: smaller specks are mostly the ends of cut-off objects,
+and vanish when the image is scaled down. SS users get every pixel.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError when the archive is damaged or lacks its lists, or the images are too few."""
+    """Raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
     path = run.archive(run.entry.archives[0])
     names, masks, lists = set(), {}, {}
     with opened(path) as members:
@@ -123,18 +123,18 @@ def _parts(options: dict) -> list[str]:
 
 
 def _present(mask: np.ndarray) -> list[int]:
-    """Class ids 1..20 that are present; 0 is the ground."""
+    """Return the ids (1..20) of the classes that are present; 0 is the background."""
     counts = np.bincount(mask.ravel(), minlength=256)[1 : len(CLASSES) + 1]
     return (np.flatnonzero(counts >= max(1, LEAST_SHARE * mask.size)) + 1).tolist()
 
 
 def _annotations(mask: np.ndarray, classes: list[int]) -> list[dict]:
-    """A COCO annotation for each of the classes."""
+    """Return a COCO annotation for each of the classes."""
     return [{"category_id": c} | outline(mask == c) for c in classes]
 
 
 def _every_pixel(mask: np.ndarray) -> list[dict]:
-    """COCO annotations of all that is in a mask. The rim is a crowd, which counts nowhere: its category says nothing."""
+    """Return COCO annotations of every pixel of a mask. The rim is a crowd, which metrics ignore; its category has no meaning."""
     classes = [c for c in range(1, len(CLASSES) + 1) if (mask == c).any()]
     rim = [{"category_id": 1} | outline(mask == RIM) | {"iscrowd": 1}] if (mask == RIM).any() else []
     return _annotations(mask, classes) + rim

@@ -1,6 +1,6 @@
-"""Reads tar and zip archives member by member, without extracting them: no name in an archive ever becomes a path by itself.
+"""Reads tar and zip archives member by member without extracting them, so that no name in an archive becomes a path by itself.
 
-What is damaged is refused with the archive's name: Python's own reader of tar files ends silently at a torn or garbled header.
+A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a torn or garbled header.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, E
 
 @contextmanager
 def opened(path: Path) -> Iterator[Members]:
-    """An archive's regular files as pairs of name and open file; a file is to be read before the next is asked for.
+    """Open an archive as an iterator of its regular files: pairs of name and open file. Read a file before you ask for the next.
 
     Raises:
-        SourceError: the archive is damaged, or holds a link, a device or a name that leaves it; the message names it.
+        SourceError: the archive is damaged, or holds a link, a device or a name that points outside; the message names it.
     """
     try:
         with path.open("rb") as file:
@@ -36,15 +36,15 @@ def opened(path: Path) -> Iterator[Members]:
 
 
 def nested(file: BinaryIO, path: Path) -> Members:
-    """The members of an archive that is a member of ``path``, itself being read."""
+    """Iterate over the members of ``file``, an archive that is itself a member of ``path``."""
     return _tar(file, path)
 
 
 def plain_name(name: str, path: Path) -> str:
-    """The name, if it is one of a file in a folder and no path.
+    """Return the name if it is a plain file name.
 
     Raises:
-        SourceError: it has separators, or stands for a folder.
+        SourceError: it is empty, stands for a folder, or has separators.
     """
     if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
         _refuse(path, name, "as the name of a file")

@@ -39,10 +39,10 @@ class Place:
 
 
 def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
-    """Which parts of a data set the option ``parts`` asks for.
+    """Return the parts of a data set that the option ``parts`` asks for.
 
     Raises:
-        SourceError: one of them is none of ``parts``.
+        SourceError: a name is not in ``parts``.
     """
     names = list(dict.fromkeys((options.get("parts") or default).split(",")))
     if unknown := set(names) - parts.keys():
@@ -84,10 +84,10 @@ class Run:
         return self.root / place.folder
 
     def archive(self, archive: Archive) -> Path:
-        """The archive, obtained and checked.
+        """Obtain and check an archive.
 
         Raises:
-            SourceError: it can't be had, does not match its ``SHA256SUMS``, or is not the official host's.
+            SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official one though the official host sent it.
         """
         path = self.source.obtain(archive)
         if self._sums is None:
@@ -109,18 +109,18 @@ class Run:
         return path
 
     def images_in(self, place: Place) -> set[str]:
-        """Names, without suffix, of the images that an earlier run of this command left in a place, so that no other gets them."""
+        """Return the names without suffix of the images that an earlier run of this command put into a place."""
         if (_read(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
             return set()
         return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
 
     def rng(self, *address: object) -> np.random.Generator:
-        """Random numbers of the command's seed, its own for every data set and address."""
+        """Return a generator of the command's seed, another for each data set and address."""
         return np.random.default_rng([self.options["seed"], *repr((self.entry.name, *address)).encode()])
 
     @property
     def official(self) -> bool:
-        """No checksum, size or count differs from the official one."""
+        """Whether every checksum, size and count that is known equals the official one."""
         counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
         return all(archive["official"] is not False for archive in self.archives) and counts == self.entry.counts
 
@@ -139,12 +139,12 @@ class Run:
 
 
 def request(options: dict, source: Source) -> dict:
-    """What tells one run of a command from another."""
+    """Return what distinguishes a run from the other runs of its command."""
     return {"from": str(source), **options}
 
 
 def _given(request: dict) -> dict:
-    """What of a request was not left to its default: an option that a command has gained since is in no older manifest."""
+    """Return the options of a request that have a value: older manifests lack the options that were added since."""
     return {name: value for name, value in request.items() if value is not None}
 
 
@@ -160,10 +160,10 @@ def prepare(
     force: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict:
-    """Write ``places`` below ``data_dir``, unless they are there whole and were made by the same request; returns the manifest.
+    """Write ``places`` below ``data_dir``, unless a run with the same request has already; return the manifest.
 
     Raises:
-        SourceError: an archive can't be had or is damaged, or a place holds what this command did not write and ``force`` is not given.
+        SourceError: an archive is missing or damaged, or a place holds files of others and ``force`` is not given.
         OSError: a folder can't be read or written.
     """
     asked = _given(request(options, source))
@@ -195,7 +195,7 @@ def prepare(
 
 
 def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
-    """Raises SourceError when a place holds what this command did not write."""
+    """Raise SourceError if a place holds files that this command did not write."""
     for place in places:
         if manifest := _read(data_dir / place.folder):
             whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != entry.name else ""
@@ -206,14 +206,14 @@ def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> N
 
 
 def _other_archives(source: Source, manifest: dict) -> bool:
-    """Whether a folder's archives are of other sizes than a manifest's: it does not say which folder it was made from."""
+    """Whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
     there = [(source.folder / archive["name"], archive["bytes"]) for archive in manifest["archives"]] if source.folder else []
     return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
 @contextmanager
 def _alone(entry: Entry, data_dir: Path) -> Iterator[None]:
-    """One run of a data set at a time; what a killed one wrote aside is removed."""
+    """Allow one run of a data set at a time, and remove the temporary folders of killed runs."""
     try:
         with FileLock(data_dir / f".{entry.name}.lock", timeout=0):
             for scratch in data_dir.glob(f".{entry.name}-*"):
@@ -254,14 +254,14 @@ def _files(data_dir: Path, place: Place) -> int:
 
 
 def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
-    """A place's files without its manifest."""
+    """Iterate over the files of a place, without the manifest."""
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
     yield from (path for root in roots for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
 
 
 def _terms(entry: Entry, data_dir: Path, say: Callable[[str], None]) -> None:
-    """Say the terms of a data set, once for a data directory."""
+    """Print the terms of a data set, once for each data directory."""
     shown = data_dir / ".terms" / entry.name
     if not shown.exists():
         say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
@@ -283,7 +283,7 @@ def _report(run: Run) -> None:
 
 
 def plan(entry: Entry, source: Source, data_dir: Path, places: tuple[Place, ...], say: Callable[[str], None]) -> None:
-    """Say what a run would fetch, how large, from where and where to; nothing is downloaded or written.
+    """Print what a run would fetch: names, sizes, addresses and folders. Download and write nothing.
 
     Raises:
         SourceError: the source can't be reached.

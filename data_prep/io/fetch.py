@@ -1,7 +1,7 @@
-"""Downloads that go on where they broke off, and where archives come from: the official host, a base URL, or a folder.
+"""Resumable downloads, and where archives come from: the official host, a base URL, or a folder.
 
-Beside a download stands a note (``<name>.note.json``) of the address, size and ETag that it has: a part is only ever continued
-with more of the same file, and a whole file is not fetched again. The standard library suffices: no session, login or JSON here.
+A note beside each download (``<name>.note.json``) holds its address, size and ETag. A partial download resumes only if the server
+still has the same file, and a complete file is not fetched again. The standard library suffices, since no login is needed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 
 def download(url: str, path: Path, *, quiet: bool = False) -> Path:
-    """Fetch ``url`` to ``path``, which appears only when it is whole; ``<path>.part`` holds what came so far.
+    """Fetch ``url`` to ``path``, which appears only when it is complete; ``<path>.part`` holds a partial download.
 
-    A file without a note is one that a person put there: it is taken as it is.
+    A file without a note was put there by the user and is used as it is.
 
     Raises:
-        SourceError: the address does not exist, or broke off too often; running again goes on from the part.
+        SourceError: the address does not exist, or the download broke off too often; the next call resumes it.
     """
     note = _Note(path)
     if path.exists() and note.read().get("url", url) == url:
@@ -77,7 +77,7 @@ class _BrokeOff(Exception):
 
 
 class _Note:
-    """What is known of a download: its address, and by what to tell that the server still has the same file."""
+    """What is known of a download: its address, and the headers that identify the server's file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".note.json")
@@ -148,7 +148,7 @@ def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
 
 
 def _total(headers: http.client.HTTPMessage) -> int | None:
-    """Size of the whole file: what stands behind the slash of a Content-Range, or the Content-Length."""
+    """Return the size of the whole file: the number behind the slash of Content-Range, or Content-Length."""
     of = (headers.get("Content-Range") or "").rpartition("/")[2] or headers.get("Content-Length") or ""
     return int(of) if of.isdigit() else None
 
@@ -158,7 +158,7 @@ def _size(path: Path) -> int:
 
 
 def head(url: str) -> int | None:
-    """Size that the server states for a file, -1 where it states none, None where the file does not exist.
+    """Return the size in bytes that the server states for a file: -1 if it states none, None if the file does not exist.
 
     Raises:
         SourceError: the server can't be reached.
@@ -172,7 +172,7 @@ def head(url: str) -> int | None:
 
 
 def _ask(url: str, method: str, answer: Callable[[http.client.HTTPResponse], T]) -> T | None:
-    """What ``answer`` makes of the server's response, None where the file does not exist; a server without HEAD is asked by GET.
+    """Return ``answer`` of the server's response, or None if the file does not exist. Fall back from HEAD to GET.
 
     Raises:
         SourceError: the server can't be reached.
@@ -192,12 +192,12 @@ def _ask(url: str, method: str, answer: Callable[[http.client.HTTPResponse], T])
 
 @dataclass(frozen=True)
 class Source:
-    """Where archives come from.
+    """Where archives come from: a folder, a base URL, or the official host.
 
     Attributes:
-        store: folder that downloads are kept in.
-        base_url: every archive is ``base_url/<name>``; None for the official addresses.
-        folder: archives are read in place from here; nothing is downloaded.
+        store: the folder for downloads.
+        base_url: fetch every archive from ``base_url/<name>``; None for the official addresses.
+        folder: read the archives from here, and download nothing.
     """
 
     store: Path
@@ -206,7 +206,7 @@ class Source:
 
     @classmethod
     def of(cls, store: Path, base_url: str | None, folder: Path | None) -> Source:
-        """Raises SourceError when both are given; a ``file://`` base URL is a folder."""
+        """Build a source from the command line; a ``file://`` base URL is a folder. Raises SourceError if both are given."""
         if base_url and folder:
             raise SourceError("--base-url and --archives say two different things; give one of them")
         if base_url and urlsplit(base_url).scheme == "file":
@@ -222,7 +222,7 @@ class Source:
         return self.base_url is None and self.folder is None
 
     def __str__(self) -> str:
-        """What kind of source it is: for the manifest, which results are traced by, and where a machine's paths have no business."""
+        """Say which kind of source it is, for manifests; these do not record the paths of a machine."""
         if self.folder:
             return "a folder of archives"
         return f"base URL {self.base_url}" if self.base_url else "official host"
@@ -231,7 +231,7 @@ class Source:
         return f"{self.base_url}/{quote(archive.name)}" if self.base_url else archive.url
 
     def size(self, archive: Archive) -> int | None:
-        """Bytes to read or fetch, None where the source lacks the archive, -1 where it does not say; the official are the catalogue's."""
+        """Return the archive's size in bytes: None if the source lacks it, -1 if unknown. Official sizes are the catalogue's."""
         if self.folder:
             path = self.folder / archive.name
             return path.stat().st_size if path.is_file() else None
@@ -240,10 +240,10 @@ class Source:
         return -1 if archive.bytes is None else archive.bytes
 
     def obtain(self, archive: Archive) -> Path:
-        """The archive as a file.
+        """Return the archive's file, downloaded if need be.
 
         Raises:
-            SourceError: it can't be had.
+            SourceError: the source lacks it, or the download failed.
         """
         if self.folder is None:
             return download(self.url(archive), self.store / archive.name)
@@ -253,10 +253,10 @@ class Source:
         return path
 
     def sums(self) -> dict[str, str]:
-        """SHA-256 by archive name, from a ``SHA256SUMS`` beside the archives of one's own source, if there is one.
+        """Return SHA-256 by archive name, from the ``SHA256SUMS`` in the user's folder or at the base URL; empty if there is none.
 
         Raises:
-            SourceError: it is there, and can't be read or is no such list.
+            SourceError: it can't be fetched, or a line is not a checksum and a name.
         """
         content = b""
         if self.folder:
@@ -273,5 +273,6 @@ class Source:
 
 
 def digest(path: Path, algorithm: str) -> str:
+    """Return the hexadecimal digest of a file by an algorithm of ``hashlib``."""
     with path.open("rb") as file:
         return file_digest(file, algorithm).hexdigest()

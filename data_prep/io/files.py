@@ -1,4 +1,4 @@
-"""Errors of reading and writing that say which file they are about."""
+"""Reading and writing with errors that name the file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """What goes wrong inside is ``path``'s: a full disk's error has no file name of its own, and numpy's and safetensors' no kind.
+    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.
 
     Raises:
-        OSError: with the name of the file.
+        OSError: names the file.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file, and the folder that it lies in; raises OSError with its name."""
+    """Write a file, and make its folder; raises OSError with the file's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with named(path):
         path.write_bytes(content)

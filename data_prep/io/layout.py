@@ -1,4 +1,4 @@
-"""Writes client files and public sets in the README's ``data_dir`` layout; every data set of this package ends here."""
+"""Writes client files and public sets in the README's ``data_dir`` layout; every data set uses these functions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from data_prep.io.files import named, put
 
 
 def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """A classification client: a dict with "data" (n, h, w, 3) uint8 and "labels" (list of int)."""
+    """Write an image classification client: a dict with "data" (n, h, w, 3) uint8 and "labels" (list of int)."""
     put(path, pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
 
 
 def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int]) -> None:
-    """A text classification client: a dict with "texts" (list of str) and "labels" (list of int)."""
+    """Write a text client: a dict with "texts" (list of str) and "labels" (list of int)."""
     put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
 
 
 def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
-    """Images (n, h, w, 3) uint8 as lossless files; returns their names in order."""
+    """Write images (n, h, w, 3) uint8 as PNG files; return their names in order."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{stem}{i:06d}.png" for i in range(len(images))]
     for name, image in zip(names, images, strict=True):
@@ -37,13 +37,13 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
 def write_coco(
     path: Path, names: Sequence[str], classes: np.ndarray, masks: np.ndarray, categories: dict[int, str], size: tuple[int, int]
 ) -> None:
-    """A COCO instances file.
+    """Write a COCO instances file from masks.
 
     Args:
         names: file name of each image.
-        classes: (n, k) class ids, -1 where a slot is empty.
+        classes: (n, k) class ids, -1 for an empty slot.
         masks: (n, k, h, w) bool, the instances' masks.
-        categories: class id -> name, of every class that the task has.
+        categories: class id -> name, for every class of the task.
         size: (height, width) of the images.
     """
     ids = {c: i + 1 for i, c in enumerate(categories)}
@@ -56,12 +56,12 @@ def write_coco(
 
 
 def write_instances(path: Path, images: list[dict], annotations: list[dict], categories: list[dict]) -> None:
-    """A COCO instances file of what are COCO's own records already."""
+    """Write a COCO instances file from records in COCO's format."""
     put(path, json.dumps({"images": images, "annotations": annotations, "categories": categories}).encode())
 
 
 def outline(mask: np.ndarray) -> dict:
-    """The fields of a COCO annotation that a mask (h, w) bool says: run lengths, bounding box and area."""
+    """Return the fields of a COCO annotation that follow from a mask (h, w) bool: run lengths, bounding box and area."""
     rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
     return {
         "bbox": [float(x) for x in coco_mask.toBbox(rle)],

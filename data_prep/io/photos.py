@@ -1,4 +1,4 @@
-"""Photographs of an archive: decoded, so that a damaged one is found here and not in an experiment, and made small if asked to."""
+"""Decodes the images of an archive, so that a damaged one is found here and not in an experiment, and scales them down."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def _open(content: bytes, name: str, mode: str) -> Image.Image:
 
 
 def square(content: bytes, name: str, size: int) -> np.ndarray:
-    """An RGB image squeezed into a square, (size, size, 3) uint8.
+    """Return an RGB image resized to a square, (size, size, 3) uint8; its aspect ratio is not kept.
 
     Raises:
-        SourceError: naming ``name``; it is no readable image.
+        SourceError: ``name`` is no readable image.
     """
     return np.asarray(_open(content, name, "RGB").resize((size, size), Image.Resampling.BICUBIC))
 
 
 def indices(content: bytes, name: str) -> np.ndarray:
-    """A palette image's indices, (h, w) uint8.
+    """Return the indices of a palette image, (h, w) uint8.
 
     Raises:
-        SourceError: naming ``name``; it is no palette image.
+        SourceError: ``name`` is no palette image.
     """
     image = _open(content, name, "")
     if image.mode not in {"P", "L"}:
@@ -44,14 +44,14 @@ def indices(content: bytes, name: str) -> np.ndarray:
 
 
 def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tuple[str, tuple[int, int]]:
-    """Write an image to a folder; its file name there, and its width and height.
+    """Write an image to a folder; return its file name there, and its width and height.
 
     Args:
-        name: its plain file name; an image that is made smaller becomes a lossless ``.png``.
-        size: longest side that it may have; None writes the bytes as they are.
+        name: its plain file name; an image that is scaled down becomes a lossless ``.png``.
+        size: its longest side in pixels at most; None writes the bytes as they are.
 
     Raises:
-        SourceError: naming ``name``; it is no readable image.
+        SourceError: ``name`` is no readable image.
     """
     image = _open(content, name, "RGB")
     if size is None or max(image.size) <= size:

@@ -1,9 +1,8 @@
 """Pretrains the small profile's vision models: supervised classification of a folder of images, on a CPU core or a GPU.
 
-Four vision transformers stand for the paper's ViT-Tiny, -Small, -Base and -Large (Appendix H) at a low resolution, and are unequal on
-purpose as those are, so that there is something to learn from a peer: each is wider, deeper and trained for longer than the one before.
-Two encoders stand for its SegFormer-B0 and -B1, half as wide as theirs. The paper's were pretrained on ImageNet-1K and then fine-tuned
-on the masks of ADE20K; these have seen no mask.
+Four vision transformers stand for the paper's ViT-Tiny, -Small, -Base and -Large (Appendix H) at a low resolution. They are unequal on
+purpose, so that a model can learn from a peer: each is wider and deeper than the one before. Two encoders stand for SegFormer-B0 and
+-B1, at half their width. The paper's were pretrained on ImageNet-1K and fine-tuned on the masks of ADE20K; these have seen no masks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from data_prep.pretrain import segformer, vit
 from data_prep.pretrain.image_folder import LabelledImages
 from data_prep.pretrain.training import MAX_NORM, descend, optimisation, public, read_report, save
 
-VERSION = 1  # of what is below: raise it when the same settings make other weights
+VERSION = 1  # of this module: raise it when the same settings make other weights
 
 PADDING = 4  # of the random crop
 JITTER = 0.2  # of contrast and of each colour's gain
@@ -59,20 +58,20 @@ class ViT:
         return self.hidden
 
     def build(self, size: int) -> PreTrainedModel:
-        """Freshly initialised from torch's global generator, for ``size`` x ``size`` pictures that divide into patches."""
+        """Return the model, freshly initialised from torch's global generator; ``size`` must be a multiple of ``patch``."""
         if size % self.patch:
             raise ValueError(f"images of {size} px don't divide into patches of {self.patch}")
         return vit.build(self.hidden, self.layers, self.heads, self.mlp, size=size, patch=self.patch)
 
     @staticmethod
     def features(backbone: nn.Module, images: Tensor) -> Tensor:
-        """(b, 3, size, size) of 0..255 -> (b, width)."""
+        """Map images (b, 3, size, size) in 0..255 to features (b, width)."""
         return backbone(pixel_values=images / 127.5 - 1).last_hidden_state[:, 1:].mean(1)
 
 
 @dataclass(frozen=True)
 class SegFormer:
-    """Architecture and diet of a SegFormer's encoder, whose stages are 1, 2, 5 and 8 times as wide as the first, as B0's and B1's are."""
+    """Architecture and diet of a SegFormer encoder; its stages are 1, 2, 5 and 8 times as wide as the first, as in B0 and B1."""
 
     hidden: int  # of the first stage
     layers: int  # of each
@@ -103,7 +102,7 @@ class SegFormer:
 Recipe = ViT | SegFormer
 
 
-# So short a training underfits: mixup, dropout and their like would only slow it, and are left out. At equal cost patches of 8
+# Training this short underfits, so mixup and dropout, which would slow it, are left out. At equal cost patches of 8
 # learn faster than patches of 4: vit-small's loss after about 100 s was 4.99 (4 epochs) against 5.23 (1 epoch). SegFormers
 # learn faster at 32 px than at 64: segformer-b0's loss after about 65 s was 4.88 (4 epochs) against 5.03 (2 epochs). After 5 epochs at a
 # learning rate of 2e-3 it was 4.78, and 4.85 at 1e-3; segformer-b1's was 4.96 and 4.75 (5.6 % top-1 at
@@ -119,7 +118,7 @@ RECIPES = {
 
 
 class Classifier(nn.Module):
-    """Backbone with a linear head, which is dropped afterwards."""
+    """A backbone with a linear head, which is dropped afterwards."""
 
     def __init__(self, recipe: Recipe, classes: int, size: int) -> None:
         super().__init__()
@@ -127,12 +126,12 @@ class Classifier(nn.Module):
         self.head = nn.Linear(recipe.width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(b, 3, size, size) of 0..255 -> logits (b, classes)."""
+        """Map images (b, 3, size, size) in 0..255 to logits (b, classes)."""
         return self.head(self.features(self.backbone, images))
 
 
 def recipe_of(name: str, **given: int | None) -> Recipe:
-    """The recipe with what is given of it in place."""
+    """Return the recipe of ``name``, with the given values that it has in place of its own."""
     recipe = RECIPES[name]
     return replace(recipe, **{key: value for key, value in given.items() if value is not None and hasattr(recipe, key)})
 
@@ -156,16 +155,16 @@ def pretrain(
     val_share: float = 0.05,
     resume: bool = True,
 ) -> dict:
-    """Pretrain ``name`` on ``data`` and save it under ``out/name`` with a model card; returns what it cost and reached.
+    """Pretrain ``name`` on ``data``, save it under ``out/name`` with a model card, and return its report.
 
-    A checkpoint after each epoch lets the same call go on where one was killed; what is finished is not made again. On a CPU the
-    weights depend on the arguments and the number of threads alone, interrupted or not. Those of another device or number of
-    threads are as good: they are kept, and gone on with, and that they are of another is said.
+    The same call resumes an interrupted training after its last epoch, and does not repeat a finished one. On a CPU the weights depend
+    on the arguments and the number of threads alone, interrupted or not. Weights of another device or number of threads are reused, with
+    a warning.
 
     Args:
         patch, epochs: the recipe's if None; a SegFormer has no patches.
-        val_share: of the images, held out to measure accuracy; the same ones for each backbone of a seed.
-        resume: False begins anew, and replaces what is under ``out/name``.
+        val_share: the share of the images that is held out to measure accuracy; the same images for each backbone of a seed.
+        resume: False starts again, and replaces the files under ``out/name``.
 
     Raises:
         FileExistsError: ``out/name`` holds a backbone, or a checkpoint of one, of other settings.
@@ -255,7 +254,7 @@ def pretrain(
 
 
 def augment(images: Tensor, shift: Tensor, flip: Tensor, contrast: Tensor, gain: Tensor) -> Tensor:
-    """A random crop of the padded image, mirrored or not, its colours jittered; each image by its own draws.
+    """Crop each padded image at random, mirror it or not, and jitter its colours.
 
     Args:
         images: (b, 3, s, s) uint8.
@@ -279,9 +278,9 @@ def augment(images: Tensor, shift: Tensor, flip: Tensor, contrast: Tensor, gain:
 
 
 def _draws(train: Tensor, batch: int, seed: int, epoch: int, device: torch.device) -> Iterator[tuple[Tensor, ...]]:
-    """The rows of each batch and what ``augment`` takes for them.
+    """Yield the rows of each batch and the arguments of ``augment`` for them.
 
-    Drawn on the CPU by a generator of the epoch's own: any device sees the same, and a resumed training needs no generator's state.
+    They are drawn on the CPU by a generator of the epoch: every device gets the same, and resuming needs no generator's state.
     """
     rng = torch.Generator().manual_seed(1_000_003 * (seed + 1) + epoch)
     n = len(train)
@@ -297,7 +296,7 @@ def _draws(train: Tensor, batch: int, seed: int, epoch: int, device: torch.devic
 
 
 def _split(n: int, val_share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers that are held out, and those to train on."""
+    """Return the row numbers that are held out, and those to train on."""
     rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     k = max(1, round(val_share * n))
     if k >= n:
@@ -306,7 +305,7 @@ def _split(n: int, val_share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _near(images: Tensor, device: torch.device) -> Tensor:
-    """The images on the device, if half of its free memory holds them; batches of them move there otherwise."""
+    """Move the images to the device if half of its free memory holds them; otherwise each batch moves by itself."""
     if device.type == "cuda" and images.nbytes > torch.cuda.mem_get_info(device)[0] / 2:
         return images
     return images.to(device)
@@ -314,7 +313,7 @@ def _near(images: Tensor, device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def _accuracy(model: Classifier, images: Tensor, labels: Tensor, rows: Tensor) -> tuple[float, float]:
-    """Top-1 and top-5 on the rows, in full precision."""
+    """Return top-1 and top-5 accuracy on the rows, in full precision."""
     model.eval()
     hits = []
     for part in rows.split(256):
@@ -335,13 +334,13 @@ def _same(folder: Path, found: dict, settings: dict) -> None:
 
 
 def _note(folder: Path, found: dict, made_by: dict) -> None:
-    """Say that what is there was made by another device or number of threads, if it says so."""
+    """Warn if the files were made with another device or number of threads."""
     if differing := [f"{key} {found[key]} instead of {value}" for key, value in made_by.items() if found.get(key, value) != value]:
         print(f"{folder.name}: NOTE: made with {', '.join(differing)}; the weights depend on it", file=sys.stderr)
 
 
 def _restore(folder: Path, settings: dict, parts: dict, made_by: dict) -> list[dict]:
-    """Load the parts from the folder's checkpoint if there is one; returns the log of the epochs that are done."""
+    """Load the parts from the folder's checkpoint, if there is one; return the log of the finished epochs."""
     path = folder / "checkpoint.pt"
     if not path.exists():
         return []
@@ -358,7 +357,7 @@ def _restore(folder: Path, settings: dict, parts: dict, made_by: dict) -> list[d
 
 
 def _keep(folder: Path, settings: dict, parts: dict, log: list[dict], made_by: dict) -> None:
-    """Write the checkpoint and the log, each whole or not at all."""
+    """Write the checkpoint and the log atomically."""
     state = {"settings": settings, "made_by": made_by, "log": log, **{key: part.state_dict() for key, part in parts.items()}}
     buffer = io.BytesIO()
     torch.save(state, buffer)

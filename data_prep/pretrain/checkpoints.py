@@ -1,7 +1,6 @@
-"""Puts the paper's Hugging Face checkpoints where the README's ``models_path`` wants them, without their task heads, as safetensors.
+"""Saves the paper's Hugging Face checkpoints below the README's ``models_path``, without their task heads, as safetensors.
 
-Without a network, ``random`` writes models of the same architectures with random weights: enough to run the same code and to
-measure what it costs, and worth nothing else.
+Without a network, ``random`` writes models of the same architectures with random weights, which serve to measure costs and nothing else.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ RANDOM = "random.json"  # in a folder whose weights are random
 
 
 def fetch(name: str, models_path: Path, random: bool = False) -> int:
-    """Write ``models_path/name``, unless it is there; returns the number of parameters.
+    """Write ``models_path/name`` unless it is there; return the number of parameters.
 
     Raises:
-        OSError: it can't be downloaded or written; or what is there is damaged, or random weights that were not asked for.
+        OSError: it can't be downloaded or written, or the folder holds a damaged checkpoint, or random weights that were not asked for.
     """
     folder = models_path / name
     if (folder / "config.json").exists():
@@ -89,7 +88,7 @@ def _reads_text(name: str) -> bool:
 
 
 def _characters() -> PreTrainedTokenizerBase:
-    """A tokenizer that needs no download and beside random weights is as good as any: a token a character."""
+    """Return a tokenizer of single characters, which needs no download and suffices for random weights."""
     known = {token: i for i, token in enumerate(("[PAD]", "[UNK]", *string.ascii_lowercase, *string.digits, *string.punctuation))}
     characters = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -97,7 +96,7 @@ def _characters() -> PreTrainedTokenizerBase:
 
 
 def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
-    """The model, its tokenizer, and files of the given names and contents beside them."""
+    """Save the model, its tokenizer, and further files by name and content."""
     logging.disable_progress_bar()
     scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole
     with named(scratch):

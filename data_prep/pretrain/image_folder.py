@@ -1,4 +1,4 @@
-"""A folder of labelled images, one sub-folder a class, as one uint8 tensor; decoded once and kept on disk."""
+"""Reads a folder of labelled images, a sub-folder for each class, as one uint8 tensor; decodes once and caches on disk."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class LabelledImages:
     labels: Tensor
     classes: tuple[str, ...]
     digest: str
-    per_class: int | None = None  # the most of a class that were taken
+    per_class: int | None = None  # at most so many of each class were taken
 
 
 def read(folder: Path, size: int, cache: Path, per_class: int | None = None) -> LabelledImages:
     """Read ``folder/<class>/*.JPEG``, or ``folder/<class>/images/*.JPEG`` as Tiny-ImageNet has it; PNG and grey-scale too.
 
-    Each image is cropped to its central square and averaged down to ``size`` pixels. What was decoded is kept below ``cache``
-    under the digest, and found there the next time.
+    Each image is cropped to its central square and averaged down to ``size`` pixels. The decoded images are cached below ``cache``
+    under their digest.
 
     Args:
-        per_class: take so many of a class, the first by name; all if None.
+        per_class: take the first so many of each class by name; all if None.
 
     Raises:
         FileNotFoundError: there is no such folder, or a class in it has no images.
@@ -61,7 +61,7 @@ def read(folder: Path, size: int, cache: Path, per_class: int | None = None) -> 
 
 
 def _list(folder: Path, per_class: int | None) -> dict[str, list[Path]]:
-    """Class -> its images, both in order of their names."""
+    """Return class -> its images, both sorted by name."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder; `python -m data_prep tiny-imagenet` makes data/real/tiny_imagenet/train")
     files = {}
@@ -77,7 +77,7 @@ def _list(folder: Path, per_class: int | None) -> dict[str, list[Path]]:
 
 
 def _kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """What an earlier call kept there, or None."""
+    """Return what an earlier call cached there, or None."""
     try:
         images = np.load(path)
     except (FileNotFoundError, ValueError, EOFError):  # the latter two: damaged, decoded anew

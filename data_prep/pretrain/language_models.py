@@ -1,7 +1,7 @@
-"""Pretrains small text backbones from nothing but texts: BERT and DistilBERT by masked language modelling, GPT-2 by causal.
+"""Pretrains small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
 
-They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper takes
-checkpoints of others, so that it states no hyper-parameter of what is below.
+They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper downloads
+pretrained checkpoints, so it states none of the hyper-parameters below.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Recipe:
     """Architecture and diet of one backbone.
 
     Attributes:
-        vocabulary: tokens of its tokenizer; fewer where the texts don't yield them.
-        longest: tokens of a text that it can read; longer ones are cut into pieces.
-        lr: at its peak.
+        vocabulary: size of its tokenizer at most; few texts yield fewer tokens.
+        longest: tokens in a text at most; longer texts are cut into pieces.
+        lr: the peak of the learning rate.
         batch: pieces in a batch.
     """
 
@@ -80,20 +80,20 @@ def pretrain(
     license: str,
     threads: int = 1,
 ) -> dict:
-    """Pretrain a backbone and its tokenizer on ``texts`` and save both under ``out/name`` with a model card.
+    """Pretrain a backbone and its tokenizer on ``texts``, and save both under ``out/name`` with a model card.
 
-    Tokenizers of the same texts, vocabulary and kind (BERT's and DistilBERT's are of one) are the same. On a CPU the weights depend
-    on the arguments and the number of threads alone.
+    The tokenizer depends on the texts, the vocabulary and the kind alone; BERT and DistilBERT are of the same kind. On a CPU the weights
+    depend on the arguments and the number of threads alone.
 
     Args:
-        held_out: texts that its loss, perplexity and accuracy are measured on.
-        world: what the card says that the backbone is of, such as "the small profile".
-        data: what it says of the texts, and of their terms.
-        command: what it says makes the backbone anew.
+        held_out: texts to measure loss, perplexity and accuracy on.
+        world: for the card: what the backbone belongs to, such as "the small profile".
+        data: for the card: the texts and their terms.
+        command: for the card: the command that remakes the backbone.
         license: its key on Hugging Face.
 
     Returns:
-        What it reached and cost, as in ``pretraining.json``; beside it what guessing by a token's frequency alone would reach.
+        The report that ``pretraining.json`` holds: scores, those of guessing by token frequency ("trivial"), and cost.
 
     Raises:
         ValueError: there are no texts, one is empty, or none has a token to guess.
@@ -139,12 +139,12 @@ def pretrain(
 
 
 def train_tokenizer(recipe: Recipe, texts: Sequence[str]) -> PreTrainedTokenizerBase:
-    """WordPiece of lower-case letters for BERT and DistilBERT, whose vocabularies are one; byte pairs for GPT-2."""
+    """Train lower-case WordPiece for BERT and DistilBERT, which share a vocabulary, or byte pairs for GPT-2."""
     if recipe.causal:
         return GPT2Tokenizer(pad_token="<|endoftext|>").train_new_from_iterator(texts, recipe.vocabulary, show_progress=False)
     tokenizer = BertTokenizer()
-    # The library numbers the letters inside words as a hash table has them, another way in each process, and breaks ties by the
-    # numbers; what it takes for special tokens is numbered as given.
+    # The library numbers the letters inside words in the order of a hash table, which differs between processes, and breaks ties by
+    # these numbers. Special tokens are numbered in the order given.
     letters = sorted(set(tokenizer.backend_tokenizer.normalizer.normalize_str("\n".join(texts))) - {" "})
     inside = [f"##{letter}" for letter in letters]
     trained = tokenizer.train_new_from_iterator(texts, recipe.vocabulary, new_special_tokens=inside, show_progress=False)
@@ -152,7 +152,7 @@ def train_tokenizer(recipe: Recipe, texts: Sequence[str]) -> PreTrainedTokenizer
 
 
 class LanguageModelling(nn.Module):
-    """Backbone whose token embeddings are the output layer, with BERT's layer in between, dropped afterwards; GPT-2 has none."""
+    """A backbone with its token embeddings as the output layer; BERT's extra layer in between is dropped afterwards, GPT-2 has none."""
 
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class LanguageModelling(nn.Module):
         self.transform = nn.Identity() if self.causal else nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch (b, l) -> logits (n, vocabulary) and ids (n,) of the n tokens that are to be guessed, and of no other."""
+        """Map a batch (b, l) to logits (n, vocabulary) and ids (n,) of the n tokens to predict."""
         states = self.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # Shape: (b, l, hidden)
         if self.causal:
             states, labels = states[:, :-1], labels[:, 1:]
@@ -171,9 +171,9 @@ class LanguageModelling(nn.Module):
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The Hugging Face model, freshly initialised from torch's global generator; without dropout, of no use in so short a training."""
+    """Return the Hugging Face model, freshly initialised from torch's global generator. Training is too short for dropout to help."""
     r, common = recipe, {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
-    # BERT's and GPT-2's 0.02 at their width of 768, kept in proportion: with 0.02 itself so narrow a model hardly sets out
+    # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
     common["initializer_range"] = 0.02 * (768 / r.hidden) ** 0.5
     match recipe.architecture:
         case "bert":
@@ -203,7 +203,7 @@ def _check(name: str, kind: str, texts: Sequence[str]) -> None:
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[dict[str, list[int]]]:
-    """The texts in tokens, cut where they are too long; a single token is left out, since there is nothing to guess it from."""
+    """Tokenise the texts and cut long ones into pieces; leave out pieces of a single token, which has no context."""
     cut = {"truncation": True, "max_length": longest, "return_overflowing_tokens": True}
     encoded = tokenizer(list(texts), return_special_tokens_mask=True, **cut)
     return [
@@ -214,7 +214,7 @@ def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: i
 
 
 def _draws(pieces: list[dict], recipe: Recipe) -> Iterator[list[dict]]:
-    """The pieces of each step, of similar length, lest half of a batch be padding; all of them before any comes again."""
+    """Yield the pieces of each step, of similar length to save padding; each piece at most once an epoch."""
     rng = np.random.RandomState(recipe.seed)
     lengths = np.array([len(piece["input_ids"]) for piece in pieces])
     batch, drawn = min(recipe.batch, len(pieces)), 0
@@ -229,15 +229,15 @@ def _draws(pieces: list[dict], recipe: Recipe) -> Iterator[list[dict]]:
 
 
 def _collator(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> DataCollatorForLanguageModeling:
-    """Pads; masks 15 % of the tokens as Devlin et al. (2019) do, by a generator of its own: 80 % of them blank, 10 % another token."""
+    """Return a collator that pads, and masks 15 % of the tokens as Devlin et al. (2019) do: 80 % of them blank, 10 % another token."""
     return DataCollatorForLanguageModeling(tokenizer, mlm=not recipe.causal, seed=recipe.seed)
 
 
 @torch.no_grad()
 def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[dict], collate: DataCollatorForLanguageModeling) -> dict:
-    """Loss, perplexity and accuracy on the test pieces; and perplexity and accuracy of every token's frequency in training.
+    """Return loss, perplexity and accuracy on the test pieces, and those of a unigram model of the training pieces.
 
-    A token that was never seen there counts as seen once.
+    In the unigram model, unseen tokens count once.
     """
     model.eval()
     total, hits, sought = 0.0, 0, []

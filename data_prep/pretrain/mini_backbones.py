@@ -1,9 +1,9 @@
-"""Pretrains the embedded world's backbones, on upstream glyphs and on its language's books; deterministic, one thread, minutes.
+"""Pretrains the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
 
-The four vision transformers are unequal on purpose, as ViT-Tiny and ViT-Large are in the paper (Appendix H), so that there is something
-to learn from a peer: base and large have seen twice the classes, on textured and cluttered grounds; tiny and small have seen plain
-grounds alone, and lose much of what they know on the pictures of the downstream tasks. The two SegFormers learn to classify and to
-segment, as the paper's did from ImageNet-1K and ADE20K, and differ in width as B0 and B1 do; BERT and DistilBERT in depth.
+The four vision transformers are unequal on purpose, as the paper's are (Appendix H), so that a model can learn from a peer. Base and large
+have seen twice as many classes, on textured and cluttered grounds; tiny and small have seen plain grounds alone, and lose much of their
+accuracy on the downstream tasks' pictures. The two SegFormers learn to classify and to segment, as the paper's did from ImageNet-1K and
+ADE20K, and differ in width as B0 and B1 do. BERT and DistilBERT differ in depth.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ RECIPES = {
     "segformer-b0": Recipe(SegFormer((16, 32, 80, 128), 64), classes=160, detail=0.8, steps=1500, seed=5),
     "segformer-b1": Recipe(SegFormer((32, 64, 160, 256), 64), classes=320, detail=0.8, steps=1500, seed=6),
 }
-# Of few layers, wide and trained for long: narrower or shorter ones leave so little of a text's topic in the mean of its tokens that
-# local training on 100 texts has not converged when a run of mini ends.
+# Few layers, wide, trained for long: the mean token of a narrower model, or of one trained for less, says so little of a text's topic
+# that local training on 100 texts has not converged when a run of mini ends.
 TEXT_RECIPES = {
     "bert-base": language_models.Recipe("bert", 192, 2, 4, 192, vocabulary=1000, longest=32, steps=1500, seed=7),
     "distilbert-base": language_models.Recipe("distilbert", 192, 1, 4, 192, vocabulary=1000, longest=32, steps=1000, seed=8),
@@ -90,10 +90,10 @@ BOOKS, HELD_OUT = 20_000, 500  # sentences
 
 
 class Pretraining(nn.Module, ABC):
-    """A backbone with the heads of its upstream task, all dropped afterwards.
+    """A backbone with the heads of its upstream task, which are dropped afterwards.
 
-    The loss is the cross-entropy over a picture's classes, binary cross-entropy of the mean feature against the 14x14 templates of the
-    classes, and a dense term that says where the objects are.
+    The loss is the cross-entropy over a picture's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
+    of the classes, plus a dense term for the places of the objects.
     """
 
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
@@ -109,7 +109,7 @@ class Pretraining(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """(b, width), the mean over places, and what the dense term is computed from."""
+        """Return the mean over places (b, width), and the input of the dense term."""
 
     @abstractmethod
     def dense_loss(self, places: object, batch: Batch) -> torch.Tensor:
@@ -122,9 +122,9 @@ class Pretraining(nn.Module, ABC):
 
 
 class _WithPatches(Pretraining):
-    """A ViT, each patch token of which tells its 8x8 part of the object mask.
+    """A ViT whose patch tokens each predict their 8x8 part of the object mask.
 
-    Without this term the small transformers do not leave the uniform prediction within their budget.
+    Without this term the small transformers do not get past the uniform prediction within their budget.
     """
 
     def __init__(self, shape: ViT, classes: int) -> None:
@@ -143,9 +143,9 @@ class _WithPatches(Pretraining):
 
 
 class _WithDecoder(Pretraining):
-    """A SegFormer with its decoder, which tells a class for the middle of every 4x4 pixels: 0 for the ground, 1 on for the classes.
+    """A SegFormer with its decoder, which predicts a class for the middle of each 4x4 pixels: 0 for the ground, classes from 1.
 
-    Enlarging so many classes to the picture's size, as for a user's few, would be four fifths of the cost.
+    Upsampling so many classes to the picture's size, as is done for a user's few, would be four fifths of the cost.
     """
 
     def __init__(self, shape: SegFormer, classes: int) -> None:
@@ -168,14 +168,14 @@ class _WithDecoder(Pretraining):
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures of a backbone's own classes, ``n`` of them.
+    """Pictures of a backbone's own ``n`` classes.
 
     Attributes:
         images: (b, 3, SIZE, SIZE) in [0, 1].
-        classes: (b, 4), 0 .. n - 1, or -1 where a slot is empty.
-        alphas: (b, 4, SIZE, SIZE), where each slot's object is.
-        target: (b, n), 1 / number of objects for each class that is there.
-        template: (b, 14 * 14), what the objects look like, one upon the other.
+        classes: (b, 4), 0 .. n - 1, or -1 for an empty slot.
+        alphas: (b, 4, SIZE, SIZE), the mask of each slot's object.
+        target: (b, n), 1 / number of objects for each class that is present.
+        template: (b, 14 * 14), the drawings of the objects' classes, superimposed.
     """
 
     images: torch.Tensor
@@ -186,7 +186,7 @@ class Batch:
 
 
 def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> Batch:
-    """Half singles, half scenes; detail rises over the first half of training, and a stroke joins at a quarter if it rises at all."""
+    """Draw half singles, half scenes. Detail rises over the first half of training; if it rises, a stroke joins after a quarter."""
     detail = 0.3 + (final_detail - 0.3) * min(1.0, 2 * progress)
     strokes = int(progress > 0.25 and final_detail > 0.3)
     parts = [
@@ -209,7 +209,7 @@ def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomSta
 
 
 def pretrain(name: str, out: Path, steps: int | None = None) -> dict:
-    """Pretrain ``name`` and save it under ``out/name`` in half precision with a model card; returns what it cost and reached."""
+    """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report."""
     if name in TEXT_RECIPES:
         recipe = replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps)
         return language_models.pretrain(
@@ -258,7 +258,7 @@ def pretrain(name: str, out: Path, steps: int | None = None) -> dict:
 
 @torch.no_grad()
 def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
-    """Top-1 on 2000 new single pictures of the upstream classes at detail 0.8."""
+    """Return top-1 accuracy on 2000 new single pictures of the upstream classes at detail 0.8."""
     rng = np.random.RandomState(99)
     classes = rng.choice(len(pool), 2000)
     pictures = draw(single(pool[classes]), "upstream", words, rng, 0.8, 1)

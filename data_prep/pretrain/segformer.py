@@ -1,4 +1,4 @@
-"""The SegFormers that the project pretrains itself: how one is built."""
+"""Builds the SegFormers that the project pretrains itself."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels
 
 
 def normalised(images: Tensor) -> Tensor:
-    """(b, 3, h, w) pixels in [0, 1] as the encoder reads them."""
+    """Normalise pixels (b, 3, h, w) in [0, 1] as the encoder expects them."""
     mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (MEAN, STD))
     return (images - mean) / std
 
 
 def build(hidden: tuple[int, ...], layers: tuple[int, ...], heads: tuple[int, ...], decoder: int) -> SegformerModel:
-    """The Hugging Face encoder, freshly initialised from torch's global generator; ``decoder`` is the width that its config gives a head.
+    """Return the Hugging Face encoder, freshly initialised from torch's global generator; its config gives a head the width ``decoder``.
 
-    Its four stages see a picture at a 4th, an 8th, a 16th and a 32nd of its size, as those of the paper's checkpoints do, but shrink
-    keys and values less, since the pictures are small.
+    Its four stages see an image at a 4th, an 8th, a 16th and a 32nd of its size, as in the paper's checkpoints, but shrink keys and
+    values less, since the images are small.
     """
     config = SegformerConfig(
         hidden_sizes=list(hidden),
@@ -40,10 +40,10 @@ def build(hidden: tuple[int, ...], layers: tuple[int, ...], heads: tuple[int, ..
 
 @torch.no_grad()
 def redraw_convolutions(backbone: SegformerModel) -> None:
-    """Draw them anew as Xie et al.'s code does, from N(0, 2 / fan-out).
+    """Redraw the convolutions from N(0, 2 / fan-out), as Xie et al.'s code does.
 
-    Hugging Face draws every weight from N(0, 0.02^2), since its SegFormers are loaded and not trained from nothing: behind a 3x3
-    convolution of single channels hardly anything is left then.
+    Hugging Face draws every weight from N(0, 0.02^2), since its SegFormers are not trained from scratch: a depthwise 3x3 convolution
+    then passes hardly any signal.
     """
     for module in backbone.modules():
         if isinstance(module, nn.Conv2d):

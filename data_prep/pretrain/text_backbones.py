@@ -1,8 +1,8 @@
 """Pretrains the small profile's text backbones on a CPU core, each on texts of another data set than its users'.
 
-They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H), and for GPT-2, as small as its ViTs: DistilBERT has half of
-BERT's layers and the same tokens, as the paper's has. The users with BERT and DistilBERT classify Yahoo! Answers, and these have read
-AG's News; the user with GPT-2 goes on with AG's News, and it has read Yahoo! Answers.
+They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, and are as small as the profile's ViTs. DistilBERT
+has half of BERT's layers and the same tokens, as the paper's has. BERT and DistilBERT are pretrained on AG's News, since their users
+classify Yahoo! Answers; GPT-2 is pretrained on Yahoo! Answers, since its user generates AG's News.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from data_prep.datasets.topics import excerpt
 from data_prep.pretrain.language_models import Recipe, pretrain
 from data_prep.pretrain.training import public
 
-LONGEST = 128  # tokens, after which the settings cut a user's texts
+LONGEST = 128  # tokens; the settings truncate a user's texts there
 HELD_OUT = 1000  # texts of test.csv
 
 RECIPES = {
@@ -29,12 +29,12 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a backbone reads.
+    """What a backbone is pretrained on.
 
     Attributes:
         dataset: its name in the catalogue.
-        joined: of how many texts it makes one, in turn. News have some 60 tokens: each alone would leave half of a model's positions
-            untrained, and always together, it would never see a short text.
+        joined: the numbers of texts that are joined to one, in turn. News have some 60 tokens: single texts would leave half of a
+            model's positions untrained, and joined texts alone would never be short.
     """
 
     dataset: str
@@ -45,11 +45,11 @@ CORPORA = dict.fromkeys(("bert-base", "distilbert-base"), Corpus("ag-news", join
 
 
 def make(name: str, archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = None) -> dict:
-    """Pretrain ``name`` and save it under ``out/name``; returns its report.
+    """Pretrain ``name``, save it under ``out/name``, and return its report.
 
     Args:
-        archives: a folder that holds its data set's archive.
-        texts: it reads at most so many, the first of train.csv.
+        archives: the folder of its data set's archive.
+        texts: the number of texts to read at most, from the start of train.csv.
         steps: the recipe's if None.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the project's pretrainings share: how one is optimised, and how a backbone is saved with its model card and report."""
+"""What all pretraining here shares: the optimiser, a step, and saving a backbone with its model card and report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NORM = 1.0  # of the gradient
 
 
 def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCycleLR]:
-    """AdamW, and the one cycle of its learning rate up to ``lr``. Weight decay is for matrices; biases and norms have none."""
+    """Return AdamW and a one-cycle schedule with its peak at ``lr``. Weight decay applies to matrices, not to biases and norms."""
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
@@ -30,7 +30,7 @@ def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCyc
 
 
 def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRScheduler, max_norm: float = float("inf")) -> None:
-    """One step down the gradient of ``loss``, clipped at ``max_norm``, and one of the learning rate."""
+    """Step down the gradient of ``loss``, clipped at ``max_norm``, and step the learning rate."""
     optimizer.zero_grad()
     loss.backward()
     if max_norm < float("inf"):
@@ -42,7 +42,7 @@ def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRSc
 def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
     """Save a checkpoint in half precision (``backbone`` is halved in place) with its model card and its report.
 
-    The report, ``pretraining.json``, comes last: where it is, the others are whole.
+    The report, ``pretraining.json``, is written last: if it is there, the other files are complete.
     """
     with named(folder):
         backbone.half().save_pretrained(folder)
@@ -53,7 +53,7 @@ def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, token
 
 
 def read_report(folder: Path) -> dict | None:
-    """The report of the finished checkpoint in ``folder``, or None where there is none."""
+    """Return the report of the finished checkpoint in ``folder``, or None if there is none."""
     try:
         return json.loads((folder / "pretraining.json").read_text())
     except (FileNotFoundError, ValueError):  # the latter: cut short
@@ -61,6 +61,6 @@ def read_report(folder: Path) -> dict | None:
 
 
 def public(path: Path) -> str:
-    """The path as a reader of a card knows it: below the repository, or its last two names; not where it was on this machine."""
+    """Return the path for a model card: relative to the repository, or its last two names, not the path on this machine."""
     path = path.resolve()
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "/".join(path.parts[-2:])

@@ -1,4 +1,4 @@
-"""The vision transformers that the project pretrains itself: how one is built."""
+"""Builds the vision transformers that the project pretrains itself."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from transformers import ViTConfig, ViTModel
 
 
 def build(hidden: int, layers: int, heads: int, mlp: int, *, size: int, patch: int) -> ViTModel:
-    """The Hugging Face model for ``size`` x ``size`` pictures, freshly initialised from torch's global generator.
+    """Return the Hugging Face model for ``size`` x ``size`` pixels, freshly initialised from torch's global generator.
 
-    ``fedmuscle_lib.models`` reads its features as the mean of the patch tokens after the last layer norm, of pixels scaled to
-    [-1, 1]: there is no pooler, and what pretrains it reads them alike.
+    Its features are the mean of the patch tokens after the last layer norm, for pixels scaled to [-1, 1], in pretraining and in
+    ``fedmuscle_lib.models`` alike; there is no pooler.
     """
     config = ViTConfig(
         hidden_size=hidden,

@@ -1,8 +1,8 @@
 """The vocabulary of the embedded world: printed glyphs and handwritten digits, and who may see which.
 
-Two kinds of leakage are ruled out here, once, for everything that draws pictures:
+This module rules out two kinds of leakage for everything that draws pictures:
 
-* **classes**: the upstream classes that the backbones are pretrained on are no downstream class, and none looks like a digit;
+* **classes**: no upstream class, which the backbones are pretrained on, is a downstream class or looks like a digit;
 * **instances**: a glyph's sixteen fonts, and a digit's handwritten examples, are divided between train, validation, test and
   public pictures, so that no drawing of a class occurs in two of them.
 """
@@ -68,7 +68,7 @@ def _font(family: int, style: int) -> FT2Font:
 
 
 def _draw(font: FT2Font, char: str) -> np.ndarray | None:
-    """The glyph as a ``(SIDE, SIDE)`` mask, or None when the font lacks it or it is too thin to be told from a stroke."""
+    """Return the glyph as a ``(SIDE, SIDE)`` mask, or None if the font lacks it or it is too thin to tell from a stroke."""
     if font.get_char_index(ord(char)) == 0:
         return None
     font.clear()
@@ -100,7 +100,7 @@ def _unit(masks: np.ndarray) -> np.ndarray:
 
 
 def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
-    """char -> {(family, style): mask} of every glyph that half the fonts have, that looks like no digit and no other."""
+    """Return char -> {(family, style): mask} for each glyph of half the fonts or more that looks like no digit and no other glyph."""
     fonts = {(f, s): _font(f, s) for f in range(4) for s in range(4)}
     digits = _unit(np.stack([_draw(font, digit) for font in fonts.values() for digit in "0123456789"]))
     kept: dict[str, dict[tuple[int, int], np.ndarray]] = {}
@@ -128,7 +128,7 @@ def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
 
 
 def _split_of(key: tuple[int, int]) -> str:
-    """A Latin square over (family, style): every split holds each family and each style exactly once."""
+    """Return the split of a font (family, style) by a Latin square: each split has each family and each style once."""
     return SPLITS[(key[0] + key[1]) % 4]
 
 
@@ -154,7 +154,7 @@ def _handwritten() -> dict[str, dict[int, list[np.ndarray]]]:
 
 @lru_cache(maxsize=1)
 def vocabulary() -> Vocabulary:
-    """Draw the masks and divide them; the same on every machine with the pinned matplotlib and scikit-learn."""
+    """Draw the masks and divide them; all machines with the pinned matplotlib and scikit-learn agree."""
     printed = _printed()
     chars = sorted(printed)
     order = np.random.RandomState(1234).permutation(len(chars))

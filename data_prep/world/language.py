@@ -1,10 +1,10 @@
-"""The embedded world's language: names for what its pictures show, topics, and the sentences that its people write.
+"""The embedded world's language: names for the classes that its pictures show, topics, and sentences about them.
 
-What people write about are the twenty classes of MLC's and SS's pictures, two in each of ten topics. A class has one usual name and some
-rare ones. Pictures show what an object is, texts say what it has to do with others; what the two have in common is the class behind a
-name. The books that the language models are pretrained on mention rare names in passing, out of place, so that a model knows
-the company of usual names alone, while users write both alike. What a rare name means can be learned from a user's own labels, from the
-company that it keeps in the captions of the public set, and from the pictures, in which it looks like what the usual name is written under.
+Texts are about the twenty classes of MLC's and SS's pictures, two in each of ten topics. A class has one usual name and four rare ones.
+Pictures show what an object looks like, texts which objects occur together; the two share the class behind a name. In the books that the
+language models are pretrained on, rare names occur only as strays in texts of any topic, so that a model knows the context of usual names
+alone, while users write both equally often. A model can learn the meaning of a rare name from a user's own labels, from its context in
+the public set's captions, and from the pictures, in which both names of a class stand under the same objects.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MENTIONS = {"question": (2, 3, 4), "report": (3, 4, 5)}  # how many things a te
 
 
 def topic(c: int) -> int:
-    """Of a class of ``Vocabulary.mlc``."""
+    """Return the topic of a class of ``Vocabulary.mlc``."""
     return c % N_TOPICS
 
 
 def members(t: int) -> list[int]:
-    """The classes of a topic."""
+    """Return the classes of a topic."""
     return [c for c in Vocabulary.mlc if topic(c) == t]
 
 
 @lru_cache(maxsize=1)
 def names() -> dict[int, tuple[str, ...]]:
-    """Of each class, the usual one first: made-up words of two syllables and a consonant; the same on every machine."""
+    """Return the names of each class, the usual one first: made-up words of two syllables and a consonant."""
     rng = np.random.RandomState(77)
     words: dict[str, None] = {}  # a dict keeps the order
     while len(words) < len(Vocabulary.mlc) * (1 + RARE_NAMES):
@@ -51,28 +51,28 @@ def names() -> dict[int, tuple[str, ...]]:
 
 
 def _name(c: int, rare: float, rng: np.random.RandomState) -> str:
-    """A name of the class, a rare one with this probability."""
+    """Draw a name of the class; ``rare`` is the probability of a rare one."""
     return names()[c][1 + rng.randint(RARE_NAMES) if rng.rand() < rare else 0]
 
 
 def _mentions(t: int, n: int, rare: float, rng: np.random.RandomState) -> list[str]:
-    """``n`` names of a text about the topic ``t``, of which this share of its own things' are rare ones; strays' always may be."""
+    """Draw ``n`` names for a text about topic ``t``. ``rare`` is the share of rare names among the topic's own, not among strays."""
     stray = rng.rand(n) < STRAY
     return [_name(_one(Vocabulary.mlc if s else members(t), rng), RARE_IN_USE if s else rare, rng) for s in stray]
 
 
 def caption(classes: np.ndarray, rng: np.random.RandomState, rare: float = RARE_IN_USE) -> str:
-    """What a person says who sees these objects, -1 for none."""
+    """Write a caption of the objects of these classes; -1 is an empty slot."""
     return "a " + " and a ".join(_name(c, rare, rng) for c in rng.permutation(classes[classes >= 0]))
 
 
 def question(t: int, rng: np.random.RandomState, rare: float = RARE_IN_USE) -> str:
-    """A question about the topic."""
+    """Write a question about the topic."""
     return f"{_one(_QUESTION_WORDS, rng)} {' '.join(_mentions(t, _one(_MENTIONS['question'], rng), rare, rng))}"
 
 
 def report(t: int, rng: np.random.RandomState, rare: float = RARE_IN_USE) -> str:
-    """News of the topic."""
+    """Write news about the topic."""
     first, *others = _mentions(t, _one(_MENTIONS["report"], rng), rare, rng)
     return f"{first} {_one(_VERBS, rng)} {' '.join(others)}"
 
@@ -82,7 +82,7 @@ def _one(choices: Sequence, rng: np.random.RandomState) -> Any:
 
 
 def books(n: int, seed: int) -> list[str]:
-    """``n`` sentences to pretrain on: reports, questions and captions of the past, to which rare names are strange."""
+    """Write ``n`` sentences to pretrain on: reports, questions and captions, with rare names as strays alone."""
     rng = np.random.RandomState(seed)
     sentences = []
     for _ in range(n):

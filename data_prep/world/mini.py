@@ -42,10 +42,10 @@ N_SECTIONS = 4  # of the news, as AG's has
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (about 13000 small files, twenty seconds) unless it is there whole; returns its manifest.
+    """Write the world below ``data_dir`` (13572 small files) unless it is there complete; return its manifest.
 
     Raises:
-        FileExistsError: ``data_dir`` holds files, but not this function's.
+        FileExistsError: ``data_dir`` holds other files.
         OSError: the folder can't be written.
     """
     manifest = _read_manifest(data_dir)
@@ -74,7 +74,7 @@ def prepare(data_dir: Path) -> dict:
 
 
 def _read_manifest(data_dir: Path) -> dict | None:
-    """The manifest of an embedded world, whatever its version, or None."""
+    """Return the manifest of an embedded world of any version, or None."""
     try:
         manifest = json.loads((data_dir / "manifest.json").read_text())
         return manifest if manifest["name"] == "mini" else None
@@ -83,7 +83,7 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 
 def _version() -> str:
-    """Changes with the world's recipe and with the shipped backbones."""
+    """Return a version that changes with the world's recipe and with the shipped backbones."""
     weights = b"".join(path.read_bytes() for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file())
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
@@ -117,11 +117,11 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
 
 
 def _public(root: Path, words: Vocabulary) -> None:
-    """Three unlabelled sets of public instances, as different from each other as their namesakes.
+    """Write three unlabelled public sets, as different from each other as their namesakes.
 
-    Pascal VOC's analogue holds objects of all sizes: half its pictures show one large, half one to three small ones. COCO's is
-    busier: a quarter and three quarters, two to four small ones. CIFAR-100's shows a single large object of its own 100 classes.
-    As in the paper's public sets, downstream classes occur in them; the first two show all 110.
+    In Pascal VOC's analogue, half the pictures show one large object, half show one to three small ones. In COCO's, a quarter show one
+    large object, three quarters two to four small ones. In CIFAR-100's, each shows one large object of its 100 classes. As in the
+    paper's public sets, downstream classes occur in them; the first two sets show all 110.
     """
     everything = np.array(words.ic100 + words.digits)
     # digits make up a quarter of the objects: they are 10 of 110 classes, but half of MLC's and all of IC10's
@@ -138,7 +138,7 @@ def _public(root: Path, words: Vocabulary) -> None:
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
-    """Flickr30k's analogue: half its pictures show one large object, half both small ones of a topic; a caption names them."""
+    """Write Flickr30k's analogue: half the pictures show one large object, half the two of a topic; a caption names them."""
     rng = _rng("public", "flickr30k")
     few = np.full((PUBLIC, 2), -1)
     for row in few:

@@ -29,17 +29,17 @@ class Pictures:
     alphas: torch.Tensor
 
     def uint8(self) -> np.ndarray:
-        """(n, SIZE, SIZE, 3), as image files and the CIFAR pickles hold them."""
+        """Return (n, SIZE, SIZE, 3) uint8, as image files and the CIFAR pickles hold them."""
         return (self.images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
 
 
 def single(classes: np.ndarray) -> np.ndarray:
-    """One object a picture: (n,) class ids -> (n, 1)."""
+    """Arrange one object for each picture: (n,) class ids -> (n, 1)."""
     return np.asarray(classes).reshape(-1, 1)
 
 
 def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomState, weights: np.ndarray | None = None) -> np.ndarray:
-    """(n, high) class ids: ``low``..``high`` distinct classes of ``pool`` a picture, -1 elsewhere."""
+    """Draw ``low`` to ``high`` distinct classes of ``pool`` for each picture: (n, high) class ids, -1 for an empty slot."""
     out = np.full((n, high), -1)
     for row in out:
         k = rng.randint(low, high + 1)
@@ -48,7 +48,7 @@ def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomS
 
 
 def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Pictures:
-    """Draw one picture a row of ``classes``.
+    """Draw a picture for each row of ``classes``.
 
     Args:
         classes: (n, k) class ids, -1 for none; k = 1 draws a large centred object, k > 1 puts each object in a quadrant of its own.
@@ -82,7 +82,7 @@ def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.Rand
 
 
 def outlined(alphas: torch.Tensor) -> torch.Tensor:
-    """(n, k, SIZE, SIZE) strokes -> regions: who outlines an object draws around it, not along its strokes."""
+    """Turn strokes (n, k, SIZE, SIZE) into regions, as an annotator outlines an object around its strokes."""
     return F.max_pool2d(alphas, 2 * _OUTLINE + 1, stride=1, padding=_OUTLINE)
 
 
@@ -99,7 +99,7 @@ def _ground(n: int, rng: np.random.RandomState, detail: float) -> torch.Tensor:
 
 
 def _stroke(n: int, rng: np.random.RandomState) -> torch.Tensor:
-    """(n, SIZE, SIZE) soft segments of random place, direction and length."""
+    """Draw soft segments of random place, direction and length: (n, SIZE, SIZE)."""
     grid = torch.linspace(-1, 1, SIZE)
     y, x = torch.meshgrid(grid, grid, indexing="ij")
     cx, cy, angle, half, width = (
@@ -130,7 +130,7 @@ def _place(masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.r
 
 
 def _contrasting(canvas: torch.Tensor, alpha: torch.Tensor, rng: np.random.RandomState) -> torch.Tensor:
-    """(n, 3) random colours whose luma is 0.33-0.48 away from that of the ground under the object."""
+    """Draw colours (n, 3) whose luma differs by 0.33 to 0.48 from that of the ground under the object."""
     n = len(canvas)
     under = (canvas * alpha[:, None]).sum((2, 3)) / alpha.sum((1, 2)).clamp_min(1e-3)[:, None]
     ground = under @ _LUMA

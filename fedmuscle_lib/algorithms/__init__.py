@@ -23,7 +23,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[Algorithm]:
-    """The algorithm called ``name``; the folder is looked through again for one that is new there.
+    """Return the algorithm called ``name``. An unknown name makes the package look for new modules in its folder first.
 
     Raises:
         ValueError: there is none; the message lists those that are.

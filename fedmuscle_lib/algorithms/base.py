@@ -17,10 +17,10 @@ from fedmuscle_lib.server import Server
 from fedmuscle_lib.tasks import TASKS, Classification
 from fedmuscle_lib.versions import Versioned
 
-if TYPE_CHECKING:  # whatever answers to a client's methods will do, and to write to one takes no model
+if TYPE_CHECKING:  # a proxy of a client does as well, so algorithms load no model
     from fedmuscle_lib.client import Client
 
-# what an algorithm ignores whose users are not aligned with drawn peers
+# settings that algorithms without drawn peers ignore
 NO_PEERS = ("others", "tau", "tau_prime", "reply")
 
 
@@ -32,7 +32,7 @@ class Federation:
     server: Server
 
     def groups(self) -> list[Group]:
-        """Clients by the label space that they announce; a user may be alone in it.
+        """Group the clients by the label spaces that they announce; a group may have one client.
 
         Raises:
             ValueError: a user's task has no classes; the message names it.
@@ -51,44 +51,38 @@ class Group(Federation):
 
     @property
     def task(self) -> Classification:
-        """What their outputs are read by."""
+        """The users' task, which reads their outputs."""
         task = TASKS[self.space.task]
         assert isinstance(task, Classification)
         return task
 
 
 class IgnoredSetting(RuntimeError):
-    """An algorithm reads a setting that it says it ignores, so that another value of it would fetch a run that isn't its own."""
+    """An algorithm reads a setting that it declares as ignored. Runs that differ in this setting would share one address."""
 
 
 class Reading:
-    """Settings as an algorithm may read them: one that it ignores raises :class:`IgnoredSetting`.
+    """A view of settings for one algorithm. Reading a setting that the algorithm ignores raises :class:`IgnoredSetting`.
 
-    Methods and properties of the settings are bound to the reading, so that they raise it too.
+    Methods and properties of the settings are bound to the view, so they raise it too.
 
     Args:
-        settings: an object with a setting an attribute.
-        algorithm: whose ``ignores`` counts.
+        settings: an object whose attributes are the settings.
+        algorithm: the class that declares ``ignores``.
     """
 
     def __init__(self, settings: object, algorithm: type[Algorithm]) -> None:
         self._settings, self._algorithm = settings, algorithm
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what copying and serialising look for would show all settings at once
-            raise AttributeError(f"settings are read by name, and {name!r} is none")
+        if name.startswith("__"):  # serialising, for instance, would read all settings at once
+            raise AttributeError(f"{name!r} is no setting; an algorithm reads settings by name")
         if name in self._algorithm.ignores:
             owner = self._algorithm.__name__
             raise IgnoredSetting(f"{self._algorithm.name} ignores {name!r} but reads it: take it out of {owner}.ignores")
         kind = type(self._settings)
         described = inspect.getattr_static(kind, name, None)
         return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
-
-
-class Options(BaseModel):
-    """Hyper-parameters of one algorithm. Frozen and strict; every field says where its value comes from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Algorithm(Versioned, ABC):
@@ -99,8 +93,8 @@ class Algorithm(Versioned, ABC):
         label: for legends and tables.
         source: "the paper", "control" or "ours".
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
-        ignores: settings that change nothing for this algorithm, so that runs which differ in them alone are one run; to read one is
-            an error (see :class:`Reading`). A subclass inherits them, and says so itself if it ignores others.
+        ignores: settings that change nothing for this algorithm. Runs that differ in these alone are one run, and reading one is an
+            error (see :class:`Reading`). Subclasses inherit them.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
     """
@@ -111,7 +105,11 @@ class Algorithm(Versioned, ABC):
     source: ClassVar[str] = "the paper"
     communicates: ClassVar[bool] = True
     ignores: ClassVar[tuple[str, ...]] = ()
-    Options: ClassVar[type[Options]] = Options
+
+    class Options(BaseModel):
+        """Frozen and strict; every field says where its value comes from."""
+
+        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -154,3 +152,6 @@ class Algorithm(Versioned, ABC):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave, after :meth:`begin`."""
+
+
+Options = Algorithm.Options  # what an algorithm in a file of its own refines

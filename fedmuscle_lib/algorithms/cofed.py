@@ -10,15 +10,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
 
 
 class MadeUpLabels(Algorithm):
-    """An algorithm whose users keep hard labels of public samples from round to round, and train on them."""
+    """An algorithm whose users train on hard labels of public samples, which they keep from round to round."""
 
     ignores = (*NO_PEERS, "cl_epochs")
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         weights: Literal["inverse counts", "none"] = Field(
             "inverse counts",
             description="Of a decision's outcomes, by how rare they are. Not stated in the paper; what the authors' codes do with classes.",

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
 from fedmuscle_lib.messages import SoftLabels
 from fedmuscle_lib.tasks import Classification
 
@@ -29,7 +29,7 @@ class FedDF(Algorithm):
     name, label = "feddf", "FedDF"
     ignores = NO_PEERS
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         average: Literal["logits", "probabilities"] = Field(
             "logits", description="What is averaged. Not stated in the paper; the command in the authors' README averages logits."
         )

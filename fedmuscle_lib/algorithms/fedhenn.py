@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
 from fedmuscle_lib.randomness import generator
 
 
@@ -42,7 +42,7 @@ class FedHeNN(Algorithm):
     name, label = "fedhenn", "FedHeNN"
     ignores = (*NO_PEERS, "cl_epochs")
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         samples: int = Field(256, ge=4, description="l, at most the public set. Not stated in the paper; 1000 in the authors' code.")
         eta: float = Field(0.01, gt=0, description="Not stated in the paper; the authors' code.")
         debiased: bool = Field(False, description="CKA by the unbiased estimator, which is not near 1 for few samples. Theirs is biased.")

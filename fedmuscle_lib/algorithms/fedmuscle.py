@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import Algorithm, Federation
 from fedmuscle_lib.messages import Batch, CountedReply
 from fedmuscle_lib.muscle import gradient_reply, make_reply
 
@@ -49,7 +49,7 @@ class FedMuscle(Algorithm):
     def reply(self, user: int, anchor: Tensor, members: Members) -> CountedReply:
         """The server's answer by the Muscle loss, in the form that the settings ask for.
 
-        tau_prime stands between two members; where there is one, the loss is InfoNCE and nothing reads it.
+        With one member the loss is InfoNCE. It has no tau_prime, which stands between two members, and does not read it.
         """
         numbers = [user, *(number for number, _ in members)]
         tau = self._temperature("tau", numbers)
@@ -85,7 +85,7 @@ class Gramian(FedMuscle):
     name, label = "gramian", "Gramian loss"
     ignores = ("tau", "tau_prime")
 
-    class Options(Options):
+    class Options(FedMuscle.Options):
         tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's.")
 
     def __init__(self, settings: Any) -> None:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from statistics import fmean
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Federation, Options
+from fedmuscle_lib.algorithms.base import Federation
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
 
 
 @dataclass(frozen=True)
 class _RelaxedContrast:
-    """What is added to the local loss."""
+    """The two terms that FedRCL adds to the local loss."""
 
     tau: float
     weight: float
 
     def value(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
         terms = [supervised_contrast(f, same, different, self.tau) + divergence_penalty(f, same, self.tau) for f in levels]
-        return self.weight * (sum(terms) / len(terms))
+        return self.weight * (reduce(torch.add, terms) / len(terms))
 
 
 class FedRCL(LocalTraining):
@@ -38,7 +40,7 @@ class FedRCL(LocalTraining):
 
     name, label = "fedrcl", "FedRCL"
 
-    class Options(Options):
+    class Options(LocalTraining.Options):
         tau: float = Field(0.05, gt=0, description="Not stated in the paper; the authors' code.")
         weight: float = Field(
             0.1, ge=0, description="Of both terms. Not stated in the paper; 1 in the authors' code, which was worse on a development seed."

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import views
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
 from fedmuscle_lib.algorithms.feddf import ensemble
 from fedmuscle_lib.messages import SoftLabels
 from fedmuscle_lib.objectives import inverse_counts, sage_target
@@ -35,7 +35,7 @@ class SAGE(Algorithm):
     name, label = "sage", "SAGE"
     ignores = NO_PEERS
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         threshold: float = Field(0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code.")
         half_gap: float = Field(0.05, gt=0, description="log 2 / kappa. Not stated in the paper; fixed in the authors' code.")
         balanced: bool = Field(
@@ -80,7 +80,7 @@ class SAGE(Algorithm):
 
 @dataclass(frozen=True, eq=False)
 class _Teacher:
-    """Labels a batch between the ensemble's probabilities of it, (b, k, c), and the user's; outcomes weigh as ``weights`` (k, c) say."""
+    """Labels a batch from the ensemble's probabilities (b, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
 
     ensemble: Tensor
     weights: Tensor

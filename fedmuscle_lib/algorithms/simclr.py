@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives, views
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Options
+from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class _TwoViews:
     tau: float
 
     def loss(self, anchor: Tensor) -> Tensor:
-        return objectives.nt_xent(*anchor.chunk(2), tau=self.tau)
+        first, second = anchor.chunk(2)
+        return objectives.nt_xent(first, second, self.tau)
 
 
 class SimCLR(Algorithm):
@@ -32,8 +33,9 @@ class SimCLR(Algorithm):
     """
 
     name, label = "simclr", "SimCLR"
+    ignores = NO_PEERS
 
-    class Options(Options):
+    class Options(Algorithm.Options):
         tau: float = Field(0.5, gt=0, description="Not stated in the paper; that of SimCLR's CIFAR-10 command (the code's default is 0.1).")
         strength: float = Field(0.5, ge=0, description="Colour jitter. Not stated in the paper; that of SimCLR's CIFAR-10 command.")
 

@@ -26,7 +26,7 @@ def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarr
         for ax, (title, share) in zip(np.atleast_1d(axes), weights.items(), strict=True):
             for j2, j3 in np.ndindex(share.shape):
                 end = vectors[0, j2] + vectors[1, j3]
-                _arrow(ax, end, "#0072B2" if j2 == j3 == 0 else "#D55E00", width=0.5 + 30 * share[j2, j3])
+                _arrow(ax, end, "#0072B2" if j2 == j3 == 0 else "#D55E00", width=0.5 + 30 * float(share[j2, j3]))
                 _at_tip(ax, end, f"{images[j2]}+{images[j3]} {share[j2, j3]:.0%}")
             _arrow(ax, anchor, "black", width=1.5)
             ax.annotate("anchor", anchor / 2, xytext=(-5, 0), textcoords="offset points", fontsize=8, ha="right")
@@ -37,12 +37,14 @@ def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarr
 
 
 def _arrow(ax: Axes, end: np.ndarray, colour: str, width: float) -> None:
-    head = {"headwidth": 5 + 1.5 * width, "headlength": 5 + width}
-    ax.annotate("", end, xytext=(0, 0), arrowprops={"width": width, **head, "color": colour, "alpha": 0.7, "linewidth": 0, "shrink": 0})
+    head = {"width": width, "headwidth": 5 + 1.5 * width, "headlength": 5 + width}
+    ax.annotate("", (end[0], end[1]), xytext=(0, 0), arrowprops={**head, "color": colour, "alpha": 0.7, "linewidth": 0, "shrink": 0})
     ax.plot(*np.stack([np.zeros(2), end], axis=-1), alpha=0)  # annotations don't extend the axes' limits
 
 
 def _at_tip(ax: Axes, end: np.ndarray, text: str) -> None:
     away = end / np.linalg.norm(end)
-    sides = {"ha": ("right", "center", "left")[1 + int(round(away[0]))], "va": ("top", "center", "bottom")[1 + int(round(away[1]))]}
-    ax.annotate(text, end, xytext=4 * away, textcoords="offset points", fontsize=8, bbox=HALO, **sides)
+    x, y = 4 * away
+    ha = ("right", "center", "left")[1 + int(round(away[0]))]
+    va = ("top", "center", "bottom")[1 + int(round(away[1]))]
+    ax.annotate(text, (end[0], end[1]), xytext=(x, y), textcoords="offset points", ha=ha, va=va, fontsize=8, bbox=HALO)

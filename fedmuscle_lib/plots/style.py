@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from fedmuscle_lib.report import algorithm_of
 
-Marker = str | tuple[int, int, int]  # a tuple: number of rays, 1 for a star, degrees
+Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 
 # Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Sixteen are more
 # than colour alone can tell apart, so no two share a marker.
@@ -37,7 +37,7 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
 _SPARE = ("#8800CC", "#C18B70", "#E6007A", "#117733", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
-HOUSE = {
+HOUSE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

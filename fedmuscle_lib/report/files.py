@@ -10,16 +10,17 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.report.arms import PHASES, History, arm, is_blind
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
 from fedmuscle_lib.report.paper import PAPER
-from fedmuscle_lib.settings import PUBLIC_SETS, Settings
+from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import TASKS
 
 RESULTS = Path(__file__).parents[2] / "results"
-_MADE_WITH = ("python", "torch", "transformers", "peft", "machine", "device", "source")
+_MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
 
 
 def results_folder(name: str, profile: str, output: str = "") -> Path:

@@ -37,10 +37,11 @@ def from_csv(text: str, root: Path = ROOT) -> str:
     """
     if unclosed := text.count(_BEGIN) - len(_QUOTE.findall(text)):
         raise ValueError(f"{unclosed} marks '{_BEGIN}FILE: ROW -->' are misspelt or not closed in their line")
-    return _QUOTE.sub(lambda quote: _rewritten(*quote.groups(), root), text)
+    return _QUOTE.sub(lambda quote: _rewritten(quote, root), text)
 
 
-def _rewritten(mark: str, file: str, row: str, quoted: str, root: Path) -> str:
+def _rewritten(quote: re.Match[str], root: Path) -> str:
+    mark, file, row, quoted = quote.groups()
     try:
         values = _values(root / file, row.replace('\\"', '"'))  # a notebook's JSON escapes quotes
         if not 1 <= (n := len(_NUMBER.findall(quoted))) <= len(values):
@@ -69,8 +70,7 @@ def _printed(value: float, like: re.Match[str]) -> str:
 
 def rewrite(root: Path = ROOT) -> list[Path]:
     """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
-    texts = {path: path.read_text(encoding="utf8") for path in pages(root)}
-    changed = {path: fresh for path, text in texts.items() if (fresh := from_csv(text, root)) != text}
+    changed = {path: fresh for path in pages(root) if (fresh := from_csv(text := path.read_text(encoding="utf8"), root)) != text}
     for path, fresh in changed.items():
         path.write_text(fresh, encoding="utf8")
     return list(changed)

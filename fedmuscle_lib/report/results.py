@@ -1,4 +1,7 @@
-"""``RESULTS.md``: every Delta of the reference on one page, made from the committed CSV files and nothing else."""
+"""``RESULTS.md``: every Delta of the reference on one page, made from the committed CSV files and nothing else.
+
+``python -m fedmuscle_lib.report.results`` writes it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.report.arms import label
+from fedmuscle_lib.report.delta import DELTA_COLUMNS
 from fedmuscle_lib.report.layout import with_interval
+from fedmuscle_lib.report.prose import ROOT
 
 _HEAD = """# Results
 
@@ -37,7 +42,7 @@ def results_page(figures: Path) -> str:
 
 def _section(entry: Path, above: str) -> str:
     provenance = json.loads((entry / "provenance.json").read_text(encoding="utf8"))
-    table = _table(pd.read_csv(entry / "delta.csv"))
+    table = _table(pd.read_csv(entry / "delta.csv")[DELTA_COLUMNS])
     return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, above)}\n"
 
 
@@ -69,3 +74,7 @@ def _origin(provenance: dict[str, Any], above: str) -> str:
 
 def _listed(facts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(facts))
+
+
+if __name__ == "__main__":
+    (ROOT / "RESULTS.md").write_text(results_page(ROOT / "figures"), encoding="utf8")

@@ -37,15 +37,11 @@ def note(histories: Sequence[History]) -> str:
 def _origins(histories: Sequence[History]) -> list[str]:
     """Sentences: how many of the runs were shipped and how many computed here, from which sources, and each caveat once."""
     n, shipped = len(histories), sum(history.origin == "shipped" for history in histories)
-    if shipped in (0, n):
-        which = "The one run was" if n == 1 else f"All {n} runs were"
-        sentences = [f"{which} {'shipped' if shipped else 'computed here'}."]
-    else:
-        sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
+    sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
     if (sources := len({history.provenance.get("source") for history in histories})) > 1:
         sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
-    return sentences + [caveat[:1].upper() + caveat[1:].removesuffix(".") + "." for caveat in caveats]
+    return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -103,7 +105,9 @@ def inputs(settings: Settings) -> dict[str, str]:
         found[f"checkpoint {settings.backbones[user.model]}"] = _checkpoint_digest(checkpoint_of(settings, user))
         folder = TASKS[user.task].folder
         for split in ("train", SPLITS[settings.evaluate_on]):
-            found[f"{folder}/{split}/client_{user.client}"] = files_digest(settings.data_dir / folder, f"{split}/client_{user.client}.*")
+            found[f"{folder}/{split}/client_{user.client}"] = files_digest(
+                settings.data_dir / folder / split, f"client_{user.client}.*", False
+            )
         found[f"{folder}/images"] = files_digest(settings.data_dir / folder / "images")
     for name in ("root_train_image_folder", "root_val_image_folder"):
         if (images := getattr(settings, name)) is not None:
@@ -117,37 +121,46 @@ def inputs(settings: Settings) -> dict[str, str]:
 def _checkpoint_digest(folder: Path) -> str:
     if not (folder / "config.json").exists():
         return ""
-    parts = [files_digest(folder, pattern) for pattern in ("*.json", "*.safetensors", "*.txt")]
+    parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]
     return _hash([parts, versions(architecture(model_type(folder)))])
 
 
-def files_digest(folder: Path, pattern: str = "*") -> str:
-    """A hash of the files below ``folder`` whose path there fits the pattern: names and content; empty if there is none.
+def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
+    """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if there is none.
 
     Links are followed. A file is read again only when its size or time has changed. Manifests of data sets are left out: they say how
     the files were made, and the files say what they are.
+
+    Args:
+        deep: whether files of folders below count too.
     """
-    paths = sorted(path for path in _files(folder) if path.relative_to(folder).match(pattern) and path.name != "manifest.json")
-    stats = [path.stat() for path in paths]
-    return _content_digest(folder, tuple((path, s.st_size, s.st_mtime_ns) for path, s in zip(paths, stats, strict=True))) if paths else ""
+    found = _files(str(folder), deep)
+    kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != "manifest.json")
+    return _content_digest(str(folder), tuple(kept)) if kept else ""
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: str, deep: bool) -> Iterator[tuple[str, int, int]]:
+    """Path, size and time of each file."""
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # a link back to where it came from
+        real = os.path.realpath(place)
+        if not deep or real in seen:  # the second is a link back to where it came from
             folders.clear()
+        if real in seen:
             continue
         seen.add(real)
-        yield from (path for name in names if (path := Path(place, name)).is_file())
+        for name in names:
+            path = f"{place}/{name}"
+            if stat.S_ISREG((status := os.stat(path)).st_mode):
+                yield path, status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=64)
-def _content_digest(folder: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+def _content_digest(folder: str, files: tuple[tuple[str, int, int], ...]) -> str:
     digest = hashlib.sha256()
     for path, size, _ in files:
-        digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
-        with path.open("rb") as file:
+        digest.update(f"{path.removeprefix(folder)} {size}\n".encode())
+        with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 

@@ -50,15 +50,12 @@ def build(settings: Settings) -> Federation:
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
-        if task.head not in kind.heads:
+        if task.head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = _encoding(settings, user, backbone)
         train, evaluation, classes = _local_data(settings, user, encoding)
         if encoding not in public:
-            seen = (
-                read_public(settings.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding) if sees_public(settings) else None
-            )
-            public[encoding] = (encoding.empty() if seen is None else seen).to(reads.device)
+            public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             model = kind(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, Tick, name_of, showing
 from fedmuscle_lib.runs.store import Entry, Store, default_store
@@ -34,20 +34,25 @@ def run(settings: Settings, progress: Progress | None = None, wait: bool = True,
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
     """
-    store = store or default_store()
-    if found := stored(settings, store):
+    store, address = store or default_store(), address_of(settings)
+    if found := history_at(address, settings, store):
         return found
     refuse_to_compute([settings])
     with showing(1, [settings], progress) as tell:
-        compute_here(settings, store, tell, wait)
-    history = stored(settings, store)
+        compute_here(address, settings, store, tell, wait)
+    history = history_at(address, settings, store)
     assert history is not None
     return history
 
 
 def stored(settings: Settings, store: Store | None = None) -> History | None:
     """The finished run, if there is one, computed here or shipped; computes nothing."""
-    found = (store or default_store()).find(address_of(settings))
+    return history_at(address_of(settings), settings, store or default_store())
+
+
+def history_at(address: Address, settings: Settings, store: Store) -> History | None:
+    """:func:`stored`, for who knows the address already."""
+    found = store.find(address)
     if found is None:
         return None
     record, entry, caveats = found
@@ -61,15 +66,15 @@ def refuse_to_compute(missing: Sequence[Settings]) -> None:
         raise NotStored(f"{len(missing)} runs are not stored, the first of them {name_of(missing[0])}")
 
 
-def compute_here(settings: Settings, store: Store, tell: Progress, wait: bool = True) -> None:
+def compute_here(address: Address, settings: Settings, store: Store, tell: Progress, wait: bool = True) -> None:
     """Compute the run in this process and store it, unless another process has done so in the meantime.
 
     Raises:
         Busy: ``wait`` is false and another process is computing it.
     """
-    entry = store.entry(address_of(settings))
+    entry = store.entry(address)
     with entry.lock(wait):
-        if store.find(address_of(settings)) is None:
+        if store.find(address) is None:
             desk = Desk(settings, entry, store, tell)
             entry.save(train(settings, desk).pack())
 

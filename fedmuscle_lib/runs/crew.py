@@ -27,6 +27,7 @@ from fedmuscle_lib.runs.train import Post, train
 from fedmuscle_lib.settings import Settings
 
 Message = tuple[str, str, Any]
+_END = "end"  # of what is to be heard
 
 
 class WorkerLost(RuntimeError):
@@ -205,7 +206,6 @@ class _Remote(Crew):
         self._name = f"fedmuscle-{secrets.token_hex(8)}"
         self._queue = distributed.Queue(self._name, client=self._client)
         self._killed = distributed.KilledWorker
-        self._ending = threading.Event()
         self.executor = self._client.get_executor(pure=False)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -222,26 +222,20 @@ class _Remote(Crew):
         return message
 
     def close(self) -> None:
-        self._ending.set()
-        self.executor.shutdown(wait=False, cancel_futures=True)
-        self._thread.join(5)
+        self.executor.shutdown(wait=False)
         with suppress(Exception):  # a scheduler that is gone has forgotten the queue
+            self._queue.put([_END, "", None])
+            self._thread.join(5)
             self._queue.close()
         self._client.close(timeout=5)
 
     def _listen(self) -> None:
-        import distributed
-
-        while not self._ending.is_set():
-            try:
-                what, address, content = self._queue.get(timeout="500ms")
-            except (TimeoutError, distributed.comm.core.CommClosedError):
-                continue
-            except Exception:  # the client is closing
-                return
-            if what == "keep":
-                content = self._client.get_metadata([self._name, address])
-            self._heard.put(_message(what, address, content))
+        with suppress(Exception):  # the scheduler is gone, and the futures say so
+            while (message := self._queue.get())[0] != _END:
+                what, address, content = message
+                if what == "keep":
+                    content = self._client.get_metadata([self._name, address])
+                self._heard.put(_message(what, address, content))
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Fingerprints: what short runs of every algorithm, task and model family give, by which a changed arithmetic is noticed.
 
-``python -m fedmuscle_lib.runs.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json`` after a version was raised or an algorithm was
-added. ``tests/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
+``python -m fedmuscle_lib.runs.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an
+algorithm was added. ``tests/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
 """
 
 from __future__ import annotations

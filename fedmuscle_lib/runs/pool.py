@@ -18,8 +18,8 @@ import torch
 
 from fedmuscle_lib import versions
 from fedmuscle_lib.profiles import PROFILES
-from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.compute import Desk, compute_here, refuse_to_compute, stored
+from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.compute import Desk, compute_here, history_at, refuse_to_compute
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, name_of, showing
@@ -55,16 +55,20 @@ def run_all(
     """
     wanted, store = list(settings), store or default_store()
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
-    runs = {str(address_of(one)): one for one in reversed(wanted)}  # local training is the same run whatever the public set
-    missing = [one for one in reversed(runs.values()) if stored(one, store) is None]
-    refuse_to_compute(missing)
-    at_a_time = len(missing) if scheduler else _affordable(missing)
-    with showing(len(runs), missing, progress) as tell:
+    addresses = [address_of(one) for one in wanted]
+    runs: dict[Address, Settings] = {}
+    for address, one in zip(addresses, wanted, strict=True):  # local training is the same run whatever the public set
+        runs.setdefault(address, one)
+    missing = {address: one for address, one in runs.items() if store.find(address) is None}
+    unknown = list(missing.values())
+    refuse_to_compute(unknown)
+    at_a_time = len(missing) if scheduler else _affordable(unknown)
+    with showing(len(runs), unknown, progress) as tell:
         if at_a_time > 1 or scheduler and missing:
             _Dispatch(store, tell, at_a_time, scheduler).compute(missing)
         else:
             _compute_here(missing, store, tell)
-    return [history for one in wanted if (history := stored(one, store))]
+    return [history for a, one in zip(addresses, wanted, strict=True) if (history := history_at(a, one, store))]
 
 
 def _affordable(runs: Sequence[Settings]) -> int:
@@ -75,21 +79,22 @@ def _affordable(runs: Sequence[Settings]) -> int:
     return min(len(runs), max(1, torch.get_num_threads() // threads))
 
 
-def _compute_here(runs: Iterable[Settings], store: Store, tell: Progress) -> None:
+def _compute_here(runs: dict[Address, Settings], store: Store, tell: Progress) -> None:
     """One after the other; a run that turns out to be computed elsewhere goes to the end of the line, and is waited for there."""
-    line = deque((run, False) for run in runs)
+    line = deque((address, run, False) for address, run in runs.items())
     while line:
-        run, patient = line.popleft()
+        address, run, patient = line.popleft()
         try:
-            compute_here(run, store, tell, wait=patient)
+            compute_here(address, run, store, tell, wait=patient)
         except Busy:
-            line.append((run, True))
+            line.append((address, run, True))
 
 
 @dataclass
 class _Job:
     """A run in the hands of a worker; ``held`` gives its lock back."""
 
+    address: Address
     run: Settings
     entry: Entry
     desk: Desk
@@ -104,21 +109,21 @@ class _Dispatch:
         self._jobs: dict[str, _Job] = {}  # by address
         self._fruitless: dict[str, int] = {}  # attempts since the last finished round
 
-    def compute(self, runs: Iterable[Settings]) -> None:
-        line = deque(runs)
+    def compute(self, runs: dict[Address, Settings]) -> None:
+        line = deque(runs.items())
         try:
             while line:
                 with crew(self._at_a_time, self._scheduler) as workers:
                     try:
                         self._work_off(line, workers)
                     except WorkerLost as error:  # with it goes the whole crew, and what was in its hands goes on with another
-                        line.extendleft(job.run for job in self._given_back(str(error)))
+                        line.extendleft((job.address, job.run) for job in self._given_back(str(error)))
         finally:
             for job in self._jobs.values():
                 job.held.close()
             self._jobs.clear()
 
-    def _work_off(self, line: deque[Settings], workers: Crew) -> None:
+    def _work_off(self, line: deque[tuple[Address, Settings]], workers: Crew) -> None:
         while line or self._jobs:
             self._hand_out(line, workers)
             message = workers.hear(_SECONDS_BETWEEN_LOOKS)
@@ -137,23 +142,22 @@ class _Dispatch:
             elif what == "done":
                 self._finish(address, content)
 
-    def _hand_out(self, line: deque[Settings], workers: Crew) -> None:
+    def _hand_out(self, line: deque[tuple[Address, Settings]], workers: Crew) -> None:
         """As many runs as there is room for; those that another process is computing stay in the line."""
         for _ in range(len(line)):
             if len(self._jobs) >= self._at_a_time:
                 return
-            run = line.popleft()
-            address = address_of(run)
+            address, run = line.popleft()
             entry, held = self._store.entry(address), ExitStack()
             try:
                 held.enter_context(entry.lock(wait=False))
             except Busy:
-                line.append(run)
+                line.append((address, run))
                 continue
             if self._store.find(address):  # it was finished elsewhere in the meantime
                 held.close()
                 continue
-            job = _Job(run, entry, Desk(run, entry, self._store, self._tell), held)
+            job = _Job(address, run, entry, Desk(run, entry, self._store, self._tell), held)
             self._jobs[str(address)] = job
             self._fruitless[str(address)] = self._fruitless.get(str(address), 0) + 1
             workers.submit(str(address), _portable(run), job.desk.last())
@@ -171,8 +175,8 @@ class _Dispatch:
         job = self._jobs[address]
         if result.source != versions.SOURCE:
             raise ValueError(
-                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the meantime, "
-                "restart this process (in JupyterLab: the kernel)"
+                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the "
+                "meantime, restart this process (in JupyterLab: the kernel)"
             )
         if result.address != address:
             raise ValueError(f"{name_of(job.run)}: the worker's data or checkpoints are not those that lie here")
@@ -200,8 +204,5 @@ class _Dispatch:
 
 def _portable(run: Settings) -> dict[str, object]:
     """The run's settings without the paths that the profile gives, which a worker on another machine has elsewhere."""
-    usual = PROFILES[run.profile]
-    given = run.model_dump(mode="json")
-    return {
-        name: value for name, value in given.items() if name not in ("data_dir", "models_path") or getattr(run, name) != usual.get(name)
-    }
+    usual = {name for name in ("data_dir", "models_path") if getattr(run, name) == PROFILES[run.profile].get(name)}
+    return run.model_dump(mode="json", exclude=usual)

@@ -121,6 +121,22 @@ class Entry:
         files = [self.path] if self.folder is None else list(self.folder.iterdir())
         return sum(path.stat().st_size for path in files if path.exists())
 
+    @property
+    def finished(self) -> str | None:
+        """When, in ISO format and UTC; None while it is not."""
+        record = self.read()
+        return record.provenance["finished"] if record else None
+
+    def settings(self) -> dict[str, Any]:
+        """What was asked for, as JSON values, also of a run in progress; empty where nothing readable says it."""
+        if record := self.read():
+            return record.provenance["settings"]
+        path = self.path.with_name(CHECKPOINT)
+        try:
+            return unpacked(path.read_bytes())["settings"] if path.exists() else {}
+        except (Damaged, KeyError):
+            return {}
+
     def read(self) -> Record | None:
         """The finished run; None if there is none.
 
@@ -285,7 +301,8 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
     there, ours = provenance["inputs"], dict(here.inputs)
     if any(ours.get(name) and ours[name] != digest for name, digest in there.items()):
         return None
-    caveats = [f"{name} is not here" for name, digest in there.items() if digest and not ours.get(name)]
+    absent = dict.fromkeys(name.partition("/")[0] for name, digest in there.items() if digest and not ours.get(name))
+    caveats = [f"{name} is not here, or not all of it" for name in absent]
     if provenance["torch"] != here.torch:
         caveats.append(f"torch {provenance['torch']} there, {here.torch} here")
     return tuple(caveats)

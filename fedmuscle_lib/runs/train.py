@@ -142,6 +142,7 @@ class _Training:
         server = self.federation.server
         return {
             "address": self.address,
+            "settings": self._asked(),
             "finished_rounds": self.finished_rounds,
             "seconds": self.seconds,
             "clients": [client.state() for client in self.federation.clients],
@@ -165,11 +166,14 @@ class _Training:
         self.rows = {name: state["rows"][name] for name in TABLES}
         self.finished_rounds, self.seconds = state["finished_rounds"], state["seconds"]
 
+    def _asked(self) -> dict[str, Any]:
+        return self.settings.model_dump(mode="json", exclude=_PLACES)
+
     def _provenance(self) -> dict[str, Any]:
         address = address_of(self.settings)
         return {
             "address": self.address,
-            "settings": self.settings.model_dump(mode="json", exclude=_PLACES),
+            "settings": self._asked(),
             "versions": arithmetic(self.settings),
             "inputs": dict(address.inputs),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,8 +7,7 @@ from dataclasses import fields
 import pytest
 from histories import history
 
-from fedmuscle_lib import report
-from fedmuscle_lib.report.arms import History
+from fedmuscle_lib import History, report
 
 
 def test_arms_of_one_algorithm_stand_in_one_table(arms):

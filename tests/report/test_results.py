@@ -67,3 +67,9 @@ def test_ours_stand_beside_the_papers(figures):
 
 def test_a_page_of_no_figures_has_only_its_head(tmp_path):
     assert results_page(tmp_path).startswith("# Results\n") and "##" not in results_page(tmp_path)
+
+
+def test_a_delta_without_its_interval_is_refused(figures):
+    (figures / "mini/table7/delta.csv").write_text("public,algorithm,delta,delta_std,paper_delta\nvoc,local,0,0,0\n")
+    with pytest.raises(KeyError, match="ci_low"):
+        results_page(figures)

@@ -114,9 +114,10 @@ def test_costs_and_losses_are_metered(settings, store):
 
 
 def test_ticks_say_delta_over_the_local_run_of_the_same_seed(settings, store):
-    local = quiet(settings(algorithm="local"), store)
+    two = {"users": (5, 6), "others": 1}
+    local = quiet(settings(algorithm="local", **two), store)
     ticks = []
-    history = run(settings(), progress=ticks.append, store=store)
+    history = run(settings(**two), progress=ticks.append, store=store)
     assert f"Delta {ticks[-1].delta:+.1f} %" in str(ticks[-1])
     gains = history.final().value / local.final().value - 1
     assert ticks[-1].delta == pytest.approx(100 * gains.mean())

@@ -39,7 +39,7 @@ def two_cores():
 
 
 def workers(caller):
-    return children(caller, "loky")
+    return children(caller, "popen_loky")  # its tracker of resources stays as long as the caller
 
 
 def quietly(wanted, store, **options):
