@@ -228,6 +228,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "..."
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
+    assert '<td class="shipped">shipped</td>' in (reference.parent / "index.html").read_text()
 
     shutil.rmtree(store.root)
     (history, *_) = three_runs

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import Entry, Store, default_store
 from fedmuscle_lib.settings import PROFILES, Settings, parse
 
@@ -103,6 +104,7 @@ def ship(
         print(f"{folder}: {_shipped(store, folder)} runs shipped")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         _drop_unnamed(profile)
+        index(profile)  # which now calls them shipped
 
 
 def _shipped(store: Store, folder: Path) -> int:
