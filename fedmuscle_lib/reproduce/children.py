@@ -60,7 +60,7 @@ class Children:
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")
         own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
-        self.environment = os.environ | threads | own | environment
+        self.environment = os.environ | threads | own | dict(environment)
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
