@@ -102,8 +102,19 @@ def backbones(
     data = read(images, size, out / ".cache", per_class)
     typer.echo(f"backbones: {len(data.images):,} images of {len(data.classes)} classes")
     for name in chosen:
-        options = {"patch": patch, "epochs": epochs, "batch": batch, "device": device, "threads": threads, "seed": seed}
-        report = pretrain(name, data, out, **options, val_share=val_share, resume=not fresh)
+        report = pretrain(
+            name,
+            data,
+            out,
+            patch=patch,
+            epochs=epochs,
+            batch=batch,
+            device=device,
+            threads=threads,
+            seed=seed,
+            val_share=val_share,
+            resume=not fresh,
+        )
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
             f"{report['top1']:.1%} top-1, {report['top5']:.1%} top-5 -> {out / name}"
@@ -176,7 +187,7 @@ def _data_set(module: ModuleType, entry: Entry) -> Callable[..., None]:
         typer.echo(f"{entry.name}: {', '.join(str(data_dir / place.folder) for place in places)}, {time.perf_counter() - started:.1f} s")
 
     *common, _ = signature(command, eval_str=True).parameters.values()
-    command.__signature__ = Signature([*common, *map(_parameter, entry.takes)])
+    command.__signature__ = Signature([*common, *map(_parameter, entry.takes)])  # type: ignore[attr-defined]  # typer reads it
     return command
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pandas as pd
 import torch
@@ -41,7 +42,7 @@ def bench_loss(
     dense_limit_gb: float = 4.0,
     verbose: bool = True,
 ) -> pd.DataFrame:
-    """Forward and backward of the Muscle loss, the README's dense form and the library's side by side.
+    """Forward and backward of the Muscle loss, the original code's dense form and the library's side by side.
 
     Both run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
     peak of what torch's allocator holds during one call beyond the inputs.
@@ -70,7 +71,7 @@ def bench_loss(
 
 
 def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
-    """One alignment step of each user, by the README's procedure and by the library's, side by side.
+    """One alignment step of each user, by the procedure of the original code's README and by the library's, side by side.
 
     The README encodes the batch twice, first without gradient for what is sent, and differentiates through the dense loss; the
     library keeps the one forward pass and takes the gradient reply; it computes in the settings' precision, the README in float32.
@@ -124,7 +125,7 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     def library() -> None:
         client.align(make_reply("gradient", client.represent(rows), others))
 
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "forward": forward,
         "loss": lambda: make_reply("gradient", others[0], others),
         "local": lambda: client.fit_batch(local),
@@ -146,14 +147,17 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
 
 
 def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:
-    row = {"m": m, "b": b, "dense_ms": None, "library_ms": None, "speedup": None}
+    row: dict[str, Any] = {"m": m, "b": b, "dense_ms": None, "library_ms": None, "speedup": None}
     row |= {"dense_mb": None, "library_mb": None, "memory_ratio": None, "note": ""}
     if b ** (m + 1) > _LONGEST:
         return row | {"note": "too long"}
     torch.manual_seed(seed)
     anchor = normalize(torch.randn(b, dim, device=device), dim=-1).requires_grad_()  # (b, d)
     others = normalize(torch.randn(m, b, dim, device=device), dim=-1)  # (m, b, d)
-    calls = {"library": lambda: _step(muscle_loss, anchor, others), "dense": lambda: _step(muscle_loss_dense, anchor, others)}
+    calls: dict[str, Callable[[], object]] = {
+        "library": lambda: _step(muscle_loss, anchor, others),
+        "dense": lambda: _step(muscle_loss_dense, anchor, others),
+    }
     needed_gb = _DENSE_TENSORS * b ** (m + 1) * anchor.element_size() / 1e9
     if needed_gb > dense_limit_gb:
         del calls["dense"]
@@ -200,10 +204,10 @@ def _allocations(profiler: profile) -> list[int]:
     return [int(event["args"]["Bytes"]) for event in sorted(memory, key=lambda event: event["ts"])]
 
 
-def _alternate(calls: dict[str, Callable[[], None]], rounds: int, device: str) -> dict[str, float]:
+def _alternate(calls: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
     """Median seconds of each call, rounds alternating between them so that a busy machine touches all alike."""
     repeats = {name: max(1, round(0.005 / max(1e-6, _seconds(call, 1, device)))) for name, call in calls.items()}
-    times = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + _PATIENCE
     for done in range(rounds):
         if done and time.perf_counter() > end:
@@ -213,7 +217,7 @@ def _alternate(calls: dict[str, Callable[[], None]], rounds: int, device: str) -
     return {name: median(values) for name, values in times.items()}
 
 
-def _seconds(call: Callable[[], None], repeats: int, device: str) -> float:
+def _seconds(call: Callable[[], object], repeats: int, device: str) -> float:
     start = time.perf_counter()
     for _ in range(repeats):
         call()

@@ -77,7 +77,8 @@ def test_muscle_stands_alone() -> None:
 def test_every_import_is_declared() -> None:
     """What the code imports is a dependency of pyproject.toml by its own name, not by the grace of another package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {requirement.split("==")[0] for requirement in project["dependencies"]}
+    requirements = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    declared = {requirement.split("==")[0] for requirement in requirements}
     tops = {name.split(".")[0] for path in MODULES for name in _imported(path)}
     distributions = packages_distributions()
     foreign = tops - sys.stdlib_module_names - {LIBRARY, DATA_PREP}

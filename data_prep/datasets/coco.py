@@ -235,8 +235,8 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
         name, (width, height) = kept[record["id"]]
         images.append(record | {"file_name": name, "width": width, "height": height})
     for annotation in instances["annotations"]:
-        if record := ids.get(annotation["image_id"]):
-            old, new = (record["width"], record["height"]), kept[record["id"]][1]
+        if image := ids.get(annotation["image_id"]):
+            old, new = (image["width"], image["height"]), kept[image["id"]][1]
             annotations.append(annotation if old == new else _scaled(annotation, old, new))
     write_instances(path, images, annotations, instances["categories"])
 

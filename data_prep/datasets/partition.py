@@ -130,12 +130,12 @@ def divide(labels: np.ndarray, sizes: Sequence[int], weights: np.ndarray, rng: n
     if sum(sizes) > len(labels):
         raise SourceError(f"{sum(sizes)} samples were asked for, there are {len(labels)}")
     stock = [list(rng.permutation(np.flatnonzero(labels == c))) for c in range(weights.shape[1])]
-    sizes = np.asarray(sizes, dtype=np.int64)
-    lacking = weights * sizes[:, None] + rng.random(weights.shape) * 1e-6  # by class; the noise decides ties
+    asked = np.asarray(sizes, dtype=np.int64)
+    lacking = weights * asked[:, None] + rng.random(weights.shape) * 1e-6  # by class; the noise decides ties
     empty = np.array([not rows for rows in stock])
-    out: list[list[int]] = [[] for _ in sizes]
-    for turn in range(sizes.max(initial=0)):  # by turns, so that a scarce class is shared
-        for holder in np.flatnonzero(sizes > turn):
+    out: list[list[int]] = [[] for _ in asked]
+    for turn in range(asked.max(initial=0)):  # by turns, so that a scarce class is shared
+        for holder in np.flatnonzero(asked > turn):
             c = np.where(empty, -np.inf, lacking[holder]).argmax()
             out[holder].append(stock[c].pop())
             lacking[holder, c] -= 1
@@ -218,7 +218,7 @@ def photo_users(
 
     def dealt(photos: Sequence[T], holders: list[tuple[str, str, int, int]]) -> dict[tuple[str, str, int], list[T]]:
         rows = divide(np.zeros(len(photos), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
-        return {tuple(holder): [photos[i] for i in sorted(r)] for (*holder, _), r in zip(holders, rows, strict=True)}
+        return {(part, split, client): [photos[i] for i in sorted(r)] for (part, split, client, _), r in zip(holders, rows, strict=True)}
 
     users = dealt(train, [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)])
     if size := sizes.get("mlc"):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 import numpy as np
 
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.archives import nested, opened
+from data_prep.io.archives import Members, nested, opened
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.layout import write_pickle
@@ -64,7 +62,7 @@ def write(run: Run) -> None:
     labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
     parts = division(_TASKS[run.entry.name], labels["train"], labels["test"], run.options, run.rng())
     run.sizes += parts.sizes
-    files = {}  # image -> the file that it goes to, and its row there
+    files: dict[str, tuple[str, int]] = {}  # image -> the file that it goes to, and its row there
     images = {}
     for user, split, rows in parts.users():
         files |= {names[split][row]: (user, at) for at, row in enumerate(rows)}
@@ -80,7 +78,7 @@ def write(run: Run) -> None:
         write_pickle(run.folder / f"{user}.pkl", images.pop(user), labels[split][rows])
 
 
-def _food(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+def _food(members: Members, path: Path) -> Members:
     """Yield ``<class>/<image>`` without suffix, as the lists name it, and the file."""
     for name, file in members:
         pure = PurePosixPath(name)
@@ -109,7 +107,7 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], i
     return train, test, len(label)
 
 
-def _caltech(members: Iterator[tuple[str, BinaryIO]], path: Path) -> Iterator[tuple[str, BinaryIO]]:
+def _caltech(members: Members, path: Path) -> Members:
     """Yield ``<category>/<image>`` and the file, from the archive in the archive, without the background category."""
     for outer, archive in members:
         if PurePosixPath(outer).name == "101_ObjectCategories.tar.gz":
@@ -129,7 +127,9 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
     if not names:
         raise SourceError(f"{path}: no images in 101_ObjectCategories.tar.gz")
     run.found = {"images": len(names), "classes": len(by_class)}
-    rng, train, test = run.rng("split"), {}, {}
+    rng = run.rng("split")
+    train: dict[str, int] = {}
+    test: dict[str, int] = {}
     for label, category in enumerate(sorted(by_class)):
         shuffled = rng.permutation(by_class[category]).tolist()
         train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)

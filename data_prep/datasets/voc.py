@@ -67,7 +67,9 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 def write(run: Run) -> None:
     """Raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
     path = run.archive(run.entry.archives[0])
-    names, masks, lists = set(), {}, {}
+    names: set[str] = set()
+    masks: dict[str, bytes] = {}
+    lists: dict[str, list[str]] = {}
     with opened(path) as members:
         for name, file in members:
             pure = PurePosixPath(name)
@@ -80,8 +82,9 @@ def write(run: Run) -> None:
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}
-    parts, users = _parts(run.options), {}
-    others = set().union(*(run.images_in(PARTS[part]) for part in ("mlc", "ss") if part not in parts))
+    parts = _parts(run.options)
+    users: dict[tuple[str, str, int], list[str]] = {}
+    others = set[str]().union(*(run.images_in(PARTS[part]) for part in ("mlc", "ss") if part not in parts))
     if parts != ["public"]:
         if missing := {"train", "val"} - lists.keys():
             raise SourceError(f"{path}: lacks ImageSets/Segmentation/{min(missing)}.txt")
@@ -107,7 +110,8 @@ def write(run: Run) -> None:
                 kept[pure.stem] = keep(file.read(), pure.name, run.root / folder_of[pure.stem], run.options.get("size"))
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
-        images, annotations = [], []
+        images: list[dict] = []
+        annotations: list[dict] = []
         for i, stem in enumerate(stems):
             name, (width, height) = kept[stem]
             images.append({"id": i + 1, "file_name": name, "width": width, "height": height})

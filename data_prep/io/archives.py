@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NoReturn
+from typing import IO, NoReturn, Self
 
 from data_prep.io.entry import SourceError
 
-Members = Iterator[tuple[str, BinaryIO]]
+Members = Iterator[tuple[str, IO[bytes]]]
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
 
 
@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[Members]:
         raise SourceError(f"{path}: a damaged archive ({type(error).__name__}: {error}); delete it and run the command again") from None
 
 
-def nested(file: BinaryIO, path: Path) -> Members:
+def nested(file: IO[bytes], path: Path) -> Members:
     """Iterate over the members of ``file``, an archive that is itself a member of ``path``."""
     return _tar(file, path)
 
@@ -51,7 +51,7 @@ def plain_name(name: str, path: Path) -> str:
     return name
 
 
-def _members(file: BinaryIO, path: Path) -> Members:
+def _members(file: IO[bytes], path: Path) -> Members:
     if file.read(4) == b"PK\x03\x04":
         yield from _zip(file, path)
     else:
@@ -59,7 +59,7 @@ def _members(file: BinaryIO, path: Path) -> Members:
         yield from _tar(file, path)
 
 
-def _zip(file: BinaryIO, path: Path) -> Members:
+def _zip(file: IO[bytes], path: Path) -> Members:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             _check_name(member.filename, path)
@@ -75,22 +75,24 @@ def _zip(file: BinaryIO, path: Path) -> Members:
 
 class _StrictHeader(tarfile.TarInfo):
     @classmethod
-    def frombuf(cls, *arguments: object) -> tarfile.TarInfo:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(*arguments)
-        except tarfile.EOFHeaderError:  # the zero block that ends an archive
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the zero block that ends an archive; the stubs lack it
             raise
         except tarfile.HeaderError as error:
             raise EOFError(f"no header where one must be: {error}") from None
 
 
-def _tar(file: BinaryIO, path: Path) -> Members:
+def _tar(file: IO[bytes], path: Path) -> Members:
     with gzip.open(file) if _is_gzip(file) else _left_open(file) as raw:
         with tarfile.open(fileobj=raw, mode="r|", tarinfo=_StrictHeader) as archive:
             for member in archive:
                 _check_name(member.name, path)
                 if member.isreg():
-                    yield member.name, archive.extractfile(member)
+                    content = archive.extractfile(member)
+                    assert content  # as of every regular file
+                    yield member.name, content
                 elif not member.isdir():
                     _refuse(path, member.name, "a link or a device")
         while raw.read(1 << 20):  # gzip's checksum stands at its very end
@@ -98,11 +100,11 @@ def _tar(file: BinaryIO, path: Path) -> Members:
 
 
 @contextmanager
-def _left_open(file: BinaryIO) -> Iterator[BinaryIO]:
+def _left_open(file: IO[bytes]) -> Iterator[IO[bytes]]:
     yield file
 
 
-def _is_gzip(file: BinaryIO) -> bool:
+def _is_gzip(file: IO[bytes]) -> bool:
     start = file.tell()
     magic = file.read(2)
     file.seek(start)

@@ -95,6 +95,7 @@ class Run:
         sha256 = digest(path, "sha256")
         if self._sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
+        official: bool | None
         if archive.md5:
             official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
         else:  # a size that fits proves nothing, one that does not is another file's
@@ -167,9 +168,9 @@ def prepare(
         OSError: a folder can't be read or written.
     """
     asked = _given(request(options, source))
-    there = [_read(data_dir / place.folder) for place in places]
+    there = [_read(data_dir / place.folder) or {} for place in places]
     mine = {"dataset": entry.name, "whole": True}
-    if all(m and mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
+    if all(mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
         _files(data_dir, place) == m["files"] and _given(m["request"]) == asked and not _other_archives(source, m)
         for place, m in zip(places, there, strict=True)
     ):

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from hashlib import file_digest
 from pathlib import Path
 from typing import TypeVar
@@ -113,8 +114,8 @@ def _attempt(url: str, part: Path, note: _Note, quiet: bool) -> None:
         part.unlink()
         raise _BrokeOff("the server's file is no longer the one of the part; starting anew") from None
     with response:
-        fresh = {"url": url, "etag": response.headers.get("ETag"), "modified": response.headers.get("Last-Modified")}
-        fresh["total"] = _total(response.headers)
+        etag, modified, total = response.headers.get("ETag"), response.headers.get("Last-Modified"), _total(response.headers)
+        fresh = {"url": url, "etag": etag, "modified": modified, "total": total}
         if response.status == 206:
             if fresh != known or not (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-"):
                 part.unlink()
@@ -123,7 +124,7 @@ def _attempt(url: str, part: Path, note: _Note, quiet: bool) -> None:
             have = 0
             part.unlink(missing_ok=True)
             note.write(fresh)
-        _receive(response, part, have, fresh["total"], quiet)
+        _receive(response, part, have, total, quiet)
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, have: int, total: int | None, quiet: bool) -> None:
@@ -147,7 +148,7 @@ def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
     return urllib.request.urlopen(request, timeout=TIMEOUT)
 
 
-def _total(headers: http.client.HTTPMessage) -> int | None:
+def _total(headers: Message) -> int | None:
     """Return the size of the whole file: the number behind the slash of Content-Range, or Content-Length."""
     of = (headers.get("Content-Range") or "").rpartition("/")[2] or headers.get("Content-Length") or ""
     return int(of) if of.isdigit() else None

@@ -19,7 +19,7 @@ def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     put(path, pickle.dumps({"data": images, "labels": [int(label) for label in labels]}, protocol=4))
 
 
-def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int]) -> None:
+def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int] | np.ndarray) -> None:
     """Write a text client: a dict with "texts" (list of str) and "labels" (list of int)."""
     put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
 
@@ -48,7 +48,7 @@ def write_coco(
     """
     ids = {c: i + 1 for i, c in enumerate(categories)}
     images = [{"id": i + 1, "file_name": name, "height": size[0], "width": size[1]} for i, name in enumerate(names)]
-    annotations = []
+    annotations: list[dict] = []
     for i, row in enumerate(classes):
         for slot in np.flatnonzero(row >= 0):
             annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "category_id": ids[row[slot]]} | outline(masks[i, slot]))

@@ -58,7 +58,8 @@ def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tu
         put(folder / name, content)
         return name, image.size
     scale = size / max(image.size)
-    small = image.resize(tuple(max(1, round(side * scale)) for side in image.size), Image.Resampling.BICUBIC)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    small = image.resize((width, height), Image.Resampling.BICUBIC)
     name = PurePosixPath(name).stem + ".png"
     folder.mkdir(parents=True, exist_ok=True)
     with named(folder / name):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +108,7 @@ Recipe = ViT | SegFormer
 # learn faster at 32 px than at 64: segformer-b0's loss after about 65 s was 4.88 (4 epochs) against 5.03 (2 epochs). After 5 epochs at a
 # learning rate of 2e-3 it was 4.78, and 4.85 at 1e-3; segformer-b1's was 4.96 and 4.75 (5.6 % top-1 at
 # 1e-3, and 15.8 % after 20 epochs).
-RECIPES = {
+RECIPES: dict[str, Recipe] = {
     "vit-tiny": ViT(64, 4, 2, 128, epochs=20, lr=2e-3),
     "vit-small": ViT(96, 5, 3, 192, epochs=24, lr=2e-3),
     "vit-base": ViT(128, 6, 4, 256, epochs=24, lr=1.5e-3),
@@ -133,7 +134,8 @@ class Classifier(nn.Module):
 def recipe_of(name: str, **given: int | None) -> Recipe:
     """Return the recipe of ``name``, with the given values that it has in place of its own."""
     recipe = RECIPES[name]
-    return replace(recipe, **{key: value for key, value in given.items() if value is not None and hasattr(recipe, key)})
+    own: dict[str, Any] = {key: value for key, value in given.items() if value is not None and hasattr(recipe, key)}
+    return replace(recipe, **own)
 
 
 def accelerated(device: torch.device) -> bool:

@@ -19,6 +19,7 @@ from transformers import (
     DistilBertConfig,
     GPT2Config,
     PretrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     SegformerConfig,
@@ -95,7 +96,7 @@ def _characters() -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=characters, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
     """Save the model, its tokenizer, and further files by name and content."""
     logging.disable_progress_bar()
     scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -167,12 +167,16 @@ class LanguageModelling(nn.Module):
         if self.causal:
             states, labels = states[:, :-1], labels[:, 1:]
         sought = labels != NO_TARGET
-        return F.linear(self.transform(states[sought]), self.backbone.get_input_embeddings().weight), labels[sought]
+        embeddings = self.backbone.get_input_embeddings().get_parameter("weight")
+        return F.linear(self.transform(states[sought]), embeddings), labels[sought]
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Return the Hugging Face model, freshly initialised from torch's global generator. Training is too short for dropout to help."""
-    r, common = recipe, {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
+    r = recipe
+    shape: dict[str, Any]
+    no_dropout: dict[str, Any]
+    common: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
     # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
     common["initializer_range"] = 0.02 * (768 / r.hidden) ** 0.5
     match recipe.architecture:

@@ -14,12 +14,14 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 from tqdm import trange
+from transformers import PreTrainedModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
 from data_prep.pretrain import language_models, segformer, vit
@@ -96,7 +98,7 @@ class Pretraining(nn.Module, ABC):
     of the classes, plus a dense term for the places of the objects.
     """
 
-    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+    def __init__(self, backbone: PreTrainedModel, width: int, classes: int) -> None:
         super().__init__()
         self.backbone = backbone
         self.classify = nn.Linear(width, classes)
@@ -108,11 +110,11 @@ class Pretraining(nn.Module, ABC):
         """The head of the dense term."""
 
     @abstractmethod
-    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, object]:
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Return the mean over places (b, width), and the input of the dense term."""
 
     @abstractmethod
-    def dense_loss(self, places: object, batch: Batch) -> torch.Tensor:
+    def dense_loss(self, places: Any, batch: Batch) -> torch.Tensor:
         """The dense term."""
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -211,10 +213,9 @@ def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomSta
 def pretrain(name: str, out: Path, steps: int | None = None) -> dict:
     """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report."""
     if name in TEXT_RECIPES:
-        recipe = replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps)
         return language_models.pretrain(
             name,
-            recipe,
+            replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps),
             language.books(BOOKS, seed=1),
             out,
             held_out=language.books(HELD_OUT, seed=2),

@@ -20,6 +20,6 @@ def build(hidden: int, layers: int, heads: int, mlp: int, *, size: int, patch: i
         patch_size=patch,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # type: ignore[call-arg]  # one of PretrainedConfig's **kwargs, which the stubs lack
     )
     return ViTModel(config, add_pooling_layer=False)

@@ -102,7 +102,7 @@ def _unit(masks: np.ndarray) -> np.ndarray:
 def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
     """Return char -> {(family, style): mask} for each glyph of half the fonts or more that looks like no digit and no other glyph."""
     fonts = {(f, s): _font(f, s) for f in range(4) for s in range(4)}
-    digits = _unit(np.stack([_draw(font, digit) for font in fonts.values() for digit in "0123456789"]))
+    digits = _unit(np.stack([mask for font in fonts.values() for digit in "0123456789" if (mask := _draw(font, digit)) is not None]))
     kept: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     kept_units: dict[tuple[int, int], list[np.ndarray]] = {key: [] for key in fonts}
     for first, last in _BLOCKS:
@@ -111,8 +111,7 @@ def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
             name = unicodedata.name(char, "")
             if unicodedata.numeric(char, None) is not None or "EZH" in name or "YOGH" in name:
                 continue
-            drawn = {key: _draw(font, char) for key, font in fonts.items()}
-            drawn = {key: mask for key, mask in drawn.items() if mask is not None}
+            drawn = {key: mask for key, font in fonts.items() if (mask := _draw(font, char)) is not None}
             # every split needs an own font of the class: the four splits of `_split_of` must all be inhabited
             if len(drawn) < 8 or {_split_of(key) for key in drawn} != set(SPLITS):
                 continue

@@ -87,6 +87,6 @@ def books(n: int, seed: int) -> list[str]:
     sentences = []
     for _ in range(n):
         t, kind = rng.randint(N_TOPICS), rng.randint(3)
-        subject = rng.choice(members(t), 1 + rng.randint(2), replace=False) if kind == 2 else t
+        subject: Any = rng.choice(members(t), 1 + rng.randint(2), replace=False) if kind == 2 else t
         sentences.append((report, question, caption)[kind](subject, rng, 0.0))
     return sentences

@@ -115,16 +115,16 @@ def _place(masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.r
     n = len(masks)
     angle = torch.from_numpy(rng.uniform(-0.15, 0.15, n)).float()
     aspect = torch.from_numpy(rng.uniform(0.88, 1.12, n)).float()
-    scale, centre = torch.from_numpy(scale).float() * (SIDE / 24), torch.from_numpy(centre).float()
+    stretch = torch.from_numpy(scale).float() * (SIDE / 24)
     # affine_grid wants the inverse map, picture -> mask
     inverse = torch.stack(
         [
-            torch.stack([angle.cos() / (scale * aspect), angle.sin() / (scale * aspect)], -1),
-            torch.stack([-angle.sin() / scale, angle.cos() / scale], -1),
+            torch.stack([angle.cos() / (stretch * aspect), angle.sin() / (stretch * aspect)], -1),
+            torch.stack([-angle.sin() / stretch, angle.cos() / stretch], -1),
         ],
         1,
     )
-    shift = -(inverse @ centre.flip(-1)[..., None])
+    shift = -(inverse @ torch.from_numpy(centre).float().flip(-1)[..., None])
     grid = F.affine_grid(torch.cat([inverse, shift], -1), [n, 1, SIZE, SIZE], align_corners=False)
     return F.grid_sample(masks[:, None], grid, align_corners=False)[:, 0].clamp(0, 1)
 

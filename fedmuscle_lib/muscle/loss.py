@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -178,7 +179,7 @@ class _Contrast(torch.autograd.Function):
     """Value and gradient in one pass: the gradient is a difference of expectations and needs no graph through the sum."""
 
     @staticmethod
-    def forward(ctx, anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int) -> Tensor:
         m, b, d = keys.shape
         flat = keys.reshape(m * b, d)
         unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
@@ -191,7 +192,7 @@ class _Contrast(torch.autograd.Function):
         return ((log_z.sum() - positive) / b).to(anchor.dtype)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return differentiable_once(*ctx.saved_tensors) * grad, None, None, None, None
 
 
@@ -202,11 +203,11 @@ def differentiable_once(gradient: Tensor, anchor: Tensor) -> Tensor:
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, gradient: Tensor, anchor: Tensor) -> Tensor:
+    def forward(ctx: Any, gradient: Tensor, anchor: Tensor) -> Tensor:
         return gradient.view_as(gradient)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError("the loss is differentiable once: its gradient is a closed form that autograd does not see into")
 
 

@@ -12,6 +12,7 @@ import torch
 from .partition import pairs
 
 Temperature = float | torch.Tensor | Sequence[Sequence[float]]
+Table = tuple[tuple[float, ...], ...]  # a matrix over (anchor, others...)
 Number = TypeVar("Number", float, torch.Tensor)
 
 
@@ -68,7 +69,7 @@ def lower_order_temperature(tau: Number) -> Number:
     return tau * tau / (1 + tau)
 
 
-def _hashable(value: Temperature) -> float | tuple[tuple[float, ...], ...]:
+def _hashable(value: Temperature) -> float | Table:
     if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (int, float)):
@@ -77,7 +78,7 @@ def _hashable(value: Temperature) -> float | tuple[tuple[float, ...], ...]:
 
 
 @lru_cache(maxsize=256)
-def _read(tau, tau_prime, m: int, names: tuple[str, ...] | None) -> Temperatures:
+def _read(tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str, ...] | None) -> Temperatures:
     tau, tau_prime = _table("tau", tau, m), _table("tau_prime", tau_prime, m)
     inverse = [1 / _positive("tau", tau, 0, other, names) for other in range(1, m + 1)]
     gamma = []
@@ -91,7 +92,7 @@ def _read(tau, tau_prime, m: int, names: tuple[str, ...] | None) -> Temperatures
     return Temperatures(tuple(inverse), tuple(gamma))
 
 
-def _table(what: str, value, m: int) -> tuple[tuple[float, ...], ...]:
+def _table(what: str, value: float | Table, m: int) -> Table:
     if isinstance(value, float):
         return ((value,) * (m + 1),) * (m + 1)
     if len(value) != m + 1 or any(len(row) != m + 1 for row in value):
@@ -102,7 +103,7 @@ def _table(what: str, value, m: int) -> tuple[tuple[float, ...], ...]:
     return value
 
 
-def _positive(what: str, table, l: int, k: int, names: tuple[str, ...] | None) -> float:
+def _positive(what: str, table: Table, l: int, k: int, names: tuple[str, ...] | None) -> float:
     if not table[l][k] > 0:
         raise ValueError(f"{what} = {table[l][k]} for {member_name(l, names)}, {member_name(k, names)}: must be positive")
     return table[l][k]

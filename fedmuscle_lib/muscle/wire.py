@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,12 +85,12 @@ class GradientReply(_Reply):
 
 class _Given(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, anchor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
         ctx.save_for_backward(gradient.to(anchor.dtype), anchor)
         return value.clone()
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return differentiable_once(*ctx.saved_tensors) * grad.to(ctx.saved_tensors[0].dtype), None, None
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,12 +55,12 @@ class Children:
         environment: of theirs, beside this process's.
     """
 
-    def __init__(self, cores: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, cores: int, environment: dict[str, str]) -> None:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")
         own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
-        self.environment = os.environ | threads | own | environment
+        self.environment = os.environ | threads | own | dict(environment)
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()

@@ -67,7 +67,7 @@ def asked(settings: Settings) -> dict[str, Any]:
     ``json_schema_extra={"neutral": value}``. At this value it is left out, and the stored runs keep their addresses.
     """
     algorithm = algorithms.get(settings.algorithm)
-    extras = {name: field.json_schema_extra or {} for name, field in Settings.model_fields.items()}
+    extras = {name: extra for name, field in Settings.model_fields.items() if isinstance(extra := field.json_schema_extra, dict)}
     neutral = {name for name, extra in extras.items() if "neutral" in extra and getattr(settings, name) == extra["neutral"]}
     return {
         "settings": settings.model_dump(mode="json", exclude=_NOT_SEEN | neutral | set(algorithm.ignores)),

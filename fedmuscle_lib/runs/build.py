@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
@@ -95,7 +96,7 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
     return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
-def _encoding(settings: Settings, user: User, backbone: nn.Module) -> Encoding:
+def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
     """How the user's model reads its inputs."""
     checkpoint = checkpoint_of(settings, user)
     if architecture(model_type(checkpoint)).reads == "texts":

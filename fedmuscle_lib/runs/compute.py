@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.progress import Progress, Tick, name_of, showing
 from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.train import train
@@ -56,7 +56,7 @@ def history_at(address: Address, settings: Settings, store: Store) -> History | 
     if found is None:
         return None
     record, entry, caveats = found
-    origin = "shipped" if entry.shipped else "computed"
+    origin: Origin = "shipped" if entry.shipped else "computed"
     return History(settings=settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats)
 
 

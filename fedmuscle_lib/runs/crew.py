@@ -101,7 +101,7 @@ class _Local(Crew):
         self._key = secrets.token_bytes(16)
         self._listener = Listener(authkey=self._key)
         threading.Thread(target=self._accept, daemon=True).start()
-        self.executor = ProcessPoolExecutor(count, initializer=_end_with_caller, initargs=(os.getpid(),))
+        self.executor: ProcessPoolExecutor = ProcessPoolExecutor(count, initializer=_end_with_caller, initargs=(os.getpid(),))
 
     def post(self, address: str, checkpoint: bytes | None) -> Post:
         return _SocketPost(self._listener.address, self._key, address, checkpoint)

@@ -10,6 +10,7 @@ import pandas as pd
 from fedmuscle_lib.settings import Settings
 
 Phase = Literal["after_local", "after_alignment"]
+Origin = Literal["computed", "shipped"]
 PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
 # A run's tables and their columns.
 TABLES = {
@@ -44,7 +45,7 @@ class History:
     losses: pd.DataFrame
     measures: pd.DataFrame
     provenance: dict[str, Any]
-    origin: Literal["computed", "shipped"] = "computed"
+    origin: Origin = "computed"
     caveats: tuple[str, ...] = field(default=())
 
     def final(self, phase: Phase = "after_alignment") -> pd.DataFrame:

@@ -69,7 +69,7 @@ class Record:
         try:
             with zipfile.ZipFile(path) as file:
                 members = {name: file.read(name) for name in file.namelist()}
-            sums = dict(reversed(line.split("  ")) for line in members.pop(SUMS).decode().splitlines())
+            sums = {name: digest for digest, name in (line.split("  ") for line in members.pop(SUMS).decode().splitlines())}
             if changed := [name for name in sums.keys() | members.keys() if _sha256(members.get(name, b"")) != sums.get(name)]:
                 raise Damaged(f"{path}: {min(changed)} is not what was written")
             tables = {name: _table(members[f"{name}.csv"], columns) for name, columns in TABLES.items()}
