@@ -6,7 +6,6 @@ Users 2 and 3 have MLC, 4 and 5 IC100, and user 6 is alone with IC10.
 import ast
 import copy
 import pickle
-import re
 import sys
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
-ROOT = Path(__file__).parents[1]
 PUBLIC = 66
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
@@ -544,19 +542,3 @@ def test_a_phase_begins_from_the_initial_weights(settings):
     assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
     algorithm.local_update(federation, 2)
     assert all(same(state, client) for state, client in zip(start, federation.clients, strict=True))
-
-
-# --- a new one ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_readmes_example_is_a_whole_algorithm(settings, folder):
-    """One new file: registered under its name, with an option that the settings know, and run like any other."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    (block,) = (block for block in blocks if "class MeanPeer" in block)
-    assert len([line for line in block.splitlines() if line.strip()]) <= 20
-    (folder / "mean_peer.py").write_text(block)
-    s = settings(algorithm="mean_peer", users=(4, 5, 6), rounds=1, options={"mean_peer.own": 0.5})
-    history = run(s, progress=str)
-    assert len(history.final()) == 3 and history.costs.uplink_bytes.min() == PUBLIC * 256 * 4
-    with pytest.raises(ValueError, match="mean_peer.own.*less than 1"):
-        parse({"algorithm": "mean_peer", "options": {"mean_peer.own": 2}})
