@@ -35,7 +35,8 @@ reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go t
 	$(WORLD)
 	$(GRID) --output $(OUTPUT)
 
-figures: $(INSTALLED)  ## draw the notebooks' tables and figures from the runs that came with the repository; computes nothing
+figures: $(INSTALLED)  ## draw the notebooks' tables and figures from the runs that came with the repository
+	$(WORLD)
 	$(GRID) --output $(OUTPUT) --shipped-only
 
 reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs, and write and ship figures/
@@ -51,6 +52,7 @@ notebook: $(INSTALLED)  ## lay down a new ablation notebook: make notebook NAME=
 lint: $(INSTALLED)
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
 
 test: lint  ## lint, then every test that takes seconds
 	$(RUN) -m data_prep mini
@@ -65,5 +67,5 @@ lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab notebooks
 
 clean:  ## remove the environment, the embedded world and caches; results stay
-	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import typer
 
 from fedmuscle_lib.cli import app
-from fedmuscle_lib.runs import NotStored
+from fedmuscle_lib.runs import Busy, NotStored
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app([a for a in arguments if a != "--traceback"], prog_name="python -m fedmuscle_lib", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except (ValueError, NotStored, OSError, typer.TyperException) as error:
+    except (ValueError, Busy, NotStored, OSError, typer.TyperException) as error:
         if whole:
             traceback.print_exc()
         print(f"error: {_told(error)}", file=sys.stderr)

@@ -42,7 +42,7 @@ def bench_loss(
     dense_limit_gb: float = 4.0,
     verbose: bool = True,
 ) -> pd.DataFrame:
-    """Forward and backward of the Muscle loss, the README's dense form and the library's side by side.
+    """Forward and backward of the Muscle loss, the original code's dense form and the library's side by side.
 
     Both run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
     peak of what torch's allocator holds during one call beyond the inputs.
@@ -71,7 +71,7 @@ def bench_loss(
 
 
 def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
-    """One alignment step of each user, by the README's procedure and by the library's, side by side.
+    """One alignment step of each user, by the procedure of the original code's README and by the library's, side by side.
 
     The README encodes the batch twice, first without gradient for what is sent, and differentiates through the dense loss; the
     library keeps the one forward pass and takes the gradient reply; it computes in the settings' precision, the README in float32.

@@ -122,8 +122,8 @@ class Settings(BaseModel):
     )
     backbones: dict[str, str] = Field(
         default_factory=dict,
-        description="The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: \"Pre-trained FMs are downloaded from "
-        'Hugging Face".',
+        description="The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: "
+        '"Pre-trained FMs are downloaded from Hugging Face".',
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of the backbones' matrix products, by autocast; losses stay in float32. Not stated in the paper."

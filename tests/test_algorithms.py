@@ -6,17 +6,14 @@ Users 2 and 3 have MLC, 4 and 5 IC100, and user 6 is alone with IC10.
 import ast
 import copy
 import pickle
-import re
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from fedmuscle_lib.experiment import build
 
-from fedmuscle_lib import Settings, algorithms, experiment, run, views
+from fedmuscle_lib import algorithms, run, views
 from fedmuscle_lib.algorithms import Algorithm, Federation, IgnoredSetting, Reading
 from fedmuscle_lib.algorithms.cofed import Vote, merge
 from fedmuscle_lib.algorithms.feddf import ensemble
@@ -24,10 +21,11 @@ from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
 from fedmuscle_lib.messages import LabelSpace, RefusedMessage
+from fedmuscle_lib.runs import build
+from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
-ROOT = Path(__file__).parents[1]
 PUBLIC = 66
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
@@ -37,14 +35,8 @@ BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "
 
 
 @pytest.fixture
-def settings(mini_world, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "runs")
-
-    def make(**given):
-        small = {"users": (2, 4, 5, 6), "others": 2, "rounds": 6, "local_epochs": 1, "public_size": PUBLIC, "head_hidden": 32}
-        return Settings(**(small | {"data_dir": mini_world, "models_path": mini_world / "models"} | given))
-
-    return make
+def settings(settings):
+    return lambda **given: settings(**({"users": (2, 4, 5, 6), "rounds": 6, "public_size": PUBLIC, "head_hidden": 32} | given))
 
 
 def begun(settings, name, where=lambda client: client, **given):
@@ -85,25 +77,10 @@ def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, n
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_resumed_run_is_the_uninterrupted_one(settings, name, monkeypatch, tmp_path):
-    """The same metrics and ledger to the bit, though the run was cut off in the middle of a phase."""
-
-    class Stop(Exception):
-        pass
-
-    def cut(line):
-        if f"round {cut_in}/{s.rounds}" in line:  # after the round, before its checkpoint
-            raise Stop
-
-    s = settings(algorithm=name, users=(4, 5, 6), rounds=9 if name == "pseudo_labeling" else 2, options=EAGER)
-    cut_in = s.rounds if name != "pseudo_labeling" else 5  # rounds 4 and 5 are a phase, whose labels are made at its start
-    with pytest.raises(Stop):
-        run(s, progress=cut)
-    resumed = run(s, progress=lambda line: None)
-    monkeypatch.setattr(experiment, "RUNS", tmp_path / "whole")
-    whole = run(s, progress=lambda line: None)
-    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
-    pd.testing.assert_frame_equal(resumed.costs, whole.costs)
+def test_a_resumed_run_is_the_uninterrupted_one(settings, cut_off_and_resumed, name):
+    """The same tables to the bit, though the run was cut off in the middle of a phase."""
+    rounds, after = (9, 4) if name == "pseudo_labeling" else (2, 1)  # rounds 4 and 5 are a phase, whose labels are made at its start
+    cut_off_and_resumed(settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=EAGER), after)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -262,19 +239,7 @@ def test_an_algorithm_ignores_nothing_unless_it_says_so():
     assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "pseudo_labeling", "sage", "self", "simclr"}
 
 
-# --- what an algorithm is -----------------------------------------------------------------------------------------------------
-
-
-def test_versions_are_those_of_the_classes_that_an_algorithm_is_made_of(registry):
-    assert algorithms.get("shuffled").versions() == {"Shuffled": 1, "FedMuscle": 1}
-
-    class Base(FedMuscle):
-        version = 3
-
-    class Derived(Base):
-        name, label = "derived", "Derived"
-
-    assert Derived.versions() == {"Derived": 1, "Base": 3, "FedMuscle": 1}
+# --- a new file ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -303,28 +268,13 @@ def test_a_file_that_is_written_while_the_program_runs_is_found(folder):
     assert algorithms.get("plain").label == "Plain"
 
 
-def test_the_source_of_an_algorithm_is_hashed_as_it_was_imported(folder):
-    (folder / "plain.py").write_text(PLAIN)
-    origin = ("fedmuscle_lib.algorithms.plain", sha256(PLAIN.encode()).hexdigest())
-    assert algorithms.get("plain").origin == origin
-    (folder / "plain.py").write_text(PLAIN + "# edited")
-    assert algorithms.get("plain").origin == origin
-
-
-def test_what_is_defined_in_a_cell_has_no_source(registry):
-    cell = {"__name__": "__main__"}
-    exec(PLAIN, cell)
-    assert cell["Plain"].origin == ("__main__", "")
-
-
 # --- options ------------------------------------------------------------------------------------------------------------------
 
 
 def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
     plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.1})
     default = settings(algorithm="simclr", options={"simclr.tau": 0.5, "fedhenn.samples": 64})
-    folder = {s: experiment.entry_of(x).folder for s, x in {"plain": plain, "other": other, "default": default}.items()}
-    assert folder["plain"] == folder["default"] != folder["other"]
+    assert address_of(plain) == address_of(default) != address_of(other)
     assert algorithms.get("simclr")(other).options.tau == 0.1
 
 
@@ -574,8 +524,8 @@ def test_pseudo_labels_are_the_models_and_leave_out_unsure_classes():
 
 def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
     s = {"users": (4, 5, 6), "rounds": 6}
-    ours = run(settings(algorithm="pseudo_labeling", **s), progress=lambda line: None).metrics
-    local = run(settings(algorithm="local", **s), progress=lambda line: None).metrics
+    ours = run(settings(algorithm="pseudo_labeling", **s), progress=str).metrics
+    local = run(settings(algorithm="local", **s), progress=str).metrics
     pd.testing.assert_frame_equal(ours[ours["round"] == 1], local[local["round"] == 1])
 
 
@@ -592,19 +542,3 @@ def test_a_phase_begins_from_the_initial_weights(settings):
     assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
     algorithm.local_update(federation, 2)
     assert all(same(state, client) for state, client in zip(start, federation.clients, strict=True))
-
-
-# --- a new one ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_readmes_example_is_a_whole_algorithm(settings, folder):
-    """One new file: registered under its name, with an option that the settings know, and run like any other."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    (block,) = (block for block in blocks if "class MeanPeer" in block)
-    assert len([line for line in block.splitlines() if line.strip()]) <= 20
-    (folder / "mean_peer.py").write_text(block)
-    s = settings(algorithm="mean_peer", users=(4, 5, 6), rounds=1, options={"mean_peer.own": 0.5})
-    history = run(s, progress=lambda line: None)
-    assert len(history.final()) == 3 and history.costs.uplink_bytes.min() == PUBLIC * 256 * 4
-    with pytest.raises(ValueError, match="mean_peer.own.*less than 1"):
-        parse({"algorithm": "mean_peer", "options": {"mean_peer.own": 2}})

@@ -88,7 +88,7 @@ def test_every_import_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {requirement.split("==")[0] for requirement in (*project["dependencies"], *project["optional-dependencies"]["cluster"])}
     tops = {name.split(".")[0] for path in MODULES for name in _imported(path)}
-    distributions = {name: {each.lower() for each in found} for name, found in packages_distributions().items()}
+    distributions = packages_distributions()
     foreign = tops - sys.stdlib_module_names - {LIBRARY, DATA_PREP}
     assert not {name for name in foreign if not declared & set(distributions.get(name, ()))}
 

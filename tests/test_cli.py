@@ -183,7 +183,8 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
     local = rows[addresses["local"]]
     assert " local " in local and "complete computed" in local and three_runs[0].provenance["finished"] in local
     assert "users=[5, 6]" in local and "rounds=2" in local and "seed" not in local
-    assert sum("interrupted" in row for row in rows.values()) == 1
+    (cut,) = (row for row in rows.values() if "interrupted" in row)
+    assert " fedmuscle " in cut
     assert total.startswith("3 runs, ") and str(store.root) in total
 
     monkeypatch.setattr("typer.confirm", lambda question: "Delete 1 runs" not in question)
@@ -227,6 +228,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "..."
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
+    assert '<td class="shipped">shipped</td>' in (reference.parent / "index.html").read_text()
 
     shutil.rmtree(store.root)
     (history, *_) = three_runs

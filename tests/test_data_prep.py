@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -10,8 +9,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -827,67 +824,6 @@ def test_a_data_set_reads_every_option_that_it_takes(archives: Path, data_dir: P
         (archives / "train2017.zip").unlink()
     assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == (2 if name == "coco" else 0)
     assert {option.name for option in CATALOGUE[name].takes} <= used
-
-
-NEW_DATA_SET = '''
-"""Fashion-MNIST: further IC10 users, with clothes for classes."""
-
-import gzip
-
-import numpy as np
-
-from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry
-from data_prep.io.layout import write_pickle
-
-_HOST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-_FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
-ENTRIES = (
-    Entry(
-        name="fashion-mnist",
-        title="Fashion-MNIST: further IC10 users.",
-        home="https://github.com/zalandoresearch/fashion-mnist",
-        terms="MIT licence; cite Xiao, Rasul and Vollgraf (2017).",
-        archives=tuple(Archive(name, f"{_HOST}/{name}", None) for name in _FILES),
-        counts={"train": 60000, "test": 10000},
-        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
-    ),
-)
-
-
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place("IC/FASHION_MNIST"),)
-
-
-def write(run: Run) -> None:
-    contents = [gzip.decompress(run.archive(archive).read_bytes()) for archive in run.entry.archives]
-    grey, labels = ({"train": contents[i], "test": contents[i + 2]} for i in (0, 1))
-    images = {split: np.frombuffer(c, np.uint8, offset=16).reshape(-1, 28, 28, 1).repeat(3, 3) for split, c in grey.items()}
-    labels = {split: np.frombuffer(c, np.uint8, offset=8) for split, c in labels.items()}
-    run.found = {split: len(found) for split, found in labels.items()}
-    parts = division("IC10", labels["train"], labels["test"], run.options, run.rng())
-    run.sizes += parts.sizes
-    for user, split, rows in parts.users():
-        write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
-'''
-
-
-def test_a_new_data_set_is_one_file(archives: Path, data_dir: Path, tmp_path: Path) -> None:
-    house = tmp_path / "house"
-    shutil.copytree(ROOT / "data_prep", house / "data_prep", ignore=shutil.ignore_patterns("weights", "__pycache__"))
-    (house / "data_prep/datasets/fashion_mnist.py").write_text(NEW_DATA_SET)
-    rng = np.random.default_rng(0)
-    for split, n in (("train", 120), ("t10k", 60)):
-        (archives / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + rng.bytes(n * 28 * 28)))
-        (archives / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(i % 10 for i in range(n))))
-    arguments = ["--archives", archives, "--data-dir", data_dir, "--train-size", "5", "--val", "20", "--clients", "2"]
-    command = [sys.executable, "-m", "data_prep", "fashion-mnist", *map(str, arguments)]
-    subprocess.run(command, cwd=house, env=os.environ | {"PYTHONPATH": str(house)}, check=True)
-    rows = _rows(data_dir, "FASHION_MNIST")
-    assert {key: images.shape for key, images in rows.items()} == {
-        (split, client): (n, 28, 28, 3) for split, n in (("train", 40), ("val", 20), ("test", 30)) for client in range(2)
-    }
 
 
 def test_imports_only_go_up_the_list_of_wings() -> None:

@@ -3,28 +3,21 @@
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fedmuscle_lib.experiment import build
 
-from fedmuscle_lib import Settings, algorithms, muscle_loss
+from fedmuscle_lib import algorithms, muscle_loss
 from fedmuscle_lib.messages import Batch, HardLabels, RefusedMessage, SoftLabels
 from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.runs import build
 from fedmuscle_lib.server import Server
-
-LIBRARY = Path(algorithms.__file__).parents[1]
 
 
 @pytest.fixture
-def settings(mini_world):
-    def make(**given):
-        small = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 66, "data_dir": mini_world}
-        return Settings(**(small | {"models_path": mini_world / "models"} | given))
-
-    return make
+def settings(settings):
+    return lambda **given: settings(**({"rounds": 2, "public_size": 66} | given))
 
 
 def unit_rows(b, d, seed=0):
@@ -94,15 +87,8 @@ def test_the_server_keeps_what_is_measured_of_users():
 
 
 def test_a_server_on_its_own_loads_no_model_and_no_client():
-    code = f"""
-import sys, types
-package = types.ModuleType("fedmuscle_lib")  # the server's module and what that needs, without the package's own imports
-package.__path__ = [{str(LIBRARY)!r}]
-sys.modules["fedmuscle_lib"] = package
-import fedmuscle_lib.server
-foreign = ("transformers", "peft", "kornia", "pydantic", "pandas", "fedmuscle_lib.models", "fedmuscle_lib.client", "fedmuscle_lib.tasks")
-print(sorted(set(foreign) & set(sys.modules)))
-"""
+    foreign = {"transformers", "peft", "kornia", "pydantic", "pandas"} | {f"fedmuscle_lib.{room}" for room in ("models", "client", "tasks")}
+    code = f"import sys, fedmuscle_lib.server; print(sorted({foreign} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

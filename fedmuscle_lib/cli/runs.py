@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import Entry, Store, default_store
 from fedmuscle_lib.settings import PROFILES, Settings, parse
 
@@ -33,18 +34,20 @@ def command(context: typer.Context) -> None:
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
     """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size."""
-    return pd.DataFrame(
-        {"address": entry.address}
-        | {name: (settings := entry.settings()).get(name, "?") for name in _NAMED}
-        | {
-            "other settings": changed(settings),
-            "state": "complete" if entry.done else "interrupted",
-            "origin": "shipped" if entry.shipped else "computed",
-            "finished": entry.finished or "",
-            "size": _size(entry.nbytes),
-        }
-        for entry in entries
-    )
+    return pd.DataFrame(map(_row, entries))
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    settings = entry.settings()
+    return {
+        "address": entry.address,
+        **{name: settings.get(name, "?") for name in _NAMED},
+        "other settings": changed(settings),
+        "state": "complete" if entry.done else "interrupted",
+        "origin": "shipped" if entry.shipped else "computed",
+        "finished": entry.finished or "",
+        "size": _size(entry.nbytes),
+    }
 
 
 def changed(settings: dict[str, Any]) -> str:
@@ -101,6 +104,7 @@ def ship(
         print(f"{folder}: {_shipped(store, folder)} runs shipped")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         _drop_unnamed(profile)
+        index(profile)  # which now calls them shipped
 
 
 def _shipped(store: Store, folder: Path) -> int:

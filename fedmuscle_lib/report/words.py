@@ -105,6 +105,9 @@ def against_target(histories: Sequence[History], algorithm: str, targets: dict[s
     for public, target in targets.items():
         if (public, algorithm) in deltas.index:
             row = deltas.loc[(public, algorithm)]
+            if pd.isna(row.delta):
+                lines.append(f"- `{public}`: aimed at Δ > {target:g} %; undefined, since a metric of local training is 0")
+                continue
             spread = "one seed, no interval" if pd.isna(row.ci_low) else f"95 % interval {interval(row.ci_low, row.ci_high)}"
             verdict = "**not reached**" if row.delta <= target else "reached"
             if row.delta > target >= row.ci_low:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +55,7 @@ class Children:
         environment: of theirs, beside this process's.
     """
 
-    def __init__(self, cores: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, cores: int, environment: dict[str, str]) -> None:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
         self._sockets = TemporaryDirectory(prefix="fm-")

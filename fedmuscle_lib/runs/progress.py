@@ -74,16 +74,12 @@ def showing(wanted: int, missing: Sequence[Settings], progress: Progress | None)
     """
     if progress is not None:
         yield progress
-    elif os.environ.get("FEDMUSCLE_PROGRESS") == "lines":
-        print(_stored(wanted, missing), flush=True)
+    elif not missing or os.environ.get("FEDMUSCLE_PROGRESS") == "lines":
+        print(f"{wanted - len(missing)} of {wanted} stored", flush=True)
         yield _Lines()
     else:
         with _Bar(wanted, missing) as bar:
             yield bar
-
-
-def _stored(wanted: int, missing: Sequence[Settings]) -> str:
-    return f"{wanted - len(missing)} of {wanted} stored"
 
 
 class _Lines:
@@ -103,7 +99,7 @@ class _Bar:
     """A bar over the rounds of all missing runs, with what was heard last behind it."""
 
     def __init__(self, wanted: int, missing: Sequence[Settings]) -> None:
-        self._wanted, self._missing, self._finished = wanted, len(missing), wanted - len(missing)
+        self._wanted, self._finished = wanted, wanted - len(missing)
         self._bar = tqdm(total=sum(run.rounds for run in missing), unit="round", dynamic_ncols=True)
         self._rounds: dict[str, int] = {}
         self._describe()
@@ -125,5 +121,4 @@ class _Bar:
             self._describe()
 
     def _describe(self) -> None:
-        what = "runs" if self._missing else "stored"
-        self._bar.set_description(f"{self._finished} of {self._wanted} {what}")
+        self._bar.set_description(f"{self._finished} of {self._wanted} runs")

@@ -163,7 +163,7 @@ class Entry:
         try:
             held.acquire(timeout=-1 if wait else 0)
         except Timeout:
-            raise Busy(str(folder)) from None
+            raise Busy(f"{folder}: another process is computing this run") from None
         try:
             for left in folder.glob(".*-*"):  # by a process that was killed while writing
                 left.unlink()
@@ -190,8 +190,13 @@ class Entry:
         self._set_aside(self._own_folder() / CHECKPOINT, why)
 
     def delete(self) -> None:
-        """Remove the run and what was kept of it."""
-        shutil.rmtree(self._own_folder())
+        """Remove the run and what was kept of it.
+
+        Raises:
+            Busy: a process is computing it.
+        """
+        with self.lock(wait=False):
+            shutil.rmtree(self._own_folder())
 
     def _own_folder(self) -> Path:
         if self.folder is None:

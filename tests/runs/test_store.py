@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib import run
-from fedmuscle_lib.runs import Damaged, Record, Store, stored
+from fedmuscle_lib.runs import Busy, Damaged, Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import TABLES
 
@@ -151,6 +151,13 @@ def test_deleting_takes_a_run_and_its_checkpoint(layered):
     assert not entry.folder.exists()
     with pytest.raises(PermissionError, match="shipped"):
         next(layered.entries()).delete()
+
+
+def test_a_run_that_is_being_computed_is_not_deleted(layered):
+    entry = layered.entry(HERE)
+    with entry.lock(), pytest.raises(Busy):
+        layered.entry(HERE).delete()
+    assert entry.folder.exists()
 
 
 def test_a_stored_file_is_readable_with_common_tools(tmp_path):
