@@ -10,7 +10,7 @@ NAME      ?=
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
-# the other profiles' data are for the user to fetch: see README, Real data
+# the other profiles' data are for the user to fetch: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 

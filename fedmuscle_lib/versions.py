@@ -50,7 +50,11 @@ def versions(cls: type) -> dict[str, str]:
                 f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of it can't be noticed: save it as a "
                 f"module, an algorithm as fedmuscle_lib/algorithms/{each.__name__.lower()}.py (%%writefile does it from a cell)"
             )
-        found[each.__name__] = str(each.version) if each.__module__ in guarded() else f"{each.version} {each.origin}"
+        version = str(vars(each).get("version", 1))  # its own: one that it inherits is its base's
+        if each.__module__ in guarded():
+            found[each.__name__] = version
+        else:
+            found[f"{each.__module__}.{each.__name__}"] = f"{version} {each.origin}"
     return found
 
 

@@ -146,7 +146,7 @@ def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys):
 
 def test_algorithms_are_listed(capsys):
     assert main(["algorithms"]) == 0
-    assert "fedmuscle     FedMuscle                     the paper" in capsys.readouterr().out
+    assert "fedmuscle        FedMuscle                     the paper" in capsys.readouterr().out
 
 
 # --- stored runs -------------------------------------------------------------------------------------------------------------

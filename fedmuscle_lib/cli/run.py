@@ -75,7 +75,7 @@ def show(histories: list[History]) -> None:
     if len(histories) == 2:
         for phase in ("after_alignment", "after_local"):
             delta = report.delta(histories, phase).set_index("algorithm").delta[history.settings.algorithm]
-            print(f"Delta {phase.replace('_', ' ')}: {delta:+.2f} %")
+            print(f"Delta {phase.replace('_', ' ')}: " + ("undefined: a local metric is 0" if delta != delta else f"{delta:+.2f} %"))
     elif history.settings.algorithm != report.BASELINE:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
 

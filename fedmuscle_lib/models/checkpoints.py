@@ -37,7 +37,7 @@ def model_type(path: Path) -> str:
         return json.loads((path / "config.json").read_text())["model_type"]
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and the README says "
+            f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and docs/data.md says "
             "where the other profiles' come from"
         ) from None
     except (ValueError, KeyError, TypeError) as error:

@@ -82,6 +82,14 @@ def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings
     assert not set(addresses().values()) & set(before.values())
 
 
+def test_a_version_is_the_classs_own_and_not_its_bases(monkeypatch):
+    monkeypatch.setattr(FedMuscle, "version", 2)
+    shuffled = algorithms.get("shuffled")
+    assert versions.versions(shuffled)["Shuffled"] == "1"
+    monkeypatch.setattr(shuffled, "version", 2)
+    assert versions.versions(shuffled)["Shuffled"] == versions.versions(shuffled)["FedMuscle"] == "2"
+
+
 def test_a_users_algorithm_has_its_source_in_the_address(settings, write_algorithm):
     write_algorithm(strength=1)
     first = address_of(settings(algorithm="mine"))
