@@ -77,6 +77,13 @@ class Settings(BaseModel):
         description="Which linear layers LoRA adapts, by the names that architectures give them. Not stated in the paper; query and "
         "value as in Hu et al. (2022).",
     )
+    image_size: int = Field(
+        96,
+        ge=32,
+        json_schema_extra={"neutral": 96},
+        description="Side in pixels of what users of convolutional networks classify; a ViT's is its checkpoint's. Not stated in the "
+        "paper, which has no such users.",
+    )
     mask_size: int = Field(
         512, ge=32, description="Side in pixels of what SS users segment. Not stated in the paper; what its SegFormers were fine-tuned at."
     )
@@ -89,8 +96,8 @@ class Settings(BaseModel):
     )
     pooled_stages: Literal["last", "all"] = Field(
         "last",
-        description="Which of SegFormer's four stages an SS user's features are the mean of. Not stated in the paper; its Appendix R names "
-        "the choice of a representation model as a limitation, and figures/mini/development.md has both.",
+        description="Which of the four stages that the decoder reads an SS user's features are the mean of. Not stated in the paper; its "
+        "Appendix R names the choice of a representation model as a limitation, and figures/mini/development.md has both.",
     )
     head_hidden: int = Field(
         256,

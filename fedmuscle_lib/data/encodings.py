@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,12 +21,13 @@ from fedmuscle_lib.pickles import DataError, read_bytes
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_log = logging.getLogger("fedmuscle")
 Modality = Literal["pictures", "texts"]
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """A vision model's: uint8 RGB images, ``size`` x ``size``."""
+    """A vision model's: uint8 RGB images, ``size`` x ``size``. Stored images that are smaller are enlarged, with a warning."""
 
     reads: ClassVar[Modality] = "pictures"
     size: int
@@ -40,20 +43,27 @@ class Pixels:
         """
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
+        smaller = []  # their sides in pixels
         for row, path in enumerate(paths):
             try:
                 with Image.open(io.BytesIO(read_bytes(path))) as image:
                     rgb = image.convert("RGB")
+                    if min(rgb.size) < self.size:
+                        smaller.append(min(rgb.size))
                     if rgb.size != shape:
                         rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
                     images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
             except (UnidentifiedImageError, OSError, SyntaxError) as error:
                 raise DataError(f"{path}: not a readable image ({error})") from None
+        if smaller:
+            _warn(str(paths[0].parent), len(smaller), len(paths), min(smaller), self.size)
         return images
 
-    def resize(self, images: Tensor) -> Tensor:
-        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8."""
+    def resize(self, images: Tensor, source: Path | None = None) -> Tensor:
+        """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8; ``source`` is the file that they are from, for the warning."""
         shape = (self.size, self.size)
+        if source and min(images.shape[-2:]) < self.size:
+            _warn(str(source), len(images), len(images), min(images.shape[-2:]), self.size)
         if images.shape[-2:] == shape:
             return images
         parts = []
@@ -61,6 +71,11 @@ class Pixels:
             floats = F.interpolate(part.float(), shape, mode="bicubic", antialias=True, align_corners=False)
             parts.append(floats.round_().clamp_(0, 255).to(torch.uint8))
         return torch.cat(parts)
+
+
+@cache  # every user and run reads the same places again
+def _warn(place: str, smaller: int, images: int, least: int, size: int) -> None:
+    _log.warning("%s: %d of %d pictures are smaller than %d px (the smallest %d px) and are enlarged", place, smaller, images, size, least)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """A user's model theta = {w, phi}: a pretrained backbone with LoRA and a projection to d (w), and a prediction head (phi).
 
-One module a modality; a checkpoint's ``model_type`` says which it is.
+One module a family; a checkpoint's ``model_type`` says which it is.
 """
 
 from __future__ import annotations
 
 from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.language import LanguageModel
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
@@ -14,6 +15,7 @@ from fedmuscle_lib.models.vision import VisionTransformer
 
 ARCHITECTURES: dict[str, type[UserModel]] = {
     "vit": VisionTransformer,
+    "efficientnet_lite": EfficientNetLite,
     "segformer": SegFormer,
     "bert": TextEncoder,
     "distilbert": TextEncoder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
@@ -35,6 +36,7 @@ class UserModel(Versioned, nn.Module, ABC):
     Attributes:
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
+        stride: sides of the pictures that it reads are the multiples of this; None where the checkpoint's config fixes the side.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
 
     Raises:
@@ -43,6 +45,7 @@ class UserModel(Versioned, nn.Module, ABC):
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
     reads: ClassVar[Modality] = "pictures"
+    stride: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -125,3 +128,8 @@ class UserModel(Versioned, nn.Module, ABC):
         """What training changes, by name: trainable weights and the head's buffers. The frozen backbone is left out."""
         state = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
         return state | {f"head.{name}": b for name, b in self.head.named_buffers()}
+
+
+def depths(blocks: int, levels: int) -> list[int]:
+    """The blocks, counted from 1, that end each ``levels``-th part of them; fewer than ``levels`` where there are fewer blocks."""
+    return sorted({math.ceil(blocks * part / levels) for part in range(1, levels + 1)})

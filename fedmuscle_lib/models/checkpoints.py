@@ -6,11 +6,15 @@ import copy
 import json
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+
+_OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel}  # unknown to transformers
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
 
 
@@ -46,14 +50,15 @@ def model_type(path: Path) -> str:
 
 @lru_cache(maxsize=16)
 def _frozen(path: str, device: str) -> PreTrainedModel:
-    pooler = {"add_pooling_layer": False} if model_type(Path(path)) in _NO_POOLER else {}
+    kind = model_type(Path(path))
+    pooler = {"add_pooling_layer": False} if kind in _NO_POOLER else {}
     logging.disable_progress_bar()
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # it would report the pretraining heads that checkpoints carry and nobody asks for
     # the project's own checkpoints are stored in half precision and trained in full
     options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True} | pooler
     try:
-        model, report = AutoModel.from_pretrained(path, output_loading_info=True, **options)
+        model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
     except Exception as error:  # safetensors and transformers have kinds of their own
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
     finally:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from torch import Tensor
 
-from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.base import UserModel, depths
 
 
 class VisionTransformer(UserModel):
@@ -26,10 +25,9 @@ class VisionTransformer(UserModel):
         """
         found = self._backbone(inputs, output_hidden_states=True)
         states = found.hidden_states  # before the first block, and after each
-        depth = len(states) - 1
-        blocks = sorted({math.ceil(depth * part / levels) for part in range(1, levels + 1)})
         features = self._pooled(found.last_hidden_state)
-        return self.outputs(features), [*(self._pooled(states[block]) for block in blocks), self.projection(features)]
+        shallow = [self._pooled(states[block]) for block in depths(len(states) - 1, levels)]
+        return self.outputs(features), [*shallow, self.projection(features)]
 
     def _backbone(self, images: Tensor, **options: bool) -> Any:
         """What transformers returns: ``last_hidden_state`` and, if asked for, ``hidden_states``."""

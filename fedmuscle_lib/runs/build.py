@@ -97,11 +97,22 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
 
 
 def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
-    """How the user's model reads its inputs."""
+    """How the user's model reads its inputs.
+
+    Raises:
+        ValueError: the side of its pictures is none that the model reads.
+    """
     checkpoint = checkpoint_of(settings, user)
-    if architecture(model_type(checkpoint)).reads == "texts":
+    kind = architecture(model_type(checkpoint))
+    if kind.reads == "texts":
         return Tokens(load_tokenizer(checkpoint), min(settings.text_length, backbone.config.max_position_embeddings))
-    return Pixels(settings.mask_size if TASKS[user.task].head == "decoder" else backbone.config.image_size)
+    name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
+    if name == "image_size" and kind.stride is None:
+        return Pixels(backbone.config.image_size)
+    side = getattr(settings, name)
+    if side % (kind.stride or 1):
+        raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")
+    return Pixels(side)
 
 
 def _local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:

@@ -64,7 +64,7 @@ class ImageClassification(SingleLabelClassification):
         content = Pickled(path, "data", "labels")
         pictures = content.pictures()
         labels = content.labels(len(pictures), self.n_classes, self.name)
-        return Samples(encoding.resize(pictures), labels), tuple(range(self.n_classes))
+        return Samples(encoding.resize(pictures, path), labels), tuple(range(self.n_classes))
 
 
 class TextClassification(SingleLabelClassification):

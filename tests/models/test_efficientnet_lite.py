@@ -1,0 +1,182 @@
+"""EfficientNet-Lite as a family of users' models, on a narrow network with random weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch.nn import BatchNorm2d
+from transformers import AutoModel
+
+from fedmuscle_lib import Settings
+from fedmuscle_lib.data import Pixels
+from fedmuscle_lib.models import load_backbone
+from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNetLiteConfig, EfficientNetLiteModel, scaled
+from fedmuscle_lib.runs import build
+from fedmuscle_lib.runs.address import asked
+
+POINTWISE = ("expand_conv", "project_conv", "top_conv")
+NARROW = {"out_channels": [8, 8, 16, 16, 24, 24, 32], "num_block_repeats": [1, 2, 1, 1, 2, 1, 1]}
+LITE0 = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose batch norms have statistics of their own."""
+    torch.manual_seed(0)
+    channels = NARROW["out_channels"]
+    model = EfficientNetLiteModel(EfficientNetLiteConfig(in_channels=[32, *channels[:-1]], **NARROW, **LITE0))
+    for norm in (module for module in model.modules() if isinstance(module, BatchNorm2d)):
+        norm.weight.data.uniform_(0.5, 1.5)
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.01, 0.02)
+    folder = tmp_path_factory.mktemp("models") / "lite"
+    model.save_pretrained(folder)
+    return folder
+
+
+def _model(folder: Path, head: str = "two layers", **options: object) -> EfficientNetLite:
+    torch.manual_seed(0)
+    common = {"proj_dim": 16, "rank": 4, "lora_alpha": 4, "lora_targets": POINTWISE, "head_hidden": 8, "head_on": "features"}
+    return EfficientNetLite(load_backbone(folder), 5, head=head, **(common | options))
+
+
+def _images(side: int = 64) -> torch.Tensor:
+    return torch.randint(0, 256, (3, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_last_map_is_a_thirty_second_of_the_picture(folder: Path) -> None:
+    backbone = load_backbone(folder)
+    assert backbone(torch.zeros(2, 3, 64, 96)).last_hidden_state.shape == (2, 1280, 2, 3)
+    with pytest.raises(ValueError, match="multiples of 32 px, got 80 x 96"):
+        backbone(torch.zeros(2, 3, 80, 96))
+
+
+def test_transformers_alone_refuses_the_checkpoint(folder: Path) -> None:
+    """It would draw the layers at random that its own EfficientNet has."""
+    with pytest.raises(ValueError, match="efficientnet_lite"):
+        AutoModel.from_pretrained(folder)
+
+
+def test_a_checkpoint_is_read_whole(folder: Path, tmp_path: Path) -> None:
+    saved = load_file(folder / "model.safetensors")
+    assert not any("squeeze_excite" in name for name in saved)
+    assert all(torch.equal(saved[name], tensor) for name, tensor in load_backbone(folder).state_dict().items())
+    weights = {name: tensor for name, tensor in saved.items() if not name.endswith("num_batches_tracked")}
+    for name, kept in (("uncounted", weights), ("short", {k: v for k, v in weights.items() if k != "encoder.top_bn.running_var"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_bytes((folder / "config.json").read_bytes())
+        save_file(kept, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
+    pixels = scaled(_images())
+    assert torch.equal(load_backbone(tmp_path / "uncounted")(pixels).last_hidden_state, load_backbone(folder)(pixels).last_hidden_state)
+    with pytest.raises(OSError, match=r"lacks encoder\.top_bn\.running_var"):
+        load_backbone(tmp_path / "short")
+
+
+def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder: Path) -> None:
+    model = _model(folder).train()
+    before = {name: buffer.clone() for name, buffer in model.backbone.named_buffers()}
+    model(_images()).sum().backward()
+    assert before and all(torch.equal(buffer, before[name]) for name, buffer in model.backbone.named_buffers())
+    backbone = load_backbone(folder)
+    assert torch.equal(backbone.train()(scaled(_images())).last_hidden_state, backbone.eval()(scaled(_images())).last_hidden_state)
+
+
+def test_lora_adapts_the_pointwise_convolutions(folder: Path) -> None:
+    model = _model(folder)
+    adapted = {name.partition(".lora_")[0].rpartition(".")[2] for name, p in model.backbone.named_parameters() if p.requires_grad}
+    assert adapted == set(POINTWISE)
+    model(_images()).square().sum().backward()
+    gradients = [p.grad for name, p in model.backbone.named_parameters() if "lora_B" in name]
+    assert len(gradients) == 9 - 1 + 9 + 1 and all(gradient.abs().sum() > 0 for gradient in gradients)  # the first block does not expand
+
+
+def test_features_are_1280_wide(folder: Path) -> None:
+    model, images = _model(folder, pooled_stages="all"), _images()
+    expected = load_backbone(folder)((images.float() - 127) / 128).last_hidden_state.mean((2, 3))
+    assert torch.allclose(model.features(images), expected, atol=1e-6)
+    assert model.represent(images).shape == (3, 16) and model(images).shape == (3, 5)
+    outputs, levels = model.forward_with_levels(images)
+    assert torch.equal(outputs, model(images))
+    assert [level.shape[1] for level in levels] == [8, 16, 24, 1280, 16]  # after blocks 3, 5 and 8 of 9, the top and the projection
+    assert torch.equal(levels[-2], model.features(images))
+
+
+@pytest.mark.parametrize("pooled, width", [("last", 1280), ("all", 8 + 16 + 24 + 1280)])
+def test_a_decoder_reads_four_strides(folder: Path, pooled: str, width: int) -> None:
+    model, images = _model(folder, "decoder", pooled_stages=pooled), _images(96)
+    assert [tuple(stage.shape[1:]) for stage in model._stages(images)] == [(8, 24, 24), (16, 12, 12), (24, 6, 6), (1280, 3, 3)]
+    assert model(images).shape == (3, 5, 24, 24)
+    assert model.features(images).shape == (3, width) and model.represent(images).shape == (3, 16)
+    with pytest.raises(ValueError, match="no levels"):
+        model.forward_with_levels(images)
+
+
+@pytest.mark.parametrize("size, repeats", [(0, [1, 2, 2, 3, 3, 4, 1]), (2, [1, 3, 3, 4, 4, 5, 1])])
+@pytest.mark.parametrize("side", [64, 96])
+def test_parity_with_the_reference_code(size: int, repeats: list[int], side: int) -> None:
+    """With efficientnet-lite-pytorch 0.1.0, where it is on the path: equal to the bit."""
+    reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
+    from data_prep.pretrain.conversion import converted
+    from data_prep.pretrain.pretrained import CHECKPOINTS
+
+    config = CHECKPOINTS[f"efficientnet-lite{size}"].config
+    assert config["num_block_repeats"] == repeats
+    torch.manual_seed(0)
+    theirs = reference.from_name(f"efficientnet-lite{size}", image_size=side).eval()
+    ours = EfficientNetLiteModel(EfficientNetLiteConfig.from_dict(config)).eval()
+    ours.load_state_dict(converted(theirs.state_dict(), config, "the reference"), strict=False)
+    pixels = scaled(_images(side))
+    with torch.no_grad():
+        assert torch.equal(ours(pixels).last_hidden_state, theirs.extract_features(pixels))
+
+
+# --- in a federation ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(settings: Callable[..., Settings], folder: Path) -> Callable[..., Settings]:
+    """Settings of a user who classifies (6, IC10) and one who segments (7), both with the convolutional network."""
+    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8}, "lora_targets": POINTWISE}
+    members = Settings(setup="setup2", users=(6, 7), others=1).members
+    given |= {"backbones": {user.model: str(folder) for user in members}, "public": "flickr30k", "public_size": 32, "batch_size": 8}
+    return lambda **more: settings(**(given | more))
+
+
+def test_users_read_pictures_of_the_side_that_is_set(mixed: Callable[..., Settings]) -> None:
+    classifies, segments = build(mixed(image_size=64, mask_size=32)).clients
+    assert classifies.public.shape == (32, 3, 64, 64) and segments.public.shape == (32, 3, 32, 32)
+    rows = torch.arange(4)
+    for client in (classifies, segments):
+        assert client.fit_batch(rows).isfinite() and client.represent(rows).shape == (4, 256)
+
+
+@pytest.mark.parametrize("name, user", [("image_size", 6), ("mask_size", 7)])
+def test_a_side_that_does_not_fit_is_named(mixed: Callable[..., Settings], name: str, user: int) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: 48 is no multiple of 32, as the EfficientNetLite of user {user} needs it"):
+        build(mixed(**({"image_size": 32, "mask_size": 32} | {name: 48})))
+
+
+def test_the_side_at_its_default_is_in_no_address(mixed: Callable[..., Settings]) -> None:
+    assert "image_size" not in asked(mixed())["settings"]
+    assert asked(mixed(image_size=64))["settings"]["image_size"] == 64
+
+
+def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for i, side in enumerate((16, 48, 64)):
+        Image.new("RGB", (64, side)).save(tmp_path / f"{i}.png")
+    paths = sorted(tmp_path.glob("*.png"))
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        for _ in range(2):
+            assert Pixels(64).load(paths).shape == (3, 3, 64, 64)
+            Pixels(64).resize(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), tmp_path / "client_0.pkl")
+        Pixels(16).load(paths)
+    assert [record.getMessage().removeprefix(str(tmp_path)) for record in caplog.records] == [
+        ": 2 of 3 pictures are smaller than 64 px (the smallest 16 px) and are enlarged",
+        "/client_0.pkl: 2 of 2 pictures are smaller than 64 px (the smallest 32 px) and are enlarged",
+    ]
