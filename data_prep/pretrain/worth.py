@@ -1,0 +1,156 @@
+"""What a frozen checkpoint is worth on the prepared real data: few-shot accuracy on CIFAR-100, a linear classifier on AG's News.
+
+Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested on one test set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from torch import Tensor
+from torch.nn import functional as F
+
+from data_prep.io.entry import SourceError
+from data_prep.pretrain.pretrained import Checkpoint
+from fedmuscle_lib.data import Pickled, Pixels, Samples, Tokens, draw_local
+from fedmuscle_lib.models import load_backbone, load_tokenizer
+from fedmuscle_lib.models.efficientnet_lite import scaled
+from fedmuscle_lib.models.text import mean_of_tokens
+
+PICTURES, TEXTS = "IC/CIFAR100", "TC/ag_news"
+_PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
+_CLASSES = {PICTURES: 100, TEXTS: 4}
+DRAWS = 20
+TRAINING_TEXTS = 100
+LONGEST = 128  # tokens of a text
+
+
+def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
+    """Raise SourceError if data are not prepared that :func:`measure` needs."""
+    for folder in {TEXTS if checkpoint.vocabulary else PICTURES for checkpoint in chosen}:
+        for split in ("train", "test"):
+            _users_files(data_dir, folder, split)
+
+
+def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, side: int, tests: int, say: Callable[[str], None]) -> None:
+    """Print what each checkpoint is worth. ``side`` and ``tests`` are :func:`few_shot`'s."""
+    for checkpoint in chosen:
+        path = models_path / checkpoint.name
+        if checkpoint.vocabulary:
+            say(f"{checkpoint.name}: AG's News, {TRAINING_TEXTS} texts: {linear_on_texts(path, data_dir):.1f} %")
+        else:
+            found = few_shot(path, data_dir, side, tests)
+            say(f"{checkpoint.name}: CIFAR-100 at {side} px, " + ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in found.items()))
+    if any(checkpoint.vocabulary for checkpoint in chosen):
+        say(f"TF-IDF: AG's News, {TRAINING_TEXTS} texts: {tfidf_on_texts(data_dir):.1f} %")
+
+
+def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
+    """Return the users' files of a data set.
+
+    Raises:
+        SourceError: it is not prepared.
+    """
+    found = sorted((data_dir / folder / split).glob("client_*.pkl"))
+    if not found:
+        raise SourceError(
+            f"{data_dir / folder}: not prepared, and --check measures on it; run `python -m data_prep {_PREPARED_BY[folder]}`"
+        )
+    return found
+
+
+def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int) -> dict[int, float]:
+    """Return accuracy in per cent on CIFAR-100 by the number of training pictures a class, 1 and 5, of the nearest class mean.
+
+    Features are pooled, centred on the training set's mean, and of unit norm.
+
+    Args:
+        side: in pixels, to which pictures are enlarged.
+        tests: number of test pictures, drawn from the users' test sets; all, if these have fewer.
+    """
+    pool, test = (_pictures(data_dir, split) for split in ("train", "test"))
+    test = draw_local(test, min(tests, len(test)), "test")
+    pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
+    return {shots: _mean(_nearest(draw, test) for draw in _draws(pool, shots * _CLASSES[PICTURES])) for shots in (1, 5)}
+
+
+def linear_on_texts(checkpoint: Path, data_dir: Path) -> float:
+    """Return accuracy in per cent on AG's News of a logistic regression on the mean token of 100 training texts."""
+    pool, test = (_encoded(checkpoint, data_dir, split) for split in ("train", "test"))
+    classifier = LogisticRegression(max_iter=1000)
+    return _mean(
+        100 * classifier.fit(draw.inputs.numpy(), draw.targets.numpy()).score(test.inputs.numpy(), test.targets.numpy())
+        for draw in _draws(pool, TRAINING_TEXTS)
+    )
+
+
+def tfidf_on_texts(data_dir: Path) -> float:
+    """Return the same of a logistic regression on the frequencies of words (TF-IDF)."""
+    (texts, labels), (test_texts, test_labels) = (_texts(data_dir, split) for split in ("train", "test"))
+    pool = Samples(torch.arange(len(texts)), labels)
+    classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+    return _mean(
+        100 * classifier.fit([texts[row] for row in draw.inputs.tolist()], draw.targets.numpy()).score(test_texts, test_labels.numpy())
+        for draw in _draws(pool, TRAINING_TEXTS)
+    )
+
+
+def _mean(values: Iterator[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _draws(pool: Samples, n: int) -> Iterator[Samples]:
+    return (draw_local(pool, n, "worth", seed) for seed in range(DRAWS))
+
+
+def _nearest(train: Samples, test: Samples) -> float:
+    """Accuracy in per cent of the nearest class mean."""
+    centre = train.inputs.mean(0)
+    x, y = (F.normalize(samples.inputs - centre, dim=1) for samples in (train, test))
+    classes = train.targets.unique()
+    means = torch.stack([x[train.targets == c].mean(0) for c in classes])
+    return 100 * (classes[torch.cdist(y, means).argmin(1)] == test.targets).double().mean().item()
+
+
+def _pictures(data_dir: Path, split: str) -> Samples:
+    """The users' pictures and their labels."""
+    files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
+    pictures = [file.pictures() for file in files]
+    labels = [file.labels(len(own), _CLASSES[PICTURES], PICTURES) for file, own in zip(files, pictures, strict=True)]
+    return Samples(torch.cat(pictures), torch.cat(labels))
+
+
+@torch.inference_mode()
+def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
+    """Features of the pictures, and their labels."""
+    backbone = load_backbone(checkpoint)
+    parts = (scaled(Pixels(side).resize(part)) for part in pictures.inputs.split(64))
+    return Samples(torch.cat([backbone(part).last_hidden_state.mean((2, 3)) for part in parts]), pictures.targets)
+
+
+@torch.inference_mode()
+def _encoded(checkpoint: Path, data_dir: Path, split: str) -> Samples:
+    """Features and labels of the users' texts."""
+    texts, labels = _texts(data_dir, split)
+    backbone, encoding = load_backbone(checkpoint), Tokens(load_tokenizer(checkpoint), LONGEST)
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # texts of a length together: padding costs time
+    features = torch.empty(len(texts), backbone.config.hidden_size)
+    for rows in torch.tensor(order).split(32):
+        tokens = encoding.encode([texts[row] for row in rows.tolist()])
+        known = tokens != backbone.config.pad_token_id
+        features[rows] = mean_of_tokens(backbone(input_ids=tokens, attention_mask=known.long()).last_hidden_state, known)
+    return Samples(features, labels)
+
+
+def _texts(data_dir: Path, split: str) -> tuple[list[str], Tensor]:
+    """The users' texts and their labels."""
+    files = [Pickled(path, "texts", "labels") for path in _users_files(data_dir, TEXTS, split)]
+    texts = [file.texts() for file in files]
+    labels = [file.labels(len(own), _CLASSES[TEXTS], TEXTS) for file, own in zip(files, texts, strict=True)]
+    return [text for own in texts for text in own], torch.cat(labels)
