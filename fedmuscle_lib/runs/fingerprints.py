@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.models import ARCHITECTURES
+from fedmuscle_lib.models import architecture, model_type
 from fedmuscle_lib.runs.address import arithmetic, checkpoint_of
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.store import Record
 from fedmuscle_lib.runs.train import train
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import TASKS
-from fedmuscle_lib.versions import FINGERPRINTS, PACKAGE, versions
+from fedmuscle_lib.versions import FINGERPRINTS, PACKAGE, Versioned, versions
 
 # Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every algorithm but one does all that it
 # does; options that let labels pass after so little training.
@@ -62,18 +62,23 @@ def _metrics(record: Record) -> list[float]:
 
 
 def _versions(settings: Settings) -> dict[str, str]:
-    families = {json.loads((checkpoint_of(settings, user) / "config.json").read_text())["model_type"] for user in settings.members}
     found = arithmetic(settings)
-    for family in families:
-        found |= versions(ARCHITECTURES[family])
+    for family in _families(settings):
+        found |= versions(family)
     return dict(sorted((name, version.partition(" ")[0]) for name, version in found.items()))
 
 
-def modules() -> list[str]:
-    """Modules whose classes the short runs go through."""
-    classes = [algorithms.get(name) for name in _shipped()] + [type(task) for task in TASKS.values()] + list(ARCHITECTURES.values())
+def _families(settings: Settings) -> set[type]:
+    return {architecture(model_type(checkpoint_of(settings, user))) for user in settings.members}
+
+
+def modules(**where: Any) -> list[str]:
+    """Modules whose classes the short runs go through; a model family that no such run uses is not among them."""
+    settings = runs(**where).values()
+    classes = {algorithms.get(s.algorithm) for s in settings} | {type(task) for task in TASKS.values()}
+    classes |= set().union(*map(_families, settings))
     names = {base.__module__ for each in classes for base in each.__mro__ if base.__module__.startswith("fedmuscle_lib.")}
-    return sorted(names - {"fedmuscle_lib.versions"})
+    return sorted(names - {Versioned.__module__})
 
 
 class _Nobody:
