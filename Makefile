@@ -45,6 +45,8 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	$(RUN) -m fedmuscle_lib verify --sample 2 --profile $(PROFILE)
 	$(GRID) --output figures
 	$(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
+	$(RUN) -m fedmuscle_lib.report.results
+	$(RUN) -m fedmuscle_lib.report.prose
 
 notebook: $(INSTALLED)  ## lay down a new ablation notebook: make notebook NAME=depth
 	$(RUN) -m fedmuscle_lib notebook $(NAME)
