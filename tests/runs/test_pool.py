@@ -196,6 +196,7 @@ def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cor
 
 def call(wanted, store):
     os.setpgid(0, 0)  # a group of its own, as a terminal makes
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background would pass on that it ignores it
     with suppress(KeyboardInterrupt):
         quietly(wanted, store)
 
