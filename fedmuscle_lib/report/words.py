@@ -17,6 +17,7 @@ from fedmuscle_lib.report.files import data_manifests
 from fedmuscle_lib.report.layout import interval
 from fedmuscle_lib.report.statistics import rank_correlation, side_of_zero
 from fedmuscle_lib.tasks import direction
+from fedmuscle_lib.versions import SOURCE
 
 
 def note(histories: Sequence[History]) -> str:
@@ -40,6 +41,12 @@ def _origins(histories: Sequence[History]) -> list[str]:
     sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
     if (sources := len({history.provenance.get("source") for history in histories})) > 1:
         sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
+    own = [history.provenance.get("source", SOURCE) for history in histories if history.origin == "computed"]
+    if earlier := sum(source != SOURCE for source in own):
+        sentences.append(
+            f"{earlier} of those computed here are by another state of the source code than the present one; "
+            "`python -m fedmuscle_lib runs delete` makes room to compute them again."
+        )
     caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 

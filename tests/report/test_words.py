@@ -7,6 +7,7 @@ import json
 from histories import history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import report
+from fedmuscle_lib.versions import SOURCE
 
 
 def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
@@ -100,6 +101,8 @@ def test_a_note_lists_each_caveat_once():
 
 
 def test_a_note_says_that_runs_come_from_different_sources():
-    runs = [history(name, [40] * 6, facts={"source": source}) for name, source in (("local", "ab"), ("self", "ab"), ("fedmuscle", "cd"))]
+    sources = {"local": SOURCE, "self": SOURCE, "fedmuscle": "cd"}
+    runs = [history(name, [40] * 6, facts={"source": source}) for name, source in sources.items()]
+    assert "1 of those computed here are by another state of the source code than the present one" in report.note(runs)
     assert "They come from 2 states of the source code, which have the same versions of the arithmetic." in report.note(runs)
     assert "source" not in report.note(runs[:2])
