@@ -30,6 +30,14 @@ def mini_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    """An empty folder for archives of data sets or wheels."""
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store without shipped runs; the default one, too, where a test does not name it."""
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))

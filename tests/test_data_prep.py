@@ -66,13 +66,6 @@ every_data_set = pytest.mark.parametrize("name", MAKE)
 
 
 @pytest.fixture
-def archives(tmp_path: Path) -> Path:
-    folder = tmp_path / "archives"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.progress import Progress, Tick, name_of, showing
-from fedmuscle_lib.runs.store import Entry, Store, default_store
+from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
 from fedmuscle_lib.runs.train import train
 from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, direction
 
 
 class NotStored(LookupError):
@@ -40,8 +40,18 @@ def run(settings: Settings, progress: Progress | None = None, wait: bool = True,
     refuse_to_compute([settings])
     with showing(1, [settings], progress) as tell:
         compute_here(address, settings, store, tell, wait)
+    return fetched(address, settings, store)
+
+
+def fetched(address: Address, settings: Settings, store: Store) -> History:
+    """A run that has just been found or computed.
+
+    Raises:
+        Damaged: it can't be read any more.
+    """
     history = history_at(address, settings, store)
-    assert history is not None
+    if history is None:
+        raise Damaged(f"{name_of(settings)}: its result in {store.root} was lost or damaged after it was stored")
     return history
 
 
@@ -107,7 +117,7 @@ class Desk:
         local = self._local.get(tick.round, {})
         if local.keys() != dict(tick.metrics).keys() or 0 in local.values():
             return None
-        sign = {user.number: -1 if TASKS[user.task].lower_is_better else 1 for user in self._settings.members}
+        sign = {user.number: direction(TASKS[user.task].metric) for user in self._settings.members}
         gains = [sign[user] * (value / local[user] - 1) for user, value in tick.metrics]
         return 100 * sum(gains) / len(gains)
 

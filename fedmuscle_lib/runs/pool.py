@@ -19,7 +19,7 @@ import torch
 from fedmuscle_lib import versions
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.compute import Desk, compute_here, history_at, refuse_to_compute
+from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, name_of, showing
@@ -68,7 +68,7 @@ def run_all(
             _Dispatch(store, tell, at_a_time, scheduler).compute(missing)
         else:
             _compute_here(missing, store, tell)
-    return [history for a, one in zip(addresses, wanted, strict=True) if (history := history_at(a, one, store))]
+    return [fetched(address, one, store) for address, one in zip(addresses, wanted, strict=True)]
 
 
 def _affordable(runs: Sequence[Settings]) -> int:

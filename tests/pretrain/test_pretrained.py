@@ -48,13 +48,6 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def archives(tmp_path: Path) -> Path:
-    folder = tmp_path / "archives"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def models_path(tmp_path: Path) -> Path:
     return tmp_path / "real/models"
 

@@ -18,7 +18,7 @@ from processes import alive, children, eventually
 
 from fedmuscle_lib import Settings, Store, run, run_all, versions
 from fedmuscle_lib.pickles import DataError
-from fedmuscle_lib.runs import pool, stored, torch_threads
+from fedmuscle_lib.runs import Damaged, pool, stored, torch_threads
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.history import TABLES
 from fedmuscle_lib.runs.store import unpacked
@@ -189,6 +189,19 @@ def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cor
     with pytest.raises(ValueError, match="restart this process"):
         quietly([tiny(algorithm="local"), tiny(algorithm="local", seed=1)], store)
     assert not any(entry.done for entry in store.entries())
+
+
+def test_a_result_that_is_lost_after_it_was_stored_is_told_and_not_left_out(tiny, store):
+    """As when somebody clears the store meanwhile: a list shorter than what was asked for would be paired with the wrong settings."""
+    wanted = [tiny(algorithm="local"), tiny(algorithm="head_only")]
+    quietly(wanted[:1], store)
+
+    def lose(tick):
+        if tick.round == tick.rounds:
+            store.entry(address_of(wanted[0])).delete()
+
+    with pytest.raises(Damaged, match="local voc seed 0: its result in .* was lost or damaged"):
+        run_all(wanted, lose, store)
 
 
 # --- the end of the caller ---------------------------------------------------------------------------------------------------
