@@ -8,6 +8,7 @@ from __future__ import annotations
 from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
+from fedmuscle_lib.models.hybrid_vit import HybridViT
 from fedmuscle_lib.models.language import LanguageModel
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
@@ -16,6 +17,7 @@ from fedmuscle_lib.models.vision import VisionTransformer
 ARCHITECTURES: dict[str, type[UserModel]] = {
     "vit": VisionTransformer,
     "efficientnet_lite": EfficientNetLite,
+    "hybrid_vit": HybridViT,
     "segformer": SegFormer,
     "bert": TextEncoder,
     "distilbert": TextEncoder,
