@@ -105,11 +105,10 @@ def backbones(
         report = distil(name, views, out, epochs=epochs, seed=seed, resume=not fresh)
         if check:
             report = measured(out / name, report, data_dir)
+        worth = "".join(f", {shots}-shot {value:.1f} %" for shots, value in report.get("few_shot", {}).items())
         typer.echo(
-            f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, the teacher's class "
-            f"for {report['agreement']:.1%}"
-            + "".join(f", {shots}-shot {value:.1f} %" for shots, value in report.get("few_shot", {}).items())
-            + f" -> {out / name}"
+            f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
+            f"{report['agreement']:.1%} of held-out pictures as the teacher{worth} -> {out / name}"
         )
 
 

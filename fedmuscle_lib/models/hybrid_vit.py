@@ -53,7 +53,7 @@ class HybridEmbeddings(ViTEmbeddings):
         self.register_buffer("mean", torch.zeros(channels, 1, 1))
         self.register_buffer("std", torch.ones(channels, 1, 1))
 
-    def forward(self, pixel_values: Tensor, **options: Any) -> Tensor:
+    def forward(self, pixel_values: Tensor, *_: Any, **options: Any) -> Tensor:
         """Pixel values (b, 3, side, side) -> tokens (b, 1 + places, width).
 
         Raises:
@@ -77,6 +77,7 @@ class HybridViTModel(ViTModel):
     """
 
     config_class = HybridViTConfig
+    embeddings: HybridEmbeddings
 
     def __init__(self, config: HybridViTConfig) -> None:
         super().__init__(config, add_pooling_layer=False)
@@ -87,7 +88,5 @@ class HybridViTModel(ViTModel):
 class HybridViT(VisionTransformer):
     """A vision transformer whose pixels are scaled as its stem's, an EfficientNet-Lite's."""
 
-    def _backbone(self, images: Tensor, **options: bool) -> Any:
-        pixels = scaled(images, self.projection.weight.dtype)
-        with self.autocast(images):
-            return self.backbone(pixel_values=pixels, **options)
+    def embed(self, inputs: Tensor) -> Tensor:
+        return self.backbone.embeddings(scaled(inputs, self.projection.weight.dtype))
