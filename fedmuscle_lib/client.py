@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
-from fedmuscle_lib.frozen import FrozenStates
 from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
-from fedmuscle_lib.models import State, UserModel
+from fedmuscle_lib.models import FrozenStates, State, UserModel
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
@@ -38,7 +37,7 @@ class FlopMeter:
 
     Attributes:
         total: operations of training as written, in which every call passes through the whole backbone.
-        done: operations that ran; frozen states are computed once (``fedmuscle_lib.frozen``).
+        done: operations that ran; frozen states are computed once (``fedmuscle_lib.models.frozen``).
     """
 
     total: int = 0
@@ -129,6 +128,11 @@ class Client:
         for inputs in (self.train.inputs, self.evaluation.inputs, self.public):
             if len(inputs):
                 self.meter.done += self._states.of(self.model, inputs).bill()
+
+    @property
+    def states_nbytes(self) -> int:
+        """Bytes of what is kept of the training samples."""
+        return self._states.of(self.model, self.train.inputs).nbytes
 
     def _read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
         """What the model reads of ``inputs[rows]``, counting what this spares."""

@@ -22,7 +22,6 @@ from fedmuscle_lib.data import Tokens
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
 from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.text import TextEncoder
-from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 

@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -51,6 +51,7 @@ class UserModel(Versioned, nn.Module, ABC):
         attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
         depth: how many blocks, counted from the first, training never changes.
         read: blocks whose outputs the head reads beside the features, by index.
+        memory_format: in which convolutions run.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
 
     Raises:
@@ -61,7 +62,9 @@ class UserModel(Versioned, nn.Module, ABC):
     reads: ClassVar[Modality] = "pictures"
     stride: ClassVar[int | None] = None
     attention: ClassVar[tuple[str, ...]] = ()
+    backbone: Any
     read: tuple[int, ...] = ()
+    memory_format: torch.memory_format = torch.contiguous_format
 
     def __init__(
         self,
@@ -147,11 +150,11 @@ class UserModel(Versioned, nn.Module, ABC):
     def embed(self, inputs: Tensor) -> Tensor:
         """What the first block reads."""
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         """What a block makes of a hidden state."""
         return self._blocks[index](hidden)
 
-    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+    def mask(self, hidden: Tensor, state: State) -> Any:
         """The attention mask that all blocks read, if the architecture has one."""
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
@@ -16,12 +18,12 @@ class TextEncoder(UserModel):
     """
 
     reads = "texts"
-    attention = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
+    attention: ClassVar[tuple[str, ...]] = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
         stack = "transformer" if backbone.config.model_type == "distilbert" else "encoder"
-        return [f"{stack}.layer.{i}" for i in range(len(backbone.get_submodule(f"{stack}.layer")))]
+        return [f"{stack}.layer.{i}" for i in range(backbone.config.num_hidden_layers)]
 
     def kept_inputs(self, inputs: Tensor) -> State:
         return {"tokens": inputs}
@@ -29,11 +31,11 @@ class TextEncoder(UserModel):
     def embed(self, inputs: Tensor) -> Tensor:
         return self.backbone.embeddings(input_ids=inputs)
 
-    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+    def mask(self, hidden: Tensor, state: State) -> Any:
         known = self._known(state).long()
         return create_bidirectional_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known)
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         return self._blocks[index](hidden, mask)
 
     def pooled(self, hidden: Tensor, state: State) -> Tensor:

@@ -18,7 +18,7 @@ class VisionTransformer(UserModel):
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
-        return [f"layers.{i}" for i in range(len(backbone.layers))]
+        return [f"layers.{i}" for i in range(backbone.config.num_hidden_layers)]
 
     def embed(self, inputs: Tensor) -> Tensor:
         return self.backbone.embeddings(inputs.to(self.projection.weight.dtype) / 127.5 - 1)

@@ -13,8 +13,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, read_public
-from fedmuscle_lib.frozen import FrozenStates
-from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.server import Server
