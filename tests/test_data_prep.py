@@ -571,7 +571,7 @@ def test_voc_users_share_test_images_alone(archives: Path, data_dir: Path, capsy
     stems = _stems(alone, *learning)
     assert len(set(stems)) == len(stems) == len(users) + 2 * (6 + 2)
     assert "NOTE: 16 of the users' images are also in MLC_setup/public_Pascal" in capsys.readouterr().out
-    assert _run(*command, "--parts", "public") == 0
+    assert _run(*command, "--parts", "public", "--public", "27") == 0
     assert not set(_stems(alone, "MLC_setup/public_Pascal")) & set(stems)
 
 
