@@ -26,7 +26,8 @@ from pycocotools.coco import COCO
 import data_prep
 from data_prep import __main__ as command_line
 from data_prep.__main__ import main
-from data_prep.datasets import CATALOGUE, MODULES, coco
+from data_prep.datasets import CATALOGUE, MODULES, coco, voc
+from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
@@ -589,6 +590,31 @@ def test_a_small_vocs_public_set_has_the_masks_users_images_last(archives: Path,
     rows = json.loads((data_dir / "MLC_setup/manifest.json").read_text())["sizes"]
     assert {"what": "public, also SS users'", "holders": 1, "asked": 11, "got": 11} in rows
     assert {"what": "MLC test, 3 users' one", "holders": 1, "asked": 3, "got": 3} in rows
+
+
+def test_small_makes_what_its_data_sets_commands_make(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flickr30k, which is given out after a form, may be lacking; another may not."""
+    for task in SIZES:
+        monkeypatch.setitem(SIZES, task, Sizes(users=2, local=5, pool=6, val=2, test=4))
+    monkeypatch.setattr(voc, "TASKS", SIZES)
+    for make in (miniature.cifar10, miniature.cifar100, miniature.voc):
+        make(archives)
+    small = ["small", "--archives", archives, "--data-dir", data_dir]
+    assert _run(*small) == 2
+    assert "yahoo_answers_csv.tar.gz" in capsys.readouterr().err
+    miniature.topics(archives, "yahoo_answers_csv", 3, 10)
+    miniature.topics(archives, "ag_news_csv", 2, 4)
+    assert _run(*small) == 0
+    said = capsys.readouterr().out
+    assert said.count("nothing to do") == 3 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
+    miniature.flickr30k(archives)
+    assert _run(*small) == 0
+    assert "NOT PREPARED" not in capsys.readouterr().out
+    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10"]):
+        assert _run(*command, "--archives", archives, "--data-dir", data_dir) == 0
+        assert "nothing to do" in capsys.readouterr().out
 
 
 def test_an_option_that_a_command_has_gained_makes_nothing_anew(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
