@@ -184,7 +184,11 @@ class Settings(BaseModel):
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
-            raise ValueError(f"backbones: no checkpoint is named for {min(lacking)}")
+            having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
+            raise ValueError(
+                f"backbones: no checkpoint is named for {min(lacking)}, which {self.setup} has"
+                + (f"; the profile {' or '.join(having)} names one" if having else "")
+            )
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
         if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:

@@ -33,6 +33,11 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
         ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
+        (
+            {"setup": "setup1_vit", "profile": "paper"},
+            "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
+        ),
+        ({"setup": "setup1_unequal", "profile": "paper"}, "named for weak ViT-Small, .*; the profile mini or small names one"),
         ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
         ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),

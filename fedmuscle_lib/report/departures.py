@@ -1,15 +1,18 @@
-"""Where runs depart from the paper: the settings that differ from its values, or that it does not state."""
+"""Where runs depart from the paper: the settings that differ from its values or that it does not state, and the checkpoints.
+
+Two users with different models in the paper may have one checkpoint here, and are then less unlike each other than the paper's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from fedmuscle_lib.report.arms import History, arm
 from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.setups import SETUPS, User
 
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
 _NOT_STATED = {
@@ -27,6 +30,8 @@ _NOT_STATED = {
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
 NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
+# What the cards of checkpoints say of texts that are also users' or public here.
+_HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes")
 
 
 def departures(histories: Sequence[History]) -> pd.DataFrame:
@@ -39,17 +44,37 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
         settings = history.settings
         for name, field in Settings.model_fields.items():
             ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
+            if name == "backbones":
+                ours = {user.model: ours[user.model] for user in settings.members}
             if name == "train_samples":
                 ours = settings.own_train_samples
                 paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
             if name not in {"setup", *NO_DEPARTURE} and ours != paper:  # a table's note names the setup
                 row = name, _listed(ours), "not stated" if name in _NOT_STATED else _listed(paper)
                 found.setdefault(row, []).append(arm(history))
+        for row in _of_checkpoints(settings):
+            found.setdefault(row, []).append(arm(history))
     rows = []
     for (name, ours, paper), arms in found.items():
         which = "" if len(arms) == len(histories) else f" ({'; '.join(dict.fromkeys(arms))})"
         rows.append({"setting": name, "ours": ours + which, "paper": paper})
     return pd.DataFrame(rows, columns=["setting", "ours", "paper"])
+
+
+def sharing(settings: Settings) -> dict[str, list[User]]:
+    """The users whose checkpoint a user with another model has too, by checkpoint."""
+    users: dict[str, list[User]] = {}
+    for user in settings.members:
+        users.setdefault(settings.backbones[user.model], []).append(user)
+    return {checkpoint: those for checkpoint, those in users.items() if len({user.model for user in those}) > 1}
+
+
+def _of_checkpoints(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    for checkpoint, users in sharing(settings).items():
+        yield f"checkpoint of users {', '.join(str(user.number) for user in users)}", checkpoint, ", ".join(user.model for user in users)
+    for checkpoint in dict.fromkeys(settings.backbones[user.model] for user in settings.members):
+        if checkpoint in _HAS_READ:
+            yield f"pretraining of {checkpoint}", f"has read {_HAS_READ[checkpoint]}", "no such texts"
 
 
 def _listed(value: Any) -> str:

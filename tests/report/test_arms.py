@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from histories import history
+from histories import history, history2
 
 from fedmuscle_lib import History, report
 
@@ -37,6 +37,13 @@ def test_departures_name_what_differs_from_the_paper():
     assert rows.loc["rounds"].tolist() == ["20", "150"]
     assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
     assert not {"seed", "train_samples"} & set(rows.index)
+
+
+def test_departures_name_checkpoints_that_have_read_what_users_read():
+    rows = report.departures([history2("local", [40] * 10, profile="small")])
+    read = rows[rows.setting.str.startswith("pretraining of")].set_index("setting").ours
+    assert list(read.index) == ["pretraining of minilm-l6", "pretraining of minilm-l3"] and read.str.contains("Yahoo").all()
+    assert not report.departures([history("local", [40] * 6)]).setting.str.startswith("pretraining of").any()
 
 
 def test_departures_name_the_training_sets_that_are_not_appendix_gs():
