@@ -22,8 +22,8 @@ from fedmuscle_lib.setups import SETUPS
 GROUPS = {
     "Federation": ("algorithm", "setup", "users", "public", "profile", "seed", "others", "reply", "options"),
     "Training": (
-        "rounds", "local_epochs", "cl_epochs", "batch_size", "public_size", "train_samples", "lr", "weight_decay", "evaluate_on",
-        "evaluate_every",
+        "rounds", "local_epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples", "local_draw",
+        "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (

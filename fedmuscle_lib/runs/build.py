@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, read_public
+from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, first_local, read_public
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
@@ -84,6 +84,7 @@ def build(settings: Settings) -> Federation:
                 batch_size=reads.batch_size,
                 lr=reads.lr,
                 weight_decay=reads.weight_decay,
+                optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
                 address=(reads.seed,),
             )
         )
@@ -116,13 +117,15 @@ def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Enco
 
 
 def _local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
-    """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
+    """The user's D^n, its evaluation samples, and the ids of its classes."""
     task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
     pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
     evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
     if classes != other:
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
-        return draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, classes
+        n = user.train_samples
+        train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
     except DataError as error:
         raise DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
+    return train, evaluation, classes
