@@ -14,7 +14,7 @@ Origin = Literal["computed", "shipped"]
 # A run's tables and their columns.
 TABLES = {
     "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
-    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops"),
+    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops", "flops_done"),
     "losses": ("round", "user", "local", "alignment"),
     "measures": ("round", "user", "measure", "value"),
 }
@@ -30,7 +30,8 @@ class History:
             Phase "after_local" is after the local updates of the round, "after_alignment" after the alignment. The last round's second
             phase is the literal end: the latter in Algorithm 1, the former where a round aligns first (setting ``order``). Rows stand
             in the order in which they were measured.
-        costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's own computation).
+        costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's
+            training, every call through the whole backbone), flops_done (what ran; what training never changes ran once).
         losses: one row per user and round: round, user, local (mean over the last local epoch), alignment (mean over the round's steps on
             public data); NaN where there was no such step.
         measures: what the server measured of a user: round, user, measure, value. Most algorithms measure nothing.
