@@ -72,9 +72,9 @@ class Settings(BaseModel):
     order: Literal["local_first", "alignment_first"] = Field(
         "local_first",
         json_schema_extra={"neutral": "local_first"},
-        description="What begins a round of FedMuscle and its kin. Algorithm 1, lines 6 and 7-13: LocalUpdate, then CL epochs. Under that "
-        "order Table 8's rows with R = 1 would be local training itself after the local update (Delta 0) and have heads hundreds of steps "
-        "old after the alignment; it prints +5.7, +10.2, +12.8. So its code may have begun with the alignment.",
+        description='What begins a round of FedMuscle and its kin. Section 5: "The users then perform T CL epochs", after E local epochs. '
+        "Table 8's rows with R = 1 would then be local training itself before the alignment (Delta 0), and have heads that "
+        "are hundreds of steps old after it; it prints +5.7, +10.2, +12.8. So the paper's code may begin with the alignment.",
     )
     refit: int = Field(
         0,
@@ -128,6 +128,12 @@ class Settings(BaseModel):
         description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
         "README's `projection=True`), or the projected representation. Section 3, footnote 1: \"appending a lightweight, learnable "
         'projection head"; what the other head then reads is not stated in the paper.',
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean",
+        json_schema_extra={"neutral": "mean"},
+        description="Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have "
+        "and other users' models have not. Not stated in the paper, and the README's `model_A(batch, projection=True)` does not show it.",
     )
     pooled_stages: Literal["last", "all"] = Field(
         "last",

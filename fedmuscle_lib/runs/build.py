@@ -61,20 +61,24 @@ def build(settings: Settings) -> Federation:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
-            model = kind(
-                backbone,
-                task.n_outputs(classes),
-                head=task.head,
-                proj_dim=reads.proj_dim,
-                rank=reads.rank,
-                lora_alpha=reads.lora_alpha,
-                lora_layers=reads.lora_layers,
-                lora_blocks=reads.lora_blocks,
-                head_hidden=reads.head_hidden,
-                head_on=reads.head_on,
-                pooled_stages=reads.pooled_stages,
-                precision=reads.precision,
-            )
+            try:
+                model = kind(
+                    backbone,
+                    task.n_outputs(classes),
+                    head=task.head,
+                    proj_dim=reads.proj_dim,
+                    rank=reads.rank,
+                    lora_alpha=reads.lora_alpha,
+                    lora_layers=reads.lora_layers,
+                    lora_blocks=reads.lora_blocks,
+                    head_hidden=reads.head_hidden,
+                    head_on=reads.head_on,
+                    pooling=reads.pooling,
+                    pooled_stages=reads.pooled_stages,
+                    precision=reads.precision,
+                )
+            except ValueError as error:
+                raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
             Client(
                 user,
