@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from statistics import fmean
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Federation
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
 
@@ -46,6 +44,5 @@ class FedRCL(LocalTraining):
             0.1, ge=0, description="Of both terms. Not stated in the paper; 1 in the authors' code, which was worse on a development seed."
         )
 
-    def local_update(self, federation: Federation, round: int) -> float:
-        term = _RelaxedContrast(self.options.tau, self.options.weight)
-        return fmean(client.fit(self.settings.local_epochs, term) for client in federation.clients)
+    def local_term(self) -> _RelaxedContrast:
+        return _RelaxedContrast(self.options.tau, self.options.weight)

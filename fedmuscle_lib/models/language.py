@@ -23,6 +23,7 @@ class LanguageModel(TextEncoder):
     """
 
     heads = ("language model",)
+    has_cls = False  # the first of its tokens has seen no other
     attention = ("c_attn",)  # queries, keys and values in one
 
     @staticmethod

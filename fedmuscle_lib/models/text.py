@@ -12,12 +12,12 @@ from fedmuscle_lib.models.base import State, UserModel
 
 
 class TextEncoder(UserModel):
-    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states.
-
-    The paper does not say how texts are pooled; ours is as for pictures.
+    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states, or that
+    of the CLS token, with which every text begins. The paper does not say how texts are pooled; ours is as for pictures.
     """
 
     reads = "texts"
+    has_cls = True
     attention: ClassVar[tuple[str, ...]] = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
 
     @staticmethod
@@ -39,6 +39,8 @@ class TextEncoder(UserModel):
         return self._blocks[index](hidden, mask)
 
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
+        if self.pooling == "cls":
+            return hidden[:, 0].to(self.projection.weight.dtype)
         return mean_of_tokens(hidden, self._known(state)).to(self.projection.weight.dtype)
 
     def _known(self, state: State) -> Tensor:

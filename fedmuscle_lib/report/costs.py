@@ -78,7 +78,7 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
         digits), paper_table5_gb.
     """
     printed = paper_table("table5").set_index("M").cost_per_round_gb
-    sizes = [len(rows) for rows in batches(settings.public_size, settings.batch_size, "ledger")] * settings.cl_epochs
+    sizes = [len(rows) for rows in batches(settings.public_size, settings.public_batch, "ledger")] * settings.cl_epochs
     rows = []
     for m in members:
         row: dict[str, float] = {"M": m}

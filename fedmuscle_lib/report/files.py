@@ -34,8 +34,9 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the end of Algorithm 1, ``*_after_local.csv`` about the moment before
-    the last alignment. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of
-    ``others``, which the folder's other files are about.
+    the last alignment. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others.
+    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which the
+    folder's other files are about.
     """
     for phase in PHASES:
         suffix = "" if phase == "after_alignment" else f"_{phase}"
