@@ -131,7 +131,7 @@ class Algorithm(Versioned, ABC):
 
     def local_update(self, federation: Federation, round: int) -> float:
         """Line 6 of Algorithm 1 for every user; returns the mean local loss."""
-        losses = [client.fit(self.settings.local_epochs) for client in federation.clients]
+        losses = [client.fit(self.settings.epochs_in(round, client.user)) for client in federation.clients]
         return sum(losses) / len(losses)
 
     @abstractmethod

@@ -48,4 +48,4 @@ class FedRCL(LocalTraining):
 
     def local_update(self, federation: Federation, round: int) -> float:
         term = _RelaxedContrast(self.options.tau, self.options.weight)
-        return fmean(client.fit(self.settings.local_epochs, term) for client in federation.clients)
+        return fmean(client.fit(self.settings.epochs_in(round, client.user), term) for client in federation.clients)
