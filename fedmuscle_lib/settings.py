@@ -38,7 +38,7 @@ ByTask = Annotated[
     Discriminator(lambda value: _MAPPING if isinstance(value, dict) else "one"),
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
-BY_TASK = ("head_layers", "head_hidden", "lr", "epochs")
+BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
 
 
 class Settings(BaseModel):
@@ -75,8 +75,8 @@ class Settings(BaseModel):
     epochs: ByTask[NonNegativeInt | None] = Field(
         None,
         json_schema_extra={"neutral": None},
-        description="Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not read. "
-        "A number, or numbers by task. Not stated in the paper, whose E is the same in every round.",
+        description="Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not "
+        "read. A number, or numbers by task. Not stated in the paper, whose E is the same in every round.",
     )
     cl_epochs: int = Field(1, ge=1, description='T. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
     batch_size: int = Field(32, ge=2, description='B. Section 6.1: "We set the batch size B to 32".')
@@ -106,10 +106,16 @@ class Settings(BaseModel):
     proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
     rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
     lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
-    lora_targets: tuple[str, ...] = Field(
-        ("q_proj", "v_proj", "query", "value", "q_lin", "v_lin", "c_attn"),
-        description="Which linear layers LoRA adapts, by the names that architectures give them. Not stated in the paper; query and "
-        "value as in Hu et al. (2022).",
+    lora_layers: ByTask[Literal["attention", "linear"]] = Field(
+        "attention",
+        description="Which layers of a block LoRA adapts: queries and values, as in Hu et al. (2022), or every linear layer, which in a "
+        "convolutional network are the 1 x 1 convolutions; a name, or names by task. Not stated in the paper.",
+    )
+    lora_blocks: ByTask[Literal["all", "last", "none"]] = Field(
+        "all",
+        description="Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a "
+        "convolutional network, or none; a name, or names by task. Not stated in the paper; what stands before the first of them is "
+        "computed once.",
     )
     image_size: int = Field(
         96,
@@ -136,7 +142,7 @@ class Settings(BaseModel):
     head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = Field(
         2,
         json_schema_extra={"neutral": 2},
-        description="Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay as they are. "
+        description="Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay. "
         'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between".',
     )
     head_hidden: ByTask[Annotated[int, Field(ge=1)]] = Field(

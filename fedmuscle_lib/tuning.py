@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
-from fedmuscle_lib.runs import History, Progress, Store, run_all
-from fedmuscle_lib.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.runs import Progress, Store, run_all
+from fedmuscle_lib.settings import BY_TASK, Settings
+from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import direction
 
 Recipe = dict[str, Any]  # a value of each setting of BY_TASK
-Tried = Mapping[str, Mapping[str, Recipe]]  # by configuration and task
 
 _BASE: Recipe = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 1e-3, "epochs": 40}
 # What is tried beside the profile's fixed recipe: a base, changes of one thing, and two of several.
@@ -57,7 +57,7 @@ def tune(
     best mean over seeds and users; the earlier one if two are equal. A configuration's score is the plain mean of the metric.
 
     Args:
-        settings: the fixed recipe, and everything that is not tuned; algorithm, split and evaluation are set here.
+        settings: the fixed recipe, and everything that is not tuned. Algorithm, split and times of evaluation are set here.
         seeds: development seeds.
         configurations: what is tried beside the fixed recipe, by name.
         progress, store: as :func:`run_all` takes them.
@@ -70,25 +70,82 @@ def tune(
         DataError, OSError, ValueError, NotStored: as :func:`run_all`.
     """
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
-    fixed = {user.task: _fixed(base, user.number) for user in base.members}
-    candidates = {name: recipes for name, recipe in configurations.items() if (recipes := dict.fromkeys(fixed, recipe)) != fixed}
-    candidates = {FIXED: fixed} | candidates
+    fixed = {user.task: _recipe_of(base, user) for user in base.members}
+    listed = {name: dict.fromkeys(fixed, recipe) for name, recipe in configurations.items()}
+    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if recipes != fixed}
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
-    rows = _measured(base, candidates | lengths, trials, progress, store)
-    rows["role"] = rows.configuration.map(lambda name: "comparison" if name in lengths else "candidate")
-
-    best = {task: _ranked(rows[(rows.task == task) & (rows.role == "candidate")])[:_FINALISTS] for task in fixed}
-    finals = [({task: names[place] for task, names in best.items()}, seed) for seed in others for place in range(len(best[min(best)]))]
-    confirmed = _measured(base, candidates, finals, progress, store).assign(role="candidate")
-    rows = pd.concat([rows, confirmed], ignore_index=True)
-    for task, names in best.items():
-        final = rows[(rows.task == task) & rows.configuration.isin(names)]
-        rows.loc[(rows.task == task) & (rows.configuration == _ranked(final)[0]), "chosen"] = True
-    return rows.assign(chosen=rows.chosen.fillna(False).astype(bool))
+    tried = _measured(base, candidates | lengths, trials, progress, store)
+    tried["role"] = tried.configuration.map(lambda name: "comparison" if name in lengths else "candidate")
+    finalists = {task: _ranked(rows)[:_FINALISTS] for task, rows in tried[tried.role == "candidate"].groupby("task")}
+    finals = [(dict(zip(finalists, names, strict=True)), seed) for seed in others for names in zip(*finalists.values(), strict=True)]
+    table = pd.concat([tried, _measured(base, candidates, finals, progress, store).assign(role="candidate")], ignore_index=True)
+    winner = {task: _ranked(table[(table.task == task) & table.configuration.isin(names)])[0] for task, names in finalists.items()}
+    return table.assign(chosen=table.configuration == table.task.map(winner))
 
 
-def _fixed(settings: Settings, number: int) -> Recipe:
-    (user,) = (user for user in settings.members if user.number == number)
-    return {name: settings.of(user, name) for name in BY_TASK} | {"epochs": settings.epochs_after(settings.rounds, user)}
+def _recipe_of(settings: Settings, user: User) -> Recipe:
+    epochs = settings.epochs_after(settings.rounds, user)
+    return {name: settings.of(user, name) for name in BY_TASK} | {"epochs": epochs}
+
+
+def _measured(
+    base: Settings,
+    recipes: Mapping[str, Mapping[str, Recipe]],
+    trials: Sequence[tuple[Mapping[str, str], int]],
+    progress: Progress | None,
+    store: Store | None,
+) -> pd.DataFrame:
+    """A row a task of each trial, which is a configuration for each task, and a seed. ``recipes`` are by configuration and task."""
+    chosen = [{task: recipes[name][task] for task, name in names.items()} for names, _ in trials]
+    runs = [base.model_copy(update=_by_task(own) | {"seed": seed}) for own, (_, seed) in zip(chosen, trials, strict=True)]
+    rows = []
+    for (names, seed), own, history in zip(trials, chosen, run_all(runs, progress, store), strict=True):
+        for task, users in history.final().groupby("task", sort=False):
+            measured = {"seed": seed, "metric": users.metric.iloc[0], "value": round(users.value.mean(), 4)}
+            rows.append({"task": task, "configuration": names[task], **own[task], **measured})
+    return pd.DataFrame(rows, columns=["task", "configuration", *BY_TASK, "seed", "metric", "value"])
+
+
+def _by_task(recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+    """The recipes of all tasks as settings; "default" is nobody's."""
+    found = {name: {task: recipe[name] for task, recipe in recipes.items()} for name in BY_TASK}
+    return {name: {"default": next(iter(values.values()))} | values for name, values in found.items()}
+
+
+def _ranked(rows: pd.DataFrame) -> list[str]:
+    """The configurations of one task's rows, the best mean first."""
+    means = direction(rows.metric.iloc[0]) * rows.groupby("configuration", sort=False).value.mean()
+    return list(means.sort_values(ascending=False, kind="stable").index)
+
+
+def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path, Path]:
+    """Write what was chosen where the protocol "tuned" reads it, and the table below ``figures``; return both paths.
+
+    Tasks that the table does not have keep what an earlier call wrote.
+    """
+    recipes, rows = tuned_file(settings.profile), figures / settings.profile / "tuning.csv"
+    chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
+    recipes.write_text(json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n", encoding="utf8")
+    rows.parent.mkdir(parents=True, exist_ok=True)
+    if rows.exists():
+        earlier = pd.read_csv(rows)
+        table = pd.concat([earlier[~earlier.task.isin(chosen)], table])
+    table.to_csv(rows, index=False)
+    return recipes, rows
+
+
+def _choice(rows: pd.DataFrame, settings: Settings) -> dict[str, Any]:
+    """A task's recipe and where it comes from."""
+    first, *_ = rows.to_dict("records")
+    return {
+        "recipe": {name: first[name] for name in BY_TASK},
+        "configuration": first["configuration"],
+        "metric": first["metric"],
+        "mean": round(float(rows.value.mean()), 4),
+        "split": SPLIT,
+        "seeds": sorted(int(seed) for seed in rows.seed),
+        "setup": settings.setup,
+        "date": datetime.now(UTC).date().isoformat(),
+    }

@@ -57,9 +57,7 @@ class CoFED(MadeUpLabels):
             description="Votes once, at half time, to train on in that round, or also in every later one; or votes in every round. "
             "Not stated in the paper; the authors vote once.",
         )
-        warm_up: int = Field(
-            10, ge=0, description="Local epochs of every user before the first votes of `every round`. Not stated anywhere; ours."
-        )
+        warm_up: int = Field(10, ge=0, description="Local epochs before the first votes of `every round`. Not stated anywhere; ours.")
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         if self._votes_in(round, federation):
@@ -71,8 +69,7 @@ class CoFED(MadeUpLabels):
 
     def _votes_in(self, round: int, federation: Federation) -> bool:
         if self.options.schedule == "every round":
-            trained = min(self.settings.epochs_after(round + 1, client.user) for client in federation.clients)
-            return trained > self.options.warm_up
+            return min(self.settings.epochs_after(round + 1, client.user) for client in federation.clients) > self.options.warm_up
         return round == self.settings.rounds // 2
 
     def _exchange(self, group: Group, round: int) -> None:

@@ -57,6 +57,18 @@ def _named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def seeds_of(text: str) -> list[int]:
+    """The numbers of "0,1,2".
+
+    Raises:
+        ValueError: something else stands there.
+    """
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None
+
+
 def try_device(name: str) -> None:
     """Raise a ValueError where torch can't use the device called ``name``."""
     try:

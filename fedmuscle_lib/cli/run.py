@@ -27,8 +27,8 @@ GROUPS = {
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_targets", "head_layers", "head_hidden", "head_on", "pooled_stages", "image_size",
-        "mask_size", "text_length",
+        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on",
+        "pooled_stages", "image_size", "mask_size", "text_length",
     ),
     "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),
     "Machine": ("device", "threads", "precision"),

@@ -30,9 +30,16 @@ def tuned_file(profile: str) -> Path:
 
 
 def tuned_tasks(profile: str) -> dict[str, Any]:
-    """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned."""
+    """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
+
+    Raises:
+        ValueError: the file is damaged; the message names it.
+    """
     path = tuned_file(profile)
-    return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    try:
+        return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
 
 
 def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:
