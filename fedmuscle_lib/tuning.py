@@ -46,8 +46,8 @@ _FINALISTS = 2
 
 def tune(
     settings: Settings,
-    seeds: Sequence[int] = SEEDS,
-    configurations: Mapping[str, Recipe] = CONFIGURATIONS,
+    seeds: Sequence[int],
+    configurations: Mapping[str, Recipe],
     progress: Progress | None = None,
     store: Store | None = None,
 ) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Choose the recipes of the protocol `tuned`: local training of each task, at most twelve configurations, on the validation split."""
     settings = parse(named_values(parameter) | {"profile": profile, "setup": setup, "algorithm": "local", "protocol": "fixed"})
-    table = tuning.tune(settings, seeds_of(seeds))
+    table = tuning.tune(settings, seeds_of(seeds), tuning.CONFIGURATIONS)
     print(table.to_string(index=False))
     for path in tuning.write(table, settings, figures):
         print(f"{path}: written")

@@ -67,8 +67,8 @@ def asked(settings: Settings) -> dict[str, Any]:
     ``json_schema_extra={"neutral": value}``. At this value it is left out, and the stored runs keep their addresses.
     """
     algorithm = algorithms.get(settings.algorithm)
-    seen = settings.model_copy(update=settings.as_seen())
-    unread = {"local_epochs"} if seen.local_epochs is None else set()
+    by_task = settings.as_seen()
+    seen, unread = settings.model_copy(update=by_task), {name for name, value in by_task.items() if value is None}
     extras = {name: extra for name, field in Settings.model_fields.items() if isinstance(extra := field.json_schema_extra, dict)}
     neutral = {name for name, extra in extras.items() if "neutral" in extra and getattr(seen, name) == extra["neutral"]}
     return {
