@@ -118,7 +118,9 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     local = torch.arange(min(len(client.train), settings.batch_size))
     images = client.public[rows]
     others = normalize(torch.randn(settings.others, len(rows), settings.proj_dim, device=settings.device), dim=-1)  # (m, b, d)
-    optimizer = torch.optim.AdamW(client.model.representation_parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        client.model.representation_parameters(), lr=settings.of(client.user, "lr"), weight_decay=settings.weight_decay, fused=True
+    )
 
     def forward() -> None:
         with torch.no_grad():

@@ -145,7 +145,7 @@ class Algorithm(Versioned, ABC):
 
     def local_phase(self, client: Client, round: int) -> float:
         """LocalUpdate of one user, E epochs; returns its loss. Also what ``refit`` does to a copy before an evaluation."""
-        return client.fit(self.settings.local_epochs, self.local_term())
+        return client.fit(self.settings.epochs_in(round, client.user), self.local_term())
 
     def local_term(self) -> LocalTerm | None:
         """What the algorithm adds to a user's local loss."""

@@ -60,16 +60,16 @@ class CoFED(MadeUpLabels):
         warm_up: int = Field(10, ge=0, description="Local epochs before the first votes of `every round`. Not stated anywhere; ours.")
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        if self._votes_in(round):
+        if self._votes_in(round, federation):
             for group in federation.groups():
                 self._exchange(group, round)
         elif self.options.schedule == "one pass":
             return None
         return self.train_on_labels(federation, round)
 
-    def _votes_in(self, round: int) -> bool:
+    def _votes_in(self, round: int, federation: Federation) -> bool:
         if self.options.schedule == "every round":
-            return (round + 1) * self.settings.local_epochs > self.options.warm_up
+            return min(self.settings.epochs_after(round + 1, client.user) for client in federation.clients) > self.options.warm_up
         return round == self.settings.rounds // 2
 
     def _exchange(self, group: Group, round: int) -> None:

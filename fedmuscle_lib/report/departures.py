@@ -42,8 +42,8 @@ _DELTA = {
     "paper": "of the mean cells, by which its printed values come out (column delta_of_means)",
 }
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
-NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
-NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}
+NO_DEPARTURE = {"algorithm", "public", "profile", "protocol", "seed", "data_dir", "models_path", "device", "threads", "reply"}
+NO_DEPARTURE |= {"evaluate_every", "root_train_image_folder", "root_val_image_folder"}
 # What the cards of checkpoints say of texts that are also users' or public here.
 _HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes")
 

@@ -19,7 +19,7 @@ from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, Head
 
 
 @contextmanager
@@ -52,7 +52,8 @@ def build(settings: Settings) -> Federation:
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
-        if task.head not in kind.heads or task.reads != kind.reads:
+        head = _head(reads, user)
+        if head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = _encoding(settings, user, backbone)
         train, evaluation, classes = _local_data(settings, user, encoding)
@@ -64,13 +65,13 @@ def build(settings: Settings) -> Federation:
                 model = kind(
                     backbone,
                     task.n_outputs(classes),
-                    head=task.head,
+                    head=head,
                     proj_dim=reads.proj_dim,
                     rank=reads.rank,
                     lora_alpha=reads.lora_alpha,
-                    lora_layers=reads.lora_layers,
-                    lora_blocks=reads.lora_blocks,
-                    head_hidden=reads.head_hidden,
+                    lora_layers=reads.of(user, "lora_layers"),
+                    lora_blocks=reads.of(user, "lora_blocks"),
+                    head_hidden=reads.of(user, "head_hidden"),
                     head_on=reads.head_on,
                     pooling=reads.pooling,
                     pooled_stages=reads.pooled_stages,
@@ -89,7 +90,7 @@ def build(settings: Settings) -> Federation:
                 public[encoding],
                 states,
                 batch_size=reads.batch_size,
-                lr=reads.lr,
+                lr=reads.of(user, "lr"),
                 weight_decay=reads.weight_decay,
                 optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
                 address=(reads.seed,),
@@ -102,6 +103,12 @@ def build(settings: Settings) -> Federation:
 
 def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
     return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
+
+
+def _head(reads: Reading, user: User) -> Head:
+    """The kind of the user's head: its task's, but one layer where two are left at one."""
+    usual = TASKS[user.task].head
+    return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
 
 
 def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:

@@ -97,7 +97,7 @@ class Desk:
         self._local: dict[int, dict[int, float]] | None = None  # metrics of local training, by round and user
 
     def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, delta=self._delta(tick)))
+        self._tell(replace(tick, delta=self._delta(tick), address=self._entry.address))
 
     def keep(self, checkpoint: bytes) -> None:
         self._entry.save_checkpoint(checkpoint)
