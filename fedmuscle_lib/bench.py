@@ -170,11 +170,14 @@ def _kept_row(client: Client, head: Client, settings: Settings, rounds: int) -> 
     plain_head.freeze_representation()
     calls: dict[str, Callable[[], object]] = {
         "local": lambda: client.fit_batch(rows),
-        "local_again": _again(plain, client, inputs, targets, settings.lr),
+        "local_again": _again(plain, client, inputs, targets, settings.of(client.user, "lr")),
     }
     if list(head.model.head.parameters()):  # a language model has no head of its own
         head.freeze_representation()
-        calls |= {"head": lambda: head.fit_batch(rows), "head_again": _again(plain_head, client, inputs, targets, settings.lr)}
+        calls |= {
+            "head": lambda: head.fit_batch(rows),
+            "head_again": _again(plain_head, client, inputs, targets, settings.of(client.user, "lr")),
+        }
     for call in calls.values():
         call()  # computes what is frozen
     times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
