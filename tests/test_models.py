@@ -82,7 +82,6 @@ def test_smalls_checkpoints_are_those_that_data_prep_writes() -> None:
         load_backbone(folder)
 
 
-
 def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
     backbone, pixels = load_backbone(models_path / TINY), torch.zeros(2, 3, 224, 224, dtype=torch.uint8)
     cls, mean = (_model(load_backbone(models_path / TINY), "float32", pooling=pooling) for pooling in ("cls", "mean"))
