@@ -101,6 +101,11 @@ def test_features_are_the_mean_of_the_patch_tokens(folder: Path) -> None:
     assert model(_images()).shape == (3, 5)
 
 
+def test_the_cls_token_is_refused_since_distillation_did_not_train_it(folder: Path) -> None:
+    with pytest.raises(ValueError, match="cls"):
+        _model(folder, pooling="cls")
+
+
 @pytest.mark.parametrize("layers", ["attention", "linear"])
 def test_lora_leaves_the_stem_alone(folder: Path, layers: str) -> None:
     """Whose 1 x 1 convolutions are linear in each position, too."""
