@@ -178,6 +178,8 @@ class Settings(BaseModel):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
+        if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
+            raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
             raise ValueError(f"backbones: no checkpoint is named for {min(lacking)}")
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:

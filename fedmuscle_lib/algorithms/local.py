@@ -20,6 +20,7 @@ class HeadOnly(LocalTraining):
     """Control: the pretrained backbone stays as it is and only the prediction head learns, so nothing can be forgotten."""
 
     name, label, source = "head_only", "Head only", "control"
+    heads = ("two layers", "linear", "decoder")  # a language model's is the pretrained one and is never trained
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:

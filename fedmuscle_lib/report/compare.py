@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, Phase, arm, baseline_of
+from fedmuscle_lib.report.arms import HEADLINE, History, Phase, arm, baseline_of
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
 from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
 
 
-def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
     """Metric of ``a`` minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -25,9 +25,7 @@ def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Pha
     return paired_difference(scores(histories, phase), a, b, USER, "value")
 
 
-def gain_difference(
-    histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment", paper: Sequence[str] = PAPER
-) -> pd.DataFrame:
+def gain_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE, paper: Sequence[str] = PAPER) -> pd.DataFrame:
     """Improvement of ``a`` over local training, in per cent, minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -42,13 +40,13 @@ def gain_difference(
     return beside_paper(ours, (theirs[a] - theirs[b]).rename("paper_difference").reset_index(), histories)
 
 
-def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def over_baseline(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
     arms = list(dict.fromkeys(map(arm, histories)))
     return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms}, phase)
 
 
-def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high.
 
     Raises:
@@ -57,7 +55,7 @@ def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase 
     return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
 
 
-def delta_over(histories: Sequence[History], reference: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_over(histories: Sequence[History], reference: str, phase: Phase = HEADLINE) -> pd.DataFrame:
     """:func:`delta_difference` of every algorithm from ``reference``, one after the other, with a column ``algorithm``."""
     return _each_minus(delta_difference, histories, dict.fromkeys(map(arm, histories), reference), phase)
 
@@ -69,7 +67,7 @@ def _each_minus(
     return pd.concat([difference(histories, *pair, phase).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
 
 
-def rank_agreement(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def rank_agreement(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """For each public set, whether Delta orders the algorithms as in the paper: those that it has a Delta for, local training at 0 too.
 
     Returns:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.report.arms import PHASES, History, arm, is_blind
+from fedmuscle_lib.report.arms import HEADLINE, PHASES, History, Phase, arm, is_blind
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
@@ -30,18 +30,22 @@ def results_folder(name: str, profile: str, output: str = "") -> Path:
     return folder
 
 
+def file_of(table: str, phase: Phase) -> str:
+    """Name of the CSV file that holds ``table`` at the moment ``phase``: the headline moment's is not named."""
+    return f"{table}.csv" if phase == HEADLINE else f"{table}_{phase}.csv"
+
+
 def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAPER, others: Sequence[History] = ()) -> None:
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
-    ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the end of Algorithm 1, ``*_after_local.csv`` about the moment before
-    the last alignment. ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of
+    ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the moment ``HEADLINE``, ``table_<moment>.csv`` and so on about the
+    other one. ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of
     ``others``, which the folder's other files are about.
     """
     for phase in PHASES:
-        suffix = "" if phase == "after_alignment" else f"_{phase}"
-        save(table(histories, phase, paper), folder / f"table{suffix}.csv")
-        save(delta(histories, phase, paper), folder / f"delta{suffix}.csv")
-        save(delta_by_task(histories, phase), folder / f"delta_by_task{suffix}.csv")
+        save(table(histories, phase, paper), folder / file_of("table", phase))
+        save(delta(histories, phase, paper), folder / file_of("delta", phase))
+        save(delta_by_task(histories, phase), folder / file_of("delta_by_task", phase))
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")

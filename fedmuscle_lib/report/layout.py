@@ -12,27 +12,33 @@ from fedmuscle_lib.report.scores import USER
 ORIGINS = ("the paper's algorithms", "controls and ours")
 
 
-def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, trivial: pd.DataFrame | None = None) -> pd.DataFrame:
+def side_by_side(
+    table: pd.DataFrame, delta: pd.DataFrame, trivial: pd.DataFrame | None = None, tfidf: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
 
-    The columns have two levels: the paper's algorithms come first, controls and ours after them, and last what ``report.trivial`` gives.
+    Where there is tuned local training, another row has Delta over that. The columns have two levels: the paper's algorithms come first,
+    controls and ours after them, and last what ``report.trivial`` and ``report.tfidf`` give.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
     wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
     blocks = []
     for public, block in wide.groupby(level="public", sort=False):
         deltas = delta[delta.public == public].set_index("algorithm")
-        last = pd.DataFrame(
-            [[_delta_cell(deltas.loc[name]) if name in deltas.index else "" for name in wide.columns]],
-            index=pd.MultiIndex.from_tuples([(public, "", "", "", "Δ (%)")], names=USER),
-            columns=wide.columns,
+        rows = {"Δ (%)": deltas.apply(_delta_cell, axis=1)}
+        if "delta_tuned" in deltas and deltas.delta_tuned.notna().any():
+            over_tuned = deltas[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]]
+            rows["Δ over tuned (%)"] = over_tuned.apply(lambda row: with_interval(*row), axis=1)
+        last = pd.DataFrame(rows).T.reindex(columns=wide.columns)
+        blocks.append(
+            pd.concat([block, last.set_index(pd.MultiIndex.from_tuples([(public, "", "", "", row) for row in rows], names=USER))])
         )
-        blocks.append(pd.concat([block, last]))
     whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
     whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
-    if trivial is not None:
-        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(trivial)}
-        whole["no input", "Trivial answer"] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
+    for name, reached in {("no input", "Trivial answer"): trivial, ("no backbone", "TF-IDF"): tfidf}.items():
+        if reached is not None and len(reached):
+            cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(reached)}
+            whole[name] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
     return whole
 
 

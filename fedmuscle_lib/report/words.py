@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, Phase, label
+from fedmuscle_lib.report.arms import HEADLINE, History, Phase, label
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
@@ -51,7 +51,7 @@ def _origins(histories: Sequence[History]) -> list[str]:
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 
 
-def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+def compared(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
     """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
     return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b, phase).items())
 
@@ -75,7 +75,7 @@ def _verdict(row: Any) -> str:
     return f", 95 % interval {interval(row.ci_low, row.ci_high)}, {told}."
 
 
-def displaced(histories: Sequence[History], most: int = 3, phase: Phase = "after_alignment") -> str:
+def displaced(histories: Sequence[History], most: int = 3, phase: Phase = HEADLINE) -> str:
     """Markdown, an item a public set: how many pairs of algorithms Delta orders otherwise than in the paper, and ``most`` of them.
 
     First come those whose distance in places differs most from the paper's.
@@ -105,7 +105,7 @@ def cost_order(histories: Sequence[History]) -> str:
     )
 
 
-def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = "after_alignment") -> str:
+def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = HEADLINE) -> str:
     """Markdown sentences, one a public set: whether Delta reached what was aimed at before any reported seed was run."""
     deltas = delta(histories, phase).set_index(["public", "algorithm"])
     lines = []
@@ -123,7 +123,7 @@ def against_target(histories: Sequence[History], algorithm: str, targets: dict[s
     return "\n".join(lines)
 
 
-def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
     """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
     rows = per_user_difference(histories, a, b, phase)
     if rows.ci_low.isna().all():

@@ -12,6 +12,10 @@ from fedmuscle_lib.settings import Settings
 Phase = Literal["after_local", "after_alignment"]
 Origin = Literal["computed", "shipped"]
 PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
+# The moment of the last round that tables, figures and Delta stand at unless they say another: the literal end of Algorithm 1. The paper
+# does not say when it evaluates.
+HEADLINE: Phase = "after_alignment"
+(OTHER_MOMENT,) = (phase for phase in PHASES if phase != HEADLINE)
 # A run's tables and their columns.
 TABLES = {
     "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
@@ -48,7 +52,7 @@ class History:
     origin: Origin = "computed"
     caveats: tuple[str, ...] = field(default=())
 
-    def final(self, phase: Phase = "after_alignment") -> pd.DataFrame:
+    def final(self, phase: Phase = HEADLINE) -> pd.DataFrame:
         """The last round's rows of ``phase``, one a user."""
         rows = self.metrics[self.metrics.phase == phase]
         return rows[rows["round"] == rows["round"].max()].reset_index(drop=True)
