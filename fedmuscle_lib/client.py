@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
 from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
-from fedmuscle_lib.models import UserModel
+from fedmuscle_lib.models import UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
@@ -91,6 +91,7 @@ class Client:
         self._pending: Tensor | None = None
         self._labels: Tensor | None = None
         self._start: dict[str, Tensor] | None = None
+        self._score: float | None = None  # since the last step
         self._forget_losses()
 
     def _new_optimisers(self) -> None:
@@ -116,6 +117,20 @@ class Client:
         for parameter in self.model.representation_parameters():
             parameter.requires_grad_(False)
 
+    def fit_probe(self) -> None:
+        """Put a linear layer that reads the pooled features in place of the head, fitted to D^n once (the control ``probe``)."""
+        features = self._features(self.train.inputs)
+        loss, n_outputs = self.task.loss, self.task.n_outputs(self.classes)
+        self.model.head, self.model.head_on = linear_probe(features, self.train.targets, loss, n_outputs), "features"
+        self._score = None
+
+    @torch.no_grad()
+    def _features(self, inputs: Tensor) -> Tensor:
+        """Pooled features, (n, width), without a step to follow."""
+        self.model.eval()
+        parts = inputs.split(REFERENCE_BATCH)
+        return torch.cat([self.meter.run(("features", len(part)), partial(self.model.features, part)) for part in parts])
+
     def keep_start(self) -> None:
         """Remember the weights as they are now, for :meth:`restart`."""
         self._start = {name: p.clone() for name, p in self.model.trainable_state().items()}
@@ -132,6 +147,7 @@ class Client:
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
+        self._score = None
         ours = self.model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, value in weights.items():
@@ -169,8 +185,8 @@ class Client:
         alike = self._classification().alike(part.targets)
         return self._step(self._local, self.task.loss(outputs, part.targets) + term.value(levels, *alike))
 
-    @staticmethod
-    def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+        self._score = None
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -291,11 +307,13 @@ class Client:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples."""
-        self.model.eval()
-        size = self.task.evaluation_batch
-        parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
-        return self.task.score(reduce(torch.add, (self.task.count(self.model(inputs), targets) for inputs, targets in parts)))
+        """The task's metric on the evaluation samples; it is measured again only after a step."""
+        if self._score is None:
+            self.model.eval()
+            size = self.task.evaluation_batch
+            parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
+            self._score = self.task.score(reduce(torch.add, (self.task.count(self.model(inputs), targets) for inputs, targets in parts)))
+        return self._score
 
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.

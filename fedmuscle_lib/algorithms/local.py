@@ -1,6 +1,8 @@
-"""Local training, the baseline of every Delta, and the control that trains the head alone."""
+"""Local training, the baseline of every Delta, and the controls that leave the pretrained backbone as it is."""
 
 from __future__ import annotations
+
+import math
 
 from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
 
@@ -25,3 +27,22 @@ class HeadOnly(LocalTraining):
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
             client.freeze_representation()
+
+
+class Probe(LocalTraining):
+    """Control: logistic regression on the features of the pretrained backbone, fitted once, before the first round.
+
+    It says what local training starts from. It has no learning rate, no epochs and no head to choose. The rounds pass without a step; they
+    are there for the sake of curves, and their floating-point operations are those of the evaluations, which are not counted.
+    """
+
+    name, label, source = "probe", "Logistic probe", "control"
+    heads = ("two layers", "linear")  # a decoder reads four maps, not pooled features
+    ignores = (*LocalTraining.ignores, "local_epochs")
+
+    def begin(self, federation: Federation) -> None:
+        for client in federation.clients:
+            client.fit_probe()
+
+    def local_update(self, federation: Federation, round: int) -> float:
+        return math.nan

@@ -9,6 +9,7 @@ from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.language import LanguageModel
+from fedmuscle_lib.models.probe import linear_probe
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
 from fedmuscle_lib.models.vision import VisionTransformer
@@ -34,4 +35,13 @@ def architecture(checkpoint: str) -> type[UserModel]:
     return ARCHITECTURES[checkpoint]
 
 
-__all__ = ["ARCHITECTURES", "UserModel", "architecture", "checkpoint_folder", "load_backbone", "load_tokenizer", "model_type"]
+__all__ = [
+    "ARCHITECTURES",
+    "UserModel",
+    "architecture",
+    "checkpoint_folder",
+    "linear_probe",
+    "load_backbone",
+    "load_tokenizer",
+    "model_type",
+]

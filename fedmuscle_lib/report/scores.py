@@ -1,4 +1,4 @@
-"""What was measured: the users' metrics, as they are, relative to local training, and as a trivial answer would reach them."""
+"""What was measured: the users' metrics, as they are, relative to local training, and as they can be reached without a backbone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fedmuscle_lib.report.statistics import over_seeds
 from fedmuscle_lib.tasks import direction
 
 USER = ["public", "user", "model", "task", "metric"]
+REFERENCES = ("trivial", "tfidf")  # in a run's provenance
 
 
 def scores(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -96,30 +97,19 @@ def gain(paired: pd.DataFrame) -> pd.DataFrame:
     return paired.assign(value=value).drop(columns="local")
 
 
-def trivial(histories: Sequence[History]) -> pd.DataFrame:
-    """What an answer that looks at no input would reach, whatever the algorithm: user, model, task, metric, mean, std, n_seeds.
+def references(histories: Sequence[History]) -> pd.DataFrame:
+    """What needs no backbone, whatever the algorithm: reference, user, model, task, metric, mean, std, n_seeds.
 
-    It is made from the training targets that the seed drew, such as the most frequent class (``Task.trivial``).
+    "trivial" is the metric of an answer that looks at no input, such as the most frequent class (``Task.trivial``). "tfidf", for users who
+    classify texts, is that of their words alone (``TextClassification.by_words``). Both are made from the training set that the seed drew.
     """
-    return _reference(histories, "trivial")
-
-
-def tfidf(histories: Sequence[History]) -> pd.DataFrame:
-    """What the words alone would reach, without a backbone: the columns of :func:`trivial`, for the users who classify texts.
-
-    It is logistic regression on TF-IDF, fitted to the training texts that the seed drew (``TextClassification.by_words``).
-    """
-    return _reference(histories, "tfidf")
-
-
-def _reference(histories: Sequence[History], name: str) -> pd.DataFrame:
-    """What the runs' provenance has under ``name`` for each user; no row for a user without it."""
     _refuse_unlike(histories)
     parts = []
     for history in histories:
-        reached = {int(user): value for user, value in history.provenance.get(name, {}).items()}  # a stored run's keys are strings
-        rows = history.final()
-        parts.append(rows.assign(seed=history.settings.seed, value=rows.user.map(reached)))
-    user = USER[1:]
-    values = pd.concat(parts)[[*user, "seed", "value"]].dropna().drop_duplicates()
-    return over_seeds(values, user, "value").drop(columns=["ci_low", "ci_high"])
+        rows = history.final().assign(seed=history.settings.seed)
+        for name in REFERENCES:
+            reached = {int(user): value for user, value in history.provenance.get(name, {}).items()}  # a stored run's keys are strings
+            parts.append(rows.assign(reference=name, value=rows.user.map(reached)))
+    by = ["reference", *USER[1:]]
+    values = pd.concat(parts)[[*by, "seed", "value"]].dropna().drop_duplicates()
+    return over_seeds(values, by, "value").drop(columns=["ci_low", "ci_high"])

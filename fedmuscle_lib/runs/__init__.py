@@ -7,7 +7,7 @@ federation), ``train`` (its rounds), ``compute`` (one run), ``crew`` (worker pro
 from __future__ import annotations
 
 from fedmuscle_lib.runs.build import build, torch_threads
-from fedmuscle_lib.runs.compute import NotStored, run, stored
+from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import HEADLINE, OTHER_MOMENT, PHASES, History, Phase
 from fedmuscle_lib.runs.pool import run_all
 from fedmuscle_lib.runs.progress import Progress, Tick
@@ -29,6 +29,7 @@ __all__ = [
     "Tick",
     "build",
     "default_store",
+    "may_compute",
     "run",
     "run_all",
     "stored",
