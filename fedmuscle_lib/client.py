@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
+from fedmuscle_lib.frozen import FrozenStates
 from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
-from fedmuscle_lib.models import UserModel, linear_probe
+from fedmuscle_lib.models import State, UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
@@ -34,9 +35,14 @@ class FlopMeter:
     """Floating-point operations by torch's counter, measured once a kind and shape of step and multiplied from then on.
 
     It counts matrix products and convolutions, and on a CPU not those inside fused attention (3 to 4 % of mini's models').
+
+    Attributes:
+        total: operations of training as written, in which every call passes through the whole backbone.
+        done: operations that ran; frozen states are computed once (``fedmuscle_lib.frozen``).
     """
 
     total: int = 0
+    done: int = 0
     _per_step: dict[tuple, int] = field(default_factory=dict)
 
     def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
@@ -47,6 +53,7 @@ class FlopMeter:
                 result = step()
             self._per_step[key] = counter.get_total_flops()
         self.total += self._per_step[key]
+        self.done += self._per_step[key]
         return result
 
 
@@ -61,6 +68,7 @@ class Client:
         train: D^n.
         evaluation: held-out samples for the metric.
         public: the shared public set, as its model reads it: (n, 3, h, w) uint8 pictures, or (n, l) token ids of their captions.
+        states: the frozen states of the run's samples, which its users share.
         batch_size: B, for local and public batches alike.
         lr, weight_decay: of AdamW. Local training and alignment have an optimiser each, since their gradients differ in scale.
         address: prefix of every draw's address, such as the seed.
@@ -75,6 +83,7 @@ class Client:
         train: Samples,
         evaluation: Samples,
         public: Tensor,
+        states: FrozenStates,
         *,
         batch_size: int,
         lr: float,
@@ -82,7 +91,7 @@ class Client:
         address: tuple[object, ...],
     ) -> None:
         self.user, self.task, self.model, self.classes = user, task, model, classes
-        self.train, self.evaluation, self.public = train, evaluation, public
+        self.train, self.evaluation, self.public, self._states = train, evaluation, public, states
         self.batch_size, self.address = batch_size, (*address, user.number)
         self.meter = FlopMeter()
         self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
@@ -91,7 +100,6 @@ class Client:
         self._pending: Tensor | None = None
         self._labels: Tensor | None = None
         self._start: dict[str, Tensor] | None = None
-        self._score: float | None = None  # since the last step
         self._forget_losses()
 
     def _new_optimisers(self) -> None:
@@ -114,22 +122,26 @@ class Client:
 
     def freeze_representation(self) -> None:
         """Train the head alone from here on (the control ``head_only``)."""
-        for parameter in self.model.representation_parameters():
-            parameter.requires_grad_(False)
+        self.model.freeze_representation()
 
     def fit_probe(self) -> None:
-        """Put a linear layer that reads the pooled features in place of the head, fitted to D^n once (the control ``probe``)."""
-        features = self._features(self.train.inputs)
-        loss, n_outputs = self.task.loss, self.task.n_outputs(self.classes)
-        self.model.head, self.model.head_on = linear_probe(features, self.train.targets, loss, n_outputs), "features"
-        self._score = None
+        """Freeze the representation, and put a linear layer fitted to the features of D^n in place of the head (the control ``probe``)."""
+        self.freeze_representation()
+        features = self.model.features(self._states.of(self.model, self.train.inputs).take(slice(None)))
+        self.model.head = linear_probe(features, self.train.targets, self.task.loss, self.task.n_outputs(self.classes))
+        self.model.head_on = "features"
 
-    @torch.no_grad()
-    def _features(self, inputs: Tensor) -> Tensor:
-        """Pooled features, (n, width), without a step to follow."""
-        self.model.eval()
-        parts = inputs.split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("features", len(part)), partial(self.model.features, part)) for part in parts])
+    def prepare(self) -> None:
+        """Compute what training never changes of the samples, before the first round."""
+        for inputs in (self.train.inputs, self.evaluation.inputs, self.public):
+            if len(inputs):
+                self.meter.done += self._states.of(self.model, inputs).bill()
+
+    def _read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
+        """What the model reads of ``inputs[rows]``, counting what this spares."""
+        kept = self._states.of(self.model, inputs)
+        self.meter.total += kept.flops * len(rows)
+        return kept.take(rows)
 
     def keep_start(self) -> None:
         """Remember the weights as they are now, for :meth:`restart`."""
@@ -147,7 +159,6 @@ class Client:
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
-        self._score = None
         ours = self.model.state_dict(keep_vars=True)
         with torch.no_grad():
             for name, value in weights.items():
@@ -168,7 +179,7 @@ class Client:
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.meter.run(("fit", type(term), len(rows)), partial(self.fit_batch, rows, term)).item() for rows in parts]
+            losses = [self.fit_batch(rows, term).item() for rows in parts]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
                 raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
@@ -178,15 +189,18 @@ class Client:
 
     def fit_batch(self, rows: Tensor, term: LocalTerm | None = None) -> Tensor:
         """One step on the samples ``rows`` of D^n; returns the loss."""
-        part = self.train.take(rows)
-        if term is None:
-            return self._step(self._local, self.task.loss(self.model(part.inputs), part.targets))
-        outputs, levels = self.model.forward_with_levels(part.inputs)
-        alike = self._classification().alike(part.targets)
-        return self._step(self._local, self.task.loss(outputs, part.targets) + term.value(levels, *alike))
+        inputs, targets = self._read(self.train.inputs, rows), self.train.targets[rows]
 
-    def _step(self, optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
-        self._score = None
+        def loss() -> Tensor:
+            if term is None:
+                return self.task.loss(self.model(inputs), targets)
+            outputs, levels = self.model.forward_with_levels(inputs)
+            return self.task.loss(outputs, targets) + term.value(levels, *self._classification().alike(targets))
+
+        return self.meter.run(("fit", type(term), len(rows)), lambda: self._step(self._local, loss()))
+
+    @staticmethod
+    def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -206,7 +220,7 @@ class Client:
         """
         self.model.train()
         inputs = self._seen(rows, view)
-        self._pending = self.meter.run(("represent", len(inputs)), lambda: self.model.represent(inputs))
+        self._pending = self.meter.run(("represent", len(rows), view is None), lambda: self.model.represent(inputs))
         return self._pending.detach()
 
     def similarities(self, rows: Tensor) -> Tensor:
@@ -214,10 +228,12 @@ class Client:
         z = self.represent(rows)
         return z @ z.T
 
-    def _seen(self, rows: Tensor, view: View | None) -> Tensor:
-        if view and self.public.ndim != 4:
+    def _seen(self, rows: Tensor, view: View | None) -> State | Tensor:
+        if view is None:
+            return self._read(self.public, rows)
+        if self.public.ndim != 4:
             raise ValueError(f"user {self.user.number} reads texts, of which there are no augmented views")
-        return view(self.public[rows]) if view else self.public[rows]
+        return view(self.public[rows])
 
     def align(self, reply: Reply) -> float:
         """Update w^n by the loss of equation (5) on the batch last represented; returns its value.
@@ -238,7 +254,7 @@ class Client:
         self.model.train()
         inputs, decisions = self._seen(rows, view), self._classification().decisions
         step = lambda: self._step(self._local, labels.loss(decisions(self.model(inputs))))  # noqa: E731
-        return self._public_step(("fit public", len(inputs)), step)
+        return self._public_step(("fit public", len(rows), view is None), step)
 
     def _public_step(self, key: tuple, step: Callable[[], Tensor]) -> float:
         loss = self.meter.run(key, step).item()
@@ -288,8 +304,12 @@ class Client:
     def predict(self, rows: Tensor, view: View | None = None) -> Tensor:
         """The head's outputs for public pictures, (b, classes)."""
         self.model.eval()
-        parts = self._seen(rows, view).split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("predict", len(part)), partial(self.model, part)) for part in parts])
+        return self._over(rows, view, "predict", self.model)
+
+    def _over(self, rows: Tensor, view: View | None, what: str, call: Callable[[State | Tensor], Tensor]) -> Tensor:
+        """Call on public samples, part by part."""
+        parts = [(len(part), self._seen(part, view)) for part in rows.split(REFERENCE_BATCH)]
+        return torch.cat([self.meter.run((what, n, view is None), partial(call, inputs)) for n, inputs in parts])
 
     @torch.no_grad()
     def predict_all(self) -> Tensor:
@@ -300,20 +320,17 @@ class Client:
     def represent_all(self) -> Tensor:
         """Representations of the whole public set, (n, d), without a step to follow."""
         self.model.eval()
-        parts = self.public.split(REFERENCE_BATCH)
-        return torch.cat([self.meter.run(("reference", len(part)), partial(self.model.represent, part)) for part in parts])
+        return self._over(torch.arange(len(self.public)), None, "reference", self.model.represent)
 
     # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples; it is measured again only after a step."""
-        if self._score is None:
-            self.model.eval()
-            size = self.task.evaluation_batch
-            parts = zip(self.evaluation.inputs.split(size), self.evaluation.targets.split(size), strict=True)
-            self._score = self.task.score(reduce(torch.add, (self.task.count(self.model(inputs), targets) for inputs, targets in parts)))
-        return self._score
+        """The task's metric on the evaluation samples."""
+        self.model.eval()
+        kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
+        parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
+        return self.task.score(reduce(torch.add, (self.task.count(self.model(kept.take(rows)), targets[rows]) for rows in parts)))
 
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.
@@ -336,7 +353,7 @@ class Client:
             "alignment": self._alignment.state_dict(),
             "labels": self._labels,
             "epochs": self._epochs,
-            "flops": self.meter.total,
+            "flops": (self.meter.total, self.meter.done),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -344,4 +361,5 @@ class Client:
         self._load(state["model"])
         self._local.load_state_dict(state["local"])
         self._alignment.load_state_dict(state["alignment"])
-        self._labels, self._epochs, self.meter.total = state["labels"], state["epochs"], state["flops"]
+        self._labels, self._epochs = state["labels"], state["epochs"]
+        self.meter.total, self.meter.done = state["flops"]

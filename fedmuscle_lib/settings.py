@@ -72,10 +72,15 @@ class Settings(BaseModel):
     proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
     rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
     lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
-    lora_targets: tuple[str, ...] = Field(
-        ("q_proj", "v_proj", "query", "value", "q_lin", "v_lin", "c_attn"),
-        description="Which linear layers LoRA adapts, by the names that architectures give them. Not stated in the paper; query and "
-        "value as in Hu et al. (2022).",
+    lora_layers: Literal["attention", "linear"] = Field(
+        "attention",
+        description="Which layers of a block LoRA adapts: queries and values, as in Hu et al. (2022), or every linear layer, which in a "
+        "convolutional network are the 1 x 1 convolutions. Not stated in the paper.",
+    )
+    lora_blocks: Literal["all", "last", "none"] = Field(
+        "all",
+        description="Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a "
+        "convolutional network, or none. Not stated in the paper; what stands before the first of them is computed once.",
     )
     image_size: int = Field(
         96,

@@ -29,7 +29,7 @@ def history(
         for u, value in zip(users, phase_values, strict=True)
     ]
     costs = [
-        {"round": round, "user": u.number, "uplink_bytes": sent, "downlink_bytes": 3 * sent, "flops": flops}
+        {"round": round, "user": u.number, "uplink_bytes": sent, "downlink_bytes": 3 * sent, "flops": flops, "flops_done": flops}
         for round in (1, 2)
         for u in users
     ]

@@ -255,7 +255,7 @@ def test_the_library_reads_the_features_that_were_trained(
         3,
         head=kind.heads[0],
         proj_dim=8,
-        **user.model_dump(include={"rank", "lora_alpha", "lora_targets", "head_hidden", "head_on"}),
+        **user.model_dump(include={"rank", "lora_alpha", "lora_layers", "lora_blocks", "head_hidden", "head_on"}),
     )
     read = model.eval().features(images).detach()
     torch.testing.assert_close(read, trained[0], atol=5e-3, rtol=5e-3)

@@ -54,8 +54,8 @@ def test_the_readmes_second_command_is_understood(monkeypatch):
 
 
 def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
-    settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora-targets q_proj,k_proj --users 1,2 --others 1", monkeypatch)
-    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_targets) == (2, 3, (1, 2), ("q_proj", "k_proj"))
+    settings = settings_of("--local-epochs 2 --cl_epochs 3 --lora_blocks last --users 1,2 --others 1", monkeypatch)
+    assert (settings.local_epochs, settings.cl_epochs, settings.users, settings.lora_blocks) == (2, 3, (1, 2), "last")
     matrix = json.dumps([[0.3, 0.4], [0.4, 0.3]], separators=(",", ":"))
     assert settings_of(f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch).tau == ((0.3, 0.4), (0.4, 0.3))
 

@@ -29,7 +29,7 @@ def models_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(backbone: torch.nn.Module, precision: str) -> UserModel:
     torch.manual_seed(0)
-    options = {"rank": 4, "lora_alpha": 4, "lora_targets": ("q_proj",), "head_hidden": 8, "head_on": "features"}
+    options = {"rank": 4, "lora_alpha": 4, "lora_layers": "attention", "lora_blocks": "all", "head_hidden": 8, "head_on": "features"}
     return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options)
 
 

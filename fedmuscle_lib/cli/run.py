@@ -27,7 +27,7 @@ GROUPS = {
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_targets", "head_hidden", "head_on", "pooled_stages", "image_size",
+        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_hidden", "head_on", "pooled_stages", "image_size",
         "mask_size", "text_length",
     ),
     "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),

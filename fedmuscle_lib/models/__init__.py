@@ -5,7 +5,7 @@ One module a family; a checkpoint's ``model_type`` says which it is.
 
 from __future__ import annotations
 
-from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.language import LanguageModel
@@ -37,6 +37,7 @@ def architecture(checkpoint: str) -> type[UserModel]:
 
 __all__ = [
     "ARCHITECTURES",
+    "State",
     "UserModel",
     "architecture",
     "checkpoint_folder",

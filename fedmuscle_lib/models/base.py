@@ -5,24 +5,33 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar, Literal
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from fedmuscle_lib.data import Modality
 from fedmuscle_lib.tasks import Head
 from fedmuscle_lib.versions import Versioned
 
 Stages = Literal["last", "all"]
+Layers = Literal["attention", "linear"]
+Blocks = Literal["all", "last", "none"]
+
+State = dict[str, Tensor]  # what training never changes of some samples, a row a sample: see UserModel.frozen
 
 
 class UserModel(Versioned, nn.Module, ABC):
     """Representation model and head of one user (Section 3, Appendix H).
+
+    A backbone is embeddings, then blocks, then what follows the last of them. LoRA adapts layers of some blocks. What stands before the
+    first of these never changes: :meth:`frozen` computes it, and every other method takes its result in place of the inputs.
 
     Args:
         backbone: a Hugging Face model, frozen; LoRA matrices are added to it.
@@ -30,6 +39,8 @@ class UserModel(Versioned, nn.Module, ABC):
         head: the task's kind of head (Appendix H).
         head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
         proj_dim: d of the paper.
+        lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the 1 x 1 convolutions).
+        lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
         pooled_stages: which stages the features are pooled from, if the backbone has several, as a SegFormer has.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
 
@@ -37,15 +48,20 @@ class UserModel(Versioned, nn.Module, ABC):
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
         stride: sides of the pictures that it reads are the multiples of this; None where the checkpoint's config fixes the side.
+        attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
+        depth: how many blocks, counted from the first, training never changes.
+        read: blocks whose outputs the head reads beside the features, by index.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
 
     Raises:
-        ValueError: the architecture can't carry the head.
+        ValueError: the architecture can't carry the head, or has no layers of the kind ``lora_layers``.
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
     reads: ClassVar[Modality] = "pictures"
     stride: ClassVar[int | None] = None
+    attention: ClassVar[tuple[str, ...]] = ()
+    read: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -56,7 +72,8 @@ class UserModel(Versioned, nn.Module, ABC):
         proj_dim: int,
         rank: int,
         lora_alpha: int,
-        lora_targets: tuple[str, ...],
+        lora_layers: Layers,
+        lora_blocks: Blocks,
         head_hidden: int,
         head_on: Literal["features", "representation"],
         pooled_stages: Stages = "last",
@@ -67,13 +84,34 @@ class UserModel(Versioned, nn.Module, ABC):
             raise ValueError(f"a {backbone.config.model_type} can't carry a head of the kind {head!r}")
         self.head_on, self.pooled_stages, self.precision = head_on, pooled_stages, precision
         width = self.width(backbone)
-        adapters = LoraConfig(r=rank, lora_alpha=lora_alpha, target_modules=list(lora_targets), lora_dropout=0.0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated")  # between peft and transformers
-            warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft sets what GPT-2's transposed layers need
-            self.backbone = get_peft_model(backbone, adapters)
+        self.backbone = backbone
+        self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha)
+        self._blocks = [backbone.get_submodule(name) for name in self.block_names(backbone)]
         self.projection = nn.Linear(width, proj_dim)
         self.head = self.build_head(head, backbone, width if head_on == "features" else proj_dim, head_hidden, n_outputs)
+        self._only_pooled = head in ("two layers", "linear")
+
+    def _adapt(self, layers: Layers, blocks: Blocks, rank: int, alpha: int) -> int:
+        """Add LoRA matrices to the backbone; return the index of the first block that has some."""
+        names = self.block_names(self.backbone)
+        if blocks == "none":
+            return len(names)
+        chosen = names[self.first_of_last(self.backbone) :] if blocks == "last" else names
+        targets = self._layers_of(chosen, layers)
+        if not targets:
+            raise ValueError(f"lora_layers: {self.backbone.config.model_type} has no layers of the kind {layers!r}")
+        # by full names: a name's ending alone could fit a layer outside of the chosen blocks
+        adapters = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft sets what GPT-2's transposed layers need
+            inject_adapter_in_model(adapters, self.backbone)
+        return next(i for i, name in enumerate(names) if any(_within(target, name) for target in targets))
+
+    def _layers_of(self, blocks: Sequence[str], layers: Layers) -> list[str]:
+        """Full names of the layers of a kind in the named blocks."""
+        linear = [name for name, module in self.backbone.named_modules() if _is_linear(module)]
+        kept = [name for name in linear if layers == "linear" or name.rpartition(".")[2] in self.attention]
+        return [name for name in kept if any(_within(name, block) for block in blocks)]
 
     def train(self, mode: bool = True) -> UserModel:
         """Set training mode for the head alone. The backbone stays in evaluation mode, without dropout: the paper states none."""
@@ -92,15 +130,103 @@ class UserModel(Versioned, nn.Module, ABC):
             return nn.Linear(width, n_outputs)
         return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, n_outputs))
 
-    @abstractmethod
-    def features(self, inputs: Tensor) -> Tensor:
-        """A batch of what the model reads -> (b, width), pooled."""
+    # --- the backbone, part by part -------------------------------------------------------------------------------------------
 
-    def represent(self, inputs: Tensor) -> Tensor:
+    @staticmethod
+    @abstractmethod
+    def block_names(backbone: PreTrainedModel) -> list[str]:
+        """Full names of the modules that are the backbone's blocks, from first to last."""
+
+    @classmethod
+    def first_of_last(cls, backbone: PreTrainedModel) -> int:
+        """Index of the first block that ``lora_blocks="last"`` adapts: the last third of a transformer, at least one block."""
+        blocks = len(cls.block_names(backbone))
+        return blocks - max(1, round(blocks / 3))
+
+    @abstractmethod
+    def embed(self, inputs: Tensor) -> Tensor:
+        """What the first block reads."""
+
+    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """What a block makes of a hidden state."""
+        return self._blocks[index](hidden)
+
+    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+        """The attention mask that all blocks read, if the architecture has one."""
+        return None
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """What follows the last block."""
+        return hidden
+
+    @abstractmethod
+    def pooled(self, hidden: Tensor, state: State) -> Tensor:
+        """A hidden state -> (b, its width), a mean over positions, in the projection's precision."""
+
+    # --- what training never changes ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def frozen(self, inputs: Tensor) -> State:
+        """Everything before the first adapted layer, of a batch of what the model reads.
+
+        Returns:
+            "hidden", what the first adapted block reads; "map <i>", outputs of frozen blocks that the head reads; where no block is
+            adapted and the head reads nothing else, "features" alone. All of them are (b, ...).
+        """
+        state = self.kept_inputs(inputs)
+        with self.autocast(inputs):
+            hidden = self.embed(inputs)
+            mask = self.mask(hidden, state)
+            for i in range(self.depth):
+                hidden = self.block(i, hidden, mask)
+                if i in self.read:
+                    state[f"map {i}"] = hidden
+        if self.depth < len(self._blocks) or not self._only_pooled:
+            return state | {"hidden": hidden}
+        return {"features": self._finished(hidden, state)}
+
+    def kept_inputs(self, inputs: Tensor) -> State:
+        """What of the inputs the blocks look at themselves."""
+        return {}
+
+    def freeze_representation(self) -> None:
+        """Train the head alone from here on."""
+        for parameter in self.representation_parameters():
+            parameter.requires_grad_(False)
+        self.depth = len(self._blocks)
+
+    def _rest(self, state: State) -> list[Tensor]:
+        """Hidden states: what the first adapted block reads, and what each adapted block makes of it."""
+        hidden = state["hidden"]
+        states = [hidden]
+        with self.autocast(hidden):
+            mask = self.mask(hidden, state)
+            for i in range(self.depth, len(self._blocks)):
+                hidden = self.block(i, hidden, mask)
+                states.append(hidden)
+        return states
+
+    def _state(self, inputs: Tensor | State) -> State:
+        return self.frozen(inputs) if isinstance(inputs, Tensor) else inputs
+
+    # --- what the user and the federation ask for ------------------------------------------------------------------------------
+    # Each takes a batch of what the model reads, or what `frozen` made of it.
+
+    def features(self, inputs: Tensor | State) -> Tensor:
+        """A batch -> (b, width), pooled."""
+        state = self._state(inputs)
+        return state["features"] if "features" in state else self._finished(self._rest(state)[-1], state)
+
+    def _finished(self, hidden: Tensor, state: State) -> Tensor:
+        with self.autocast(hidden):
+            hidden = self.finish(hidden)
+        return self.pooled(hidden, state)
+
+    def represent(self, inputs: Tensor | State) -> Tensor:
         """The rows of Z^n: (b, d), unit norm."""
         return F.normalize(self.projection(self.features(inputs)), dim=-1)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor | State) -> Tensor:
         """The head's outputs for the user's task."""
         return self.outputs(self.features(inputs))
 
@@ -108,13 +234,24 @@ class UserModel(Versioned, nn.Module, ABC):
         """The head's outputs from pooled features, (b, n_outputs)."""
         return self.head(features if self.head_on == "features" else self.projection(features))
 
-    def forward_with_levels(self, inputs: Tensor, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
-        """The head's outputs, and features from shallow to deep.
+    def forward_with_levels(self, inputs: Tensor | State, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
+        """The head's outputs, and features from shallow to deep: after each ``levels``-th part of the adapted blocks, then the projection.
+
+        Each is (b, its width), a mean over positions. Where fewer blocks than levels are adapted, there are fewer of them.
 
         Raises:
             ValueError: the architecture has no levels that would be comparable.
         """
-        raise ValueError(f"a {type(self).__name__} has no levels of features to contrast")
+        if self.reads != "pictures" or self.read:
+            raise ValueError(f"a {type(self).__name__} has no levels of features to contrast")
+        state = self._state(inputs)
+        if "features" in state:
+            features, shallow = state["features"], []
+        else:
+            states = self._rest(state)
+            shallow = [self.pooled(states[block], state) for block in depths(len(states) - 1, levels)]
+            features = self._finished(states[-1], state)
+        return self.outputs(features), [*shallow, self.projection(features)]
 
     def autocast(self, inputs: Tensor) -> AbstractContextManager:
         """The context in which the backbone runs."""
@@ -132,4 +269,15 @@ class UserModel(Versioned, nn.Module, ABC):
 
 def depths(blocks: int, levels: int) -> list[int]:
     """The blocks, counted from 1, that end each ``levels``-th part of them; fewer than ``levels`` where there are fewer blocks."""
-    return sorted({math.ceil(blocks * part / levels) for part in range(1, levels + 1)})
+    return sorted({math.ceil(blocks * part / levels) for part in range(1, levels + 1)} if blocks else set())
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether a layer is linear in each position: its LoRA matrices then are two such layers."""
+    one_by_one = isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+    return isinstance(module, nn.Linear | Conv1D) or one_by_one
+
+
+def _within(name: str, module: str) -> bool:
+    """Whether the module called ``name`` is ``module`` or a part of it."""
+    return name == module or name.startswith(f"{module}.")

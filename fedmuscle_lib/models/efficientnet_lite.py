@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers import EfficientNetConfig, EfficientNetModel, PreTrainedModel, SegformerConfig
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from fedmuscle_lib.models.base import Stages, UserModel, depths
+from fedmuscle_lib.models.base import Stages
+from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.tasks import Head
 
 STRIDE = 32  # of the last feature map
@@ -48,10 +49,7 @@ class EfficientNetLiteModel(EfficientNetModel):
             block.squeeze_excite = nn.Identity()
 
     def forward(self, pixel_values: Tensor, **options: Any) -> Any:
-        """Raises ValueError where a side is no multiple of 32: the paddings would not be those of the pretraining."""
-        if any(side % STRIDE for side in pixel_values.shape[-2:]):
-            height, width = pixel_values.shape[-2:]
-            raise ValueError(f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got {height} x {width}")
+        check_sides(pixel_values)
         return super().forward(pixel_values=pixel_values, **options)
 
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
@@ -59,11 +57,10 @@ class EfficientNetLiteModel(EfficientNetModel):
         return super().train(False)
 
 
-class EfficientNetLite(UserModel):
-    """Reads (b, 3, h, w) pixel values from 0 to 255, h and w multiples of 32. Features are the mean over all positions of the last map.
+class EfficientNetLite(FeatureMaps):
+    """Reads (b, 3, h, w) pixel values from 0 to 255, h and w multiples of 32. The top convolution counts as its last block.
 
-    With a decoder its outputs are (b, classes, h/4, w/4). The decoder is SegFormer's, of linear layers alone, on the last maps at the
-    strides 4, 8 and 16 and the one that the features are the mean of. With ``pooled_stages="all"`` the features are the means of all four.
+    The decoder, for segmentation, is SegFormer's, of linear layers alone, on the last maps at the strides 4, 8 and 16 and the top's.
     """
 
     heads = ("two layers", "linear", "decoder")
@@ -74,6 +71,18 @@ class EfficientNetLite(UserModel):
         self, backbone: PreTrainedModel, n_outputs: int, *, head: Head = "two layers", pooled_stages: Stages = "last", **options: Any
     ) -> None:
         super().__init__(backbone, n_outputs, head=head, pooled_stages=pooled_stages if head == "decoder" else "last", **options)
+        if head == "decoder":
+            self.read = (*backbone.config.pyramid, len(backbone.encoder.blocks))
+        self.backbone.to(memory_format=torch.channels_last)  # in which convolutions are faster
+
+    @staticmethod
+    def block_names(backbone: PreTrainedModel) -> list[str]:
+        return [*(f"encoder.blocks.{i}" for i in range(len(backbone.encoder.blocks))), "encoder.top_conv"]
+
+    @classmethod
+    def first_of_last(cls, backbone: PreTrainedModel) -> int:
+        """Index of the first block of the last two stages."""
+        return sum(backbone.config.num_block_repeats[:-2])
 
     def width(self, backbone: PreTrainedModel) -> int:
         return sum(_widths(backbone)) if self.pooled_stages == "all" else backbone.config.hidden_dim
@@ -86,42 +95,23 @@ class EfficientNetLite(UserModel):
         config.num_labels = n_outputs
         return SegformerDecodeHead(config)
 
-    def features(self, inputs: Tensor) -> Tensor:
-        if self.pooled_stages == "all":
-            return torch.cat([self._pooled(stage) for stage in self._stages(inputs)], 1)
-        return self._pooled(self._backbone(inputs).last_hidden_state)
+    def embed(self, inputs: Tensor) -> Tensor:
+        check_sides(inputs)
+        pixels = scaled(inputs, self.projection.weight.dtype)
+        return self.backbone.embeddings(pixels.contiguous(memory_format=torch.channels_last))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not isinstance(self.head, SegformerDecodeHead):
-            return super().forward(inputs)
-        return self.head([stage.to(self.projection.weight.dtype) for stage in self._stages(inputs)])
+    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        encoder = self.backbone.encoder
+        if index < len(encoder.blocks):
+            return encoder.blocks[index](hidden)
+        return encoder.top_activation(encoder.top_bn(encoder.top_conv(hidden)))
 
-    def forward_with_levels(self, inputs: Tensor, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
-        """The head's outputs, and features from shallow to deep: after each ``levels``-th part of the blocks, then the projection.
 
-        Each is (b, its width), a mean over positions. The deepest is the top convolution's, which counts as a block.
-        """
-        if isinstance(self.head, SegformerDecodeHead):
-            return super().forward_with_levels(inputs, levels)
-        found = self._backbone(inputs, output_hidden_states=True)
-        states = [*found.hidden_states, found.last_hidden_state]  # before the first block, after each, and after the top
-        shallow = [self._pooled(states[block]) for block in depths(len(states) - 1, levels)]
-        return self.outputs(shallow[-1]), [*shallow, self.projection(shallow[-1])]
-
-    def _stages(self, images: Tensor) -> list[Tensor]:
-        """Four feature maps, (b, width, h/4, w/4) down to (b, 1280, h/32, w/32)."""
-        found = self._backbone(images, output_hidden_states=True)
-        return [*(found.hidden_states[1 + block] for block in self.backbone.config.pyramid), found.last_hidden_state]
-
-    def _backbone(self, images: Tensor, **options: bool) -> Any:
-        """What transformers returns: ``last_hidden_state`` and, if asked for, ``hidden_states``, before the first block and after each."""
-        pixels = scaled(images, self.projection.weight.dtype)
-        with self.autocast(images):
-            return self.backbone(pixel_values=pixels, **options)
-
-    def _pooled(self, state: Tensor) -> Tensor:
-        """(b, width, h, w) -> (b, width)."""
-        return state.mean((2, 3), dtype=self.projection.weight.dtype)
+def check_sides(images: Tensor) -> None:
+    """Raise ValueError where a side is no multiple of 32: the paddings would not be those of the pretraining."""
+    height, width = images.shape[-2:]
+    if height % STRIDE or width % STRIDE:
+        raise ValueError(f"an EfficientNet-Lite reads pictures whose sides are multiples of {STRIDE} px, got {height} x {width}")
 
 
 def scaled(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

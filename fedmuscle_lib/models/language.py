@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
+from transformers.masking_utils import create_causal_mask
 
-from fedmuscle_lib.models.base import UserModel
-from fedmuscle_lib.models.text import mean_of_tokens, padding
+from fedmuscle_lib.models.base import State
+from fedmuscle_lib.models.text import TextEncoder
 from fedmuscle_lib.tasks import Head
 
 
-class LanguageModel(UserModel):
+class LanguageModel(TextEncoder):
     """Reads (b, l) token ids, padded on the right; its outputs are the logits of each next token, (b, l, vocabulary).
 
     The head is the pretrained one, which GPT-2 shares with its token embeddings, and stays frozen: all that a user trains is in w.
     Features are the mean of the last layer's states over a text's tokens. The paper has no such user; its code's README names one.
     """
 
-    heads, reads = ("language model",), "texts"
+    heads = ("language model",)
+    attention = ("c_attn",)  # queries, keys and values in one
+
+    @staticmethod
+    def block_names(backbone: PreTrainedModel) -> list[str]:
+        return [f"h.{i}" for i in range(len(backbone.h))]
 
     @staticmethod
     def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
@@ -26,17 +33,29 @@ class LanguageModel(UserModel):
             raise ValueError(f"a {backbone.config.model_type} whose output layer is not its token embeddings is not known")
         return nn.Identity()
 
-    def features(self, inputs: Tensor) -> Tensor:
-        return mean_of_tokens(self._states(inputs), self._known(inputs)).to(self.projection.weight.dtype)
+    def embed(self, inputs: Tensor) -> Tensor:
+        return self.backbone.wte(inputs) + self.backbone.wpe(self._positions(inputs))
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+        """A token attends to none after it, so padding changes nothing."""
+        known = self._known(state).long()
+        options = {"past_key_values": None, "position_ids": self._positions(hidden)}
+        return create_causal_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known, **options)
+
+    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        return self._blocks[index](hidden, None, mask)
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        return self.backbone.ln_f(hidden)
+
+    def forward(self, inputs: Tensor | State) -> Tensor:
+        hidden = self._rest(self._state(inputs))[-1]
+        with self.autocast(hidden):
+            hidden = self.finish(hidden)
         embeddings = self.backbone.get_input_embeddings().weight
-        return F.linear(self._states(inputs).to(embeddings.dtype), embeddings)
+        return F.linear(hidden.to(embeddings.dtype), embeddings)
 
-    def _known(self, inputs: Tensor) -> Tensor:
-        return inputs != padding(self.backbone.config)
-
-    def _states(self, inputs: Tensor) -> Tensor:
-        """(b, l, width). A token attends to none after it, so padding changes nothing."""
-        with self.autocast(inputs):
-            return self.backbone(input_ids=inputs, attention_mask=self._known(inputs).long()).last_hidden_state
+    @staticmethod
+    def _positions(inputs: Tensor) -> Tensor:
+        """(1, l) for (b, l) or (b, l, width)."""
+        return torch.arange(inputs.shape[1], device=inputs.device).unsqueeze(0)

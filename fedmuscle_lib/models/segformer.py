@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.tasks import Head
 
 # of ImageNet, which the checkpoints were trained on
 _MEAN, _STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
-class SegFormer(UserModel):
-    """Reads (b, 3, h, w) pixel values from 0 to 255; its outputs are (b, classes, h/4, w/4).
+class SegFormer(FeatureMaps):
+    """Reads (b, 3, h, w) pixel values from 0 to 255; its outputs are (b, classes, h/4, w/4). Its four stages are its blocks.
 
     The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say what the representation model is; its
     Appendix R names the place where representations are taken as a limitation. Ours is the encoder: it is what LoRA adapts and
@@ -27,6 +27,12 @@ class SegFormer(UserModel):
     """
 
     heads = ("decoder",)
+    attention = ("q_proj", "v_proj")
+    read = (0, 1, 2, 3)
+
+    @staticmethod
+    def block_names(backbone: PreTrainedModel) -> list[str]:
+        return [f"stages.{i}" for i in range(len(backbone.stages))]
 
     def width(self, backbone: PreTrainedModel) -> int:
         return sum(backbone.config.hidden_sizes) if self.pooled_stages == "all" else backbone.config.hidden_sizes[-1]
@@ -37,17 +43,6 @@ class SegFormer(UserModel):
         config.num_labels, config.classifier_dropout_prob = n_outputs, 0.0  # no dropout, as for every other head
         return SegformerDecodeHead(config)
 
-    def features(self, inputs: Tensor) -> Tensor:
-        stages = self._stages(inputs)
-        pooled = stages if self.pooled_stages == "all" else stages[-1:]
-        return torch.cat([stage.mean((2, 3), dtype=self.projection.weight.dtype) for stage in pooled], 1)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.head([stage.to(self.projection.weight.dtype) for stage in self._stages(inputs)])
-
-    def _stages(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Four feature maps, (b, width, h/4, w/4) down to (b, width, h/32, w/32)."""
-        mean, std = (values.to(images.device).view(3, 1, 1) for values in (_MEAN, _STD))
-        pixels = (images.to(self.projection.weight.dtype) / 255 - mean) / std
-        with self.autocast(images):
-            return self.backbone(pixel_values=pixels, output_hidden_states=True).hidden_states
+    def embed(self, inputs: Tensor) -> Tensor:
+        mean, std = (values.to(inputs.device).view(3, 1, 1) for values in (_MEAN, _STD))
+        return (inputs.to(self.projection.weight.dtype) / 255 - mean) / std

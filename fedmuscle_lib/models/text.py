@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.masking_utils import create_bidirectional_mask
 
-from fedmuscle_lib.models.base import UserModel
+from fedmuscle_lib.models.base import State, UserModel
 
 
 class TextEncoder(UserModel):
@@ -15,12 +16,31 @@ class TextEncoder(UserModel):
     """
 
     reads = "texts"
+    attention = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
 
-    def features(self, inputs: Tensor) -> Tensor:
-        known = inputs != padding(self.backbone.config)
-        with self.autocast(inputs):
-            states = self.backbone(input_ids=inputs, attention_mask=known.long()).last_hidden_state  # Shape: (b, l, width)
-        return mean_of_tokens(states, known).to(self.projection.weight.dtype)
+    @staticmethod
+    def block_names(backbone: PreTrainedModel) -> list[str]:
+        stack = "transformer" if backbone.config.model_type == "distilbert" else "encoder"
+        return [f"{stack}.layer.{i}" for i in range(len(backbone.get_submodule(f"{stack}.layer")))]
+
+    def kept_inputs(self, inputs: Tensor) -> State:
+        return {"tokens": inputs}
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        return self.backbone.embeddings(input_ids=inputs)
+
+    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+        known = self._known(state).long()
+        return create_bidirectional_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known)
+
+    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        return self._blocks[index](hidden, mask)
+
+    def pooled(self, hidden: Tensor, state: State) -> Tensor:
+        return mean_of_tokens(hidden, self._known(state)).to(self.projection.weight.dtype)
+
+    def _known(self, state: State) -> Tensor:
+        return state["tokens"] != padding(self.backbone.config)
 
 
 def padding(config: PretrainedConfig) -> int:

@@ -12,7 +12,18 @@ from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import SETUPS
 
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
-_NOT_STATED = {"head_hidden", "head_on", "pooled_stages", "lora_alpha", "lora_targets", "weight_decay", "options", "backbones", "precision"}
+_NOT_STATED = {
+    "head_hidden",
+    "head_on",
+    "pooled_stages",
+    "lora_alpha",
+    "lora_layers",
+    "lora_blocks",
+    "weight_decay",
+    "options",
+    "backbones",
+    "precision",
+}
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 NO_DEPARTURE = {"algorithm", "public", "profile", "seed", "data_dir", "models_path", "device", "threads", "reply", "evaluate_every"}
 NO_DEPARTURE |= {"root_train_image_folder", "root_val_image_folder"}

@@ -13,6 +13,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, read_public
+from fedmuscle_lib.frozen import FrozenStates
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
@@ -45,6 +46,7 @@ def build(settings: Settings) -> Federation:
     algorithm = algorithms.get(settings.algorithm)
     reads = Reading(settings, algorithm)
     public: dict[Encoding, Tensor] = {}  # once for all users who read it alike
+    states = FrozenStates()
     clients = []
     for user in settings.members:
         task = TASKS[user.task]
@@ -66,7 +68,8 @@ def build(settings: Settings) -> Federation:
                 proj_dim=reads.proj_dim,
                 rank=reads.rank,
                 lora_alpha=reads.lora_alpha,
-                lora_targets=reads.lora_targets,
+                lora_layers=reads.lora_layers,
+                lora_blocks=reads.lora_blocks,
                 head_hidden=reads.head_hidden,
                 head_on=reads.head_on,
                 pooled_stages=reads.pooled_stages,
@@ -81,6 +84,7 @@ def build(settings: Settings) -> Federation:
                 train.to(reads.device),
                 evaluation.to(reads.device),
                 public[encoding],
+                states,
                 batch_size=reads.batch_size,
                 lr=reads.lr,
                 weight_decay=reads.weight_decay,

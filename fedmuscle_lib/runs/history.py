@@ -19,7 +19,7 @@ HEADLINE: Phase = "after_alignment"
 # A run's tables and their columns.
 TABLES = {
     "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
-    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops"),
+    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops", "flops_done"),
     "losses": ("round", "user", "local", "alignment"),
     "measures": ("round", "user", "measure", "value"),
 }
@@ -34,7 +34,8 @@ class History:
         metrics: one row per evaluated round (from 1), phase, and user: round, phase, user, model, task, metric, value (per cent).
             Phase "after_local" is after the local updates of the round, "after_alignment" at its end; in the last round the
             latter is the literal end of Algorithm 1.
-        costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's own computation).
+        costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's
+            training, every call through the whole backbone), flops_done (what ran; what training never changes ran once).
         losses: one row per user and round: round, user, local (mean over the last local epoch), alignment (mean over the round's steps on
             public data); NaN where there was no such step.
         measures: what the server measured of a user: round, user, measure, value. Most algorithms measure nothing.

@@ -62,6 +62,9 @@ class _Training:
         self.federation = build(settings)
         self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
         self.algorithm.begin(self.federation)
+        self.done = [0] * len(self.federation.clients)  # operations that ran, at the last round's end
+        for client in self.federation.clients:
+            client.prepare()
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         self.seconds, self.finished_rounds = 0.0, 0
 
@@ -129,12 +132,14 @@ class _Training:
     def _account(self, round: int, flops_before: list[int]) -> None:
         """A row a user of what the round cost, of its losses, and of what the server measured."""
         server = self.federation.server
-        for client, before in zip(self.federation.clients, flops_before, strict=True):
+        for client, before, done in zip(self.federation.clients, flops_before, self.done, strict=True):
             user = client.user.number
             own = {"round": round + 1, "user": user}
             bytes_ = {"uplink_bytes": server.uplink[round, user], "downlink_bytes": server.downlink[round, user]}
-            self.rows["costs"].append(own | bytes_ | {"flops": client.meter.total - before})
+            flops = {"flops": client.meter.total - before, "flops_done": client.meter.done - done}
+            self.rows["costs"].append(own | bytes_ | flops)
             self.rows["losses"].append(own | client.take_losses())
+        self.done = [client.meter.done for client in self.federation.clients]
         self.rows["measures"] += [measure | {"round": round + 1} for measure in server.measures if measure["round"] == round]
 
     def _seconds_so_far(self) -> float:
@@ -160,6 +165,7 @@ class _Training:
             raise ValueError(f"it is of the run {state['address']}, not of {self.address}")
         for client, saved in zip(self.federation.clients, state["clients"], strict=True):
             client.restore(saved)
+        self.done = [client.meter.done for client in self.federation.clients]
         self.algorithm.restore(state["algorithm"])
         server = self.federation.server
         server.uplink.update(state["uplink"])

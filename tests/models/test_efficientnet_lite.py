@@ -20,7 +20,6 @@ from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNe
 from fedmuscle_lib.runs import build
 from fedmuscle_lib.runs.address import asked
 
-POINTWISE = ("expand_conv", "project_conv", "top_conv")
 NARROW = {"out_channels": [8, 8, 16, 16, 24, 24, 32], "num_block_repeats": [1, 2, 1, 1, 2, 1, 1]}
 LITE0 = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
 
@@ -42,7 +41,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(folder: Path, head: str = "two layers", **options: object) -> EfficientNetLite:
     torch.manual_seed(0)
-    common = {"proj_dim": 16, "rank": 4, "lora_alpha": 4, "lora_targets": POINTWISE, "head_hidden": 8, "head_on": "features"}
+    common = {
+        "proj_dim": 16,
+        "rank": 4,
+        "lora_alpha": 4,
+        "lora_layers": "linear",
+        "lora_blocks": "all",
+        "head_hidden": 8,
+        "head_on": "features",
+    }
     return EfficientNetLite(load_backbone(folder), 5, head=head, **(common | options))
 
 
@@ -90,10 +97,19 @@ def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder: Path) -> Non
 def test_lora_adapts_the_pointwise_convolutions(folder: Path) -> None:
     model = _model(folder)
     adapted = {name.partition(".lora_")[0].rpartition(".")[2] for name, p in model.backbone.named_parameters() if p.requires_grad}
-    assert adapted == set(POINTWISE)
+    assert adapted == {"expand_conv", "project_conv", "top_conv"}
     model(_images()).square().sum().backward()
     gradients = [p.grad for name, p in model.backbone.named_parameters() if "lora_B" in name]
     assert len(gradients) == 9 - 1 + 9 + 1 and all(gradient.abs().sum() > 0 for gradient in gradients)  # the first block does not expand
+
+
+def test_the_last_blocks_are_two_stages_and_the_top(folder: Path) -> None:
+    model = _model(folder, lora_blocks="last")
+    adapted = [name.partition(".lora_")[0] for name, p in model.backbone.named_parameters() if p.requires_grad]
+    last = [f"encoder.blocks.{block}.{layer}" for block in (7, 8) for layer in ("expansion.expand_conv", "projection.project_conv")]
+    assert model.depth == 7 and list(dict.fromkeys(adapted)) == [*last, "encoder.top_conv"]
+    with pytest.raises(ValueError, match="lora_layers: efficientnet_lite has no layers of the kind 'attention'"):
+        _model(folder, lora_layers="attention")
 
 
 def test_features_are_1280_wide(folder: Path) -> None:
@@ -110,7 +126,7 @@ def test_features_are_1280_wide(folder: Path) -> None:
 @pytest.mark.parametrize("pooled, width", [("last", 1280), ("all", 8 + 16 + 24 + 1280)])
 def test_a_decoder_reads_four_strides(folder: Path, pooled: str, width: int) -> None:
     model, images = _model(folder, "decoder", pooled_stages=pooled), _images(96)
-    assert [tuple(stage.shape[1:]) for stage in model._stages(images)] == [(8, 24, 24), (16, 12, 12), (24, 6, 6), (1280, 3, 3)]
+    assert [tuple(stage.shape[1:]) for stage in model._maps(model.frozen(images))] == [(8, 24, 24), (16, 12, 12), (24, 6, 6), (1280, 3, 3)]
     assert model(images).shape == (3, 5, 24, 24)
     assert model.features(images).shape == (3, width) and model.represent(images).shape == (3, 16)
     with pytest.raises(ValueError, match="no levels"):
@@ -142,7 +158,7 @@ def test_parity_with_the_reference_code(size: int, repeats: list[int], side: int
 @pytest.fixture
 def mixed(settings: Callable[..., Settings], folder: Path) -> Callable[..., Settings]:
     """Settings of a user who classifies (6, IC10) and one who segments (7), both with the convolutional network."""
-    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8}, "lora_targets": POINTWISE}
+    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8}, "lora_layers": "linear"}
     members = Settings(setup="setup2", users=(6, 7), others=1).members
     given |= {"backbones": {user.model: str(folder) for user in members}, "public": "flickr30k", "public_size": 32, "batch_size": 8}
     return lambda **more: settings(**(given | more))
