@@ -32,8 +32,8 @@ class HeadOnly(LocalTraining):
 class Probe(LocalTraining):
     """Control: logistic regression on the features of the pretrained backbone, fitted once, before the first round.
 
-    It says what local training starts from. It has no learning rate, no epochs and no head to choose. The rounds pass without a step; they
-    are there for the sake of curves, and their floating-point operations are those of the evaluations, which are not counted.
+    It says what local training starts from, and has no learning rate, no epochs and no head to choose. The rounds pass without a step; they
+    are there so that curves can show it beside the others.
     """
 
     name, label, source = "probe", "Logistic probe", "control"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-# Of the squared weights, against the summed loss: scikit-learn's C = 1. It is fixed, so that the probe has nothing to tune.
+# Weight of the summed loss against the squared weights: scikit-learn's default, fixed so that the probe has nothing to tune. On mini's
+# validation split (seeds 100 and 101) 0.1 gives the same accuracies and 2 to 11 points less of micro-F1.
 _C = 1.0
 
 
@@ -29,9 +30,7 @@ def linear_probe(features: Tensor, targets: Tensor, loss: Callable[[Tensor, Tens
     mean, std = x.mean(0), x.std(0, correction=0)
     std = torch.where(std > 0, std, 1.0)  # a feature that never changes says nothing, whatever its unit
     x = (x - mean) / std
-    weight, bias = (
-        torch.zeros(*shape, dtype=x.dtype, device=x.device, requires_grad=True) for shape in ((n_outputs, x.shape[1]), (n_outputs,))
-    )
+    weight, bias = x.new_zeros(n_outputs, x.shape[1]).requires_grad_(), x.new_zeros(n_outputs).requires_grad_()
     solver = torch.optim.LBFGS([weight, bias], max_iter=1000, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
     targets = targets.double() if targets.is_floating_point() else targets
 

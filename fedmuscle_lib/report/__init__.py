@@ -2,9 +2,9 @@
 
 Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.runs.history``).
 
-The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``delta``, ``departures``,
-``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files: ``prose``
-and ``results``.
+The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``delta``,
+``departures``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files:
+``prose`` and ``results``.
 """
 
 from fedmuscle_lib.report.arms import (
@@ -24,6 +24,7 @@ from fedmuscle_lib.report.compare import (
     delta_difference,
     delta_over,
     gain_difference,
+    in_short,
     over_baseline,
     per_user_difference,
     rank_agreement,
@@ -31,13 +32,13 @@ from fedmuscle_lib.report.compare import (
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.files import data_manifests, provenance, results_folder, save, write
+from fedmuscle_lib.report.files import data_manifests, file_of, provenance, results_folder, save, write
 from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
 from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.runs import CONTROLS, run_arms
 from fedmuscle_lib.report.scores import USER, references, relative, scores
 from fedmuscle_lib.report.statistics import CONFIDENCE, over_seeds
-from fedmuscle_lib.report.words import against_target, compared, cost_order, displaced, note, users_told_apart
+from fedmuscle_lib.report.words import against_target, compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 
 __all__ = [
     "BASELINE",
@@ -71,7 +72,10 @@ __all__ = [
     "delta_over",
     "departures",
     "displaced",
+    "file_of",
     "gain_difference",
+    "in_short",
+    "in_three_sentences",
     "interval",
     "is_blind",
     "label",

@@ -36,11 +36,11 @@ def test_delta_by_task_is_the_mean_over_its_users(tmp_path):
 def test_trivial_answers_stand_beside_what_was_learnt():
     """They are the seed's, whatever the algorithm."""
     runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]
-    trivial = report.trivial(runs)
-    assert ",".join(trivial.columns) == "user,model,task,metric,mean,std,n_seeds"
+    trivial = report.references(runs)
+    assert ",".join(trivial.columns) == "reference,user,model,task,metric,mean,std,n_seeds" and trivial.reference.eq("trivial").all()
     assert trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7] and trivial["std"].eq(1).all() and trivial.n_seeds.eq(2).all()
     shown = report.side_by_side(report.table(runs), report.delta(runs), trivial)
-    assert shown["no input", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
+    assert shown["without a backbone", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
 
 
 def test_phases_are_told_apart(tmp_path):
