@@ -7,22 +7,45 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    StrictInt,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.profiles import PROFILES, ROOT
+from fedmuscle_lib.profiles import PROFILES, ROOT, tuned_recipes
 from fedmuscle_lib.setups import SETUPS, User
+from fedmuscle_lib.tasks import TASKS
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
+
+T = TypeVar("T")
+_MAPPING = "by task"  # in the place of an error
+# One value for all users, or values by task and a "default".
+ByTask = Annotated[
+    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(_MAPPING)],
+    Discriminator(lambda value: _MAPPING if isinstance(value, dict) else "one"),
+]
+# The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
+BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
 
 
 class Settings(BaseModel):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
-    Fields that are not given take the profile's value, then the default here, which is the paper's where it states one.
+    Fields that are not given take the protocol's value, then the profile's, then the default here, which is the paper's where it states
+    one. The fields of BY_TASK take one value, or values by task, such as {"default": 1e-3, "MLC": 3e-3}.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -40,12 +63,30 @@ class Settings(BaseModel):
         description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K.',
     )
     profile: str = Field("mini", description=f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.")
+    protocol: Literal["fixed", "tuned"] = Field(
+        "fixed",
+        description="Whose recipe of local training: the profile's, one for all users, or what `tune` chose by task on the validation "
+        "split. Given settings go before both. The project's own.",
+    )
     seed: int = Field(0, ge=0, description="Draws the local training sets, initial weights, orders and peers. Not stated in the paper.")
 
     rounds: int = Field(150, ge=1, description='R. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
     local_epochs: int = Field(1, ge=0, description='E. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
+    epochs: ByTask[NonNegativeInt | None] = Field(
+        None,
+        json_schema_extra={"neutral": None},
+        description="Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not "
+        "read. A number, or numbers by task. Not stated in the paper, whose E is the same in every round.",
+    )
     cl_epochs: int = Field(1, ge=1, description='T. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
     batch_size: int = Field(32, ge=2, description='B. Section 6.1: "We set the batch size B to 32".')
+    public_batch_size: int | None = Field(
+        None,
+        ge=2,
+        json_schema_extra={"neutral": None},
+        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Not stated in the paper: whether '
+        "local batches are as large, and change with it in Figure 5. The costs of Table 5 come out with public batches of 20.",
+    )
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
 
@@ -53,6 +94,29 @@ class Settings(BaseModel):
         default_factory=dict,
         description='Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other '
         'sizes by task, such as {"SS": 300}.',
+    )
+
+    local_draw: Literal["seed", "fixed"] = Field(
+        "seed",
+        json_schema_extra={"neutral": "seed"},
+        description="Whether each seed draws D^n from the user's file, or D^n is the file's first samples whatever the seed. Not stated in "
+        'the paper, which prints means and standard deviations; its README "expects pre-partitioned client data".',
+    )
+
+    order: Literal["local_first", "alignment_first"] = Field(
+        "local_first",
+        json_schema_extra={"neutral": "local_first"},
+        description='What begins a round of FedMuscle and its kin. Section 5: "The users then perform T CL epochs", after E local epochs. '
+        "Table 8's rows with R = 1 would then be local training itself before the alignment (Delta 0), and have heads that "
+        "are hundreds of steps old after it; it prints +5.7, +10.2, +12.8. So the paper's code may begin with the alignment.",
+    )
+    refit: int = Field(
+        0,
+        ge=0,
+        le=1,
+        json_schema_extra={"neutral": 0},
+        description="1: before an evaluation every user, local training's too, trains a copy of its model for one more local phase, which "
+        "is evaluated and discarded. Not stated in the paper, whose Algorithm 1 does not say when a model is evaluated.",
     )
 
     tau: Temperature = Field(
@@ -72,15 +136,16 @@ class Settings(BaseModel):
     proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
     rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
     lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
-    lora_layers: Literal["attention", "linear"] = Field(
+    lora_layers: ByTask[Literal["attention", "linear"]] = Field(
         "attention",
         description="Which layers of a block LoRA adapts: queries and values, as in Hu et al. (2022), or every linear layer, which in a "
-        "convolutional network are the 1 x 1 convolutions. Not stated in the paper.",
+        "convolutional network are the 1 x 1 convolutions; a name, or names by task. Not stated in the paper.",
     )
-    lora_blocks: Literal["all", "last", "none"] = Field(
+    lora_blocks: ByTask[Literal["all", "last", "none"]] = Field(
         "all",
         description="Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a "
-        "convolutional network, or none. Not stated in the paper; what stands before the first of them is computed once.",
+        "convolutional network, or none; a name, or names by task. Not stated in the paper; what stands before the first of them is "
+        "computed once.",
     )
     image_size: int = Field(
         96,
@@ -99,19 +164,39 @@ class Settings(BaseModel):
         "README's `projection=True`), or the projected representation. Section 3, footnote 1: \"appending a lightweight, learnable "
         'projection head"; what the other head then reads is not stated in the paper.',
     )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean",
+        json_schema_extra={"neutral": "mean"},
+        description="Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have "
+        "and other users' models have not. Not stated in the paper, and the README's `model_A(batch, projection=True)` does not show it.",
+    )
     pooled_stages: Literal["last", "all"] = Field(
         "last",
         description="Which of the four stages that the decoder reads an SS user's features are the mean of. Not stated in the paper; its "
         "Appendix R names the choice of a representation model as a limitation, and figures/mini/development.md has both.",
     )
-    head_hidden: int = Field(
+    head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = Field(
+        2,
+        json_schema_extra={"neutral": 2},
+        description="Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay. "
+        'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between".',
+    )
+    head_hidden: ByTask[Annotated[int, Field(ge=1)]] = Field(
         256,
-        ge=1,
-        description='Width of the head. Appendix H: "two linear layers with a rectified linear unit (ReLU) in between", no width stated.',
+        description="Width of a head of two layers, a number or numbers by task. "
+        'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between", no width stated.',
     )
 
-    lr: float = Field(1e-3, gt=0, description='Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".')
+    lr: ByTask[PositiveFloat] = Field(
+        1e-3, description='A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
+    )
     weight_decay: float = Field(0.01, ge=0, description="Not stated in the paper; AdamW's default.")
+    optimisers: Literal["separate", "shared"] = Field(
+        "separate",
+        json_schema_extra={"neutral": "separate"},
+        description='Whether local training and alignment have an AdamW each, or one with common moments. Section 6.1: "trained using the '
+        'AdamW optimizer"; whether that is one is not stated in the paper. Ours are two, since the gradients differ in scale.',
+    )
 
     reply: Literal["gradient", "factored", "dense"] = Field(
         "gradient",
@@ -159,9 +244,12 @@ class Settings(BaseModel):
         profile = given.get("profile", cls.model_fields["profile"].default)
         if not isinstance(profile, str) or profile not in PROFILES:
             raise ValueError(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
-        if truths := [name for name, value in given.items() if isinstance(value, bool)]:
-            raise ValueError(f"{truths[0]}: got {given[truths[0]]}, and no setting is a truth value")
-        numbers = PROFILES[profile] | given
+        for name, value in given.items():
+            if truths := [one for one in _values(name, value) if isinstance(one, bool)]:
+                raise ValueError(f"{name}: got {truths[0]}, and no setting is a truth value")
+        numbers = PROFILES[profile] | (cls._tuned(profile) if given.get("protocol") == "tuned" else {}) | given
+        if "local_epochs" in given:  # which would not be read beside others' total
+            numbers["epochs"] = given.get("epochs")
         if isinstance(given.get("backbones"), dict):
             numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
         if isinstance(sizes := given.get("train_samples", {}), dict):  # a profile's are for whichever setup has the task
@@ -170,6 +258,23 @@ class Settings(BaseModel):
             served = PROFILES[profile].get("train_samples", {})
             numbers["train_samples"] = {task: n for task, n in served.items() if task in tasks} | sizes
         return numbers
+
+    @classmethod
+    def _tuned(cls, profile: str) -> dict[str, Any]:
+        """What `tune` chose by task, as settings; other tasks have the profile's values.
+
+        Raises:
+            ValueError: it has chosen nothing for this profile.
+        """
+        recipes = tuned_recipes(profile)
+        if not recipes:
+            raise ValueError(f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune` makes them")
+        found = {}
+        for name in BY_TASK:
+            usual = PROFILES[profile].get(name, cls.model_fields[name].default)
+            chosen = {task: recipe[name] for task, recipe in recipes.items() if name in recipe}
+            found[name] = (usual if isinstance(usual, dict) else {"default": usual}) | chosen
+        return found
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -186,12 +291,18 @@ class Settings(BaseModel):
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
             raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
-            raise ValueError(f"backbones: no checkpoint is named for {min(lacking)}")
+            having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
+            raise ValueError(
+                f"backbones: no checkpoint is named for {min(lacking)}, which {self.setup} has"
+                + (f"; the profile {' or '.join(having)} names one" if having else "")
+            )
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
-        if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:
-            raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
+        if "public_size" not in algorithm.ignores and self.public_batch > self.public_size:
+            name = "public_batch_size" if self.public_batch_size else "batch_size"
+            raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
         self._check_train_samples()
+        self._check_tasks()
         self._check_options()
         self._check_temperatures()
         if "tau_prime" not in algorithm.ignores and self.others > 1:
@@ -205,6 +316,16 @@ class Settings(BaseModel):
                 raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{_meant(task, tasks)}")
             if n < 1:
                 raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
+
+    def _check_tasks(self) -> None:
+        for name in BY_TASK:
+            value = getattr(self, name)
+            if not isinstance(value, dict):
+                continue
+            if "default" not in value:
+                raise ValueError(f"{name}: values by task need a 'default'")
+            if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
+                raise ValueError(f"{name}: no task {unknown[0]!r}{_meant(unknown[0], TASKS)}")
 
     def _check_options(self) -> None:
         known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
@@ -263,6 +384,38 @@ class Settings(BaseModel):
         pairs = [(first, second), (second, first), (task[first], task[second]), (task[second], task[first])]
         return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
 
+    def of(self, user: User, name: str) -> Any:
+        """A setting of BY_TASK as ``user`` has it."""
+        value = getattr(self, name)
+        return value.get(user.task, value["default"]) if isinstance(value, dict) else value
+
+    def epochs_after(self, rounds: int, user: User) -> int:
+        """Local epochs that ``user`` has behind it after so many rounds: floor(r E / R), or r times ``local_epochs`` where no E is set."""
+        total = self.of(user, "epochs")
+        return rounds * self.local_epochs if total is None else rounds * total // self.rounds
+
+    def epochs_in(self, round: int, user: User) -> int:
+        """Local epochs of ``user`` in a round, from 0: floor((r + 1) E / R) - floor(r E / R)."""
+        return self.epochs_after(round + 1, user) - self.epochs_after(round, user)
+
+    def as_seen(self) -> dict[str, Any]:
+        """The settings of BY_TASK as the members have them: one value where they agree, else a value for each of their tasks.
+
+        Epochs that come to the same number in every round of every member are ``local_epochs``, and no total; where they don't, there
+        are no ``local_epochs``.
+        """
+        found = {name: {user.task: self.of(user, name) for user in self.members} for name in BY_TASK}
+        found["epochs"] = {user.task: self.epochs_after(self.rounds, user) for user in self.members}
+        seen = {name: values if len(set(values.values())) > 1 else next(iter(values.values())) for name, values in found.items()}
+        if isinstance(seen["epochs"], dict) or seen["epochs"] % self.rounds:
+            return seen | {"local_epochs": None}
+        return seen | {"local_epochs": seen["epochs"] // self.rounds, "epochs": None}
+
+    @property
+    def public_batch(self) -> int:
+        """Samples in a batch of public data."""
+        return self.public_batch_size or self.batch_size
+
     @property
     def members(self) -> tuple[User, ...]:
         """The users that take part, in the setup's order, with the sizes of their local training sets."""
@@ -273,6 +426,11 @@ class Settings(BaseModel):
     def own_train_samples(self) -> dict[str, int]:
         """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
         return {user.task: user.train_samples for user in self.members if user not in SETUPS[self.setup]}
+
+
+def _values(name: str, value: Any) -> Collection[Any]:
+    """A setting's value, and its values by task."""
+    return [value, *value.values()] if name in BY_TASK and isinstance(value, dict) else [value]
 
 
 def _meant(name: str, known: Collection[str]) -> str:
@@ -293,6 +451,8 @@ def parse(given: dict[str, Any]) -> Settings:
         lines = []
         for item in error.errors():
             name = ".".join(str(part) for part in item["loc"][:1])
+            if item["loc"][1:2] == (_MAPPING,):
+                name += f" of {item['loc'][2]}"
             if item["type"] == "extra_forbidden":
                 near = difflib.get_close_matches(name, Settings.model_fields, n=1)
                 lines.append(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

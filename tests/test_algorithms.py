@@ -239,6 +239,17 @@ def test_an_algorithm_ignores_nothing_unless_it_says_so():
     assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "pseudo_labeling", "sage", "self", "simclr"}
 
 
+def test_public_batches_may_have_a_size_of_their_own(settings):
+    sizes = {}
+    for given in ({}, {"public_batch_size": 32}, {"public_batch_size": 20}):
+        _, algorithm = begun(settings, "fedmuscle", **given)
+        sizes[given.get("public_batch_size")] = [batch.size for batch, _ in algorithm.public_batches(0)]
+    assert sizes == {None: [32, 32, 2], 32: [32, 32, 2], 20: [20, 20, 20, 6]}
+    client = build(settings(users=(4, 5), others=1)).clients[0]
+    client.keep_labels(torch.zeros(PUBLIC, 1, dtype=torch.int8))
+    assert [len(client.fit_labels(False, size, 0)) for size in (32, 20)] == [3, 4]
+
+
 # --- a new file ---------------------------------------------------------------------------------------------------------------
 
 
@@ -393,6 +404,39 @@ def test_cofed_sends_a_byte_a_decision_after_its_warm_up(settings):
     algorithm.communicate(federation, 1)
     classes = len(federation.clients[0].classes)
     assert dict(federation.server.uplink) == {(1, 2): PUBLIC * classes, (1, 3): PUBLIC * classes, (1, 4): PUBLIC, (1, 5): PUBLIC}
+
+
+def test_cofeds_warm_up_is_that_of_the_user_with_the_fewest_epochs(settings):
+    by_task = {"default": 12, "IC10": 4}  # of six rounds: user 6 has trained for 0, 1, 2, 2, 3, 4 epochs
+    options = {"cofed.schedule": "every round", "cofed.warm_up": 1}
+    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), epochs=by_task, options=options)
+    algorithm.communicate(federation, 1)
+    assert not federation.server.uplink
+    algorithm.communicate(federation, 2)
+    assert federation.server.uplink
+
+
+@pytest.mark.parametrize("name", ["local", "fedmuscle", "fedrcl"])
+def test_users_train_for_the_epochs_of_their_task(settings, name):
+    federation, algorithm = begun(settings, name, epochs={"default": 12, "IC10": 4}, lr={"default": 1e-3, "MLC": 2e-3})
+    for round, (usual, own) in enumerate([(2, 0), (4, 1), (6, 2), (8, 2)]):
+        algorithm.local_update(federation, round)
+        assert [client.state()["epochs"] for client in federation.clients] == [usual, usual, usual, own]
+    assert [client.state()["local"]["param_groups"][0]["lr"] for client in federation.clients] == [2e-3, 1e-3, 1e-3, 1e-3]
+
+
+def test_models_are_built_by_task(settings):
+    by_task = {"lora_blocks": {"default": "all", "MLC": "none"}, "lora_layers": {"default": "attention", "IC10": "linear"}}
+    by_task |= {"head_layers": {"default": 2, "IC100": 1}, "head_hidden": {"default": 8, "IC10": 16}}
+    mlc, ic100, _, ic10 = build(settings(**by_task)).clients
+    usual = {client.user.number: client for client in build(settings()).clients}
+
+    def adapted(client):
+        return {name for name in client.model.trainable_state() if "lora_" in name}
+
+    assert not adapted(mlc) and adapted(ic100) == adapted(usual[4]) and adapted(ic10) > adapted(usual[6])
+    assert isinstance(ic100.model.head, torch.nn.Linear)
+    assert [client.model.head[0].out_features for client in (mlc, ic10)] == [8, 16]
 
 
 @pytest.mark.parametrize(("schedule", "trains_in"), [("keep", [3, 4, 5]), ("one pass", [3])])

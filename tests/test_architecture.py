@@ -22,7 +22,8 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
     "pickles", "randomness", "versions", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "server",
-    "client", "algorithms", "profiles", "settings", "runs", "report", "plots", "bench", "reproduce", "cli", "__main__", "__init__",
+    "client", "algorithms", "profiles", "settings", "runs", "tuning", "report", "plots", "bench", "reproduce", "cli", "__main__",
+    "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}

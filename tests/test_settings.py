@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from fedmuscle_lib.settings import PROFILES, Settings, parse
+from fedmuscle_lib import profiles
+from fedmuscle_lib.profiles import tuned_protocol
+from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,13 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
         ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
         ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
+        ({"public_batch_size": 64, "public_size": 63}, "public_batch_size: B = 64 is larger than the public set of 63"),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
+        (
+            {"setup": "setup1_vit", "profile": "paper"},
+            "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
+        ),
+        ({"setup": "setup1_unequal", "profile": "paper"}, "named for weak ViT-Small, .*; the profile mini or small names one"),
         ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
         ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
@@ -43,6 +53,17 @@ from fedmuscle_lib.settings import PROFILES, Settings, parse
         ({"train_samples": {"MLC": 0}}, "train_samples: a user with MLC has at least one, got 0"),
         ({"train_samples": {"MLC": True}}, "^train_samples: .*integer .got True"),
         ({"train_samples": 40}, "^train_samples: .*dictionary .got 40"),
+        ({"lr": {"MLC": 3e-3}}, "lr: values by task need a 'default'"),
+        ({"lr": {"default": 1e-3, "MCL": 3e-3}}, r"lr: no task 'MCL'; did you mean 'MLC'\?"),
+        ({"lr": {"default": 1e-3, "MLC": 0}}, "^lr of MLC: .*greater than 0 .got 0"),
+        ({"lr": {"default": 1e-3, "MLC": True}}, "^lr: got True, and no setting is a truth value"),
+        ({"lr": [1e-3]}, "^lr: .*valid number"),
+        ({"head_hidden": {"default": 64, "IC10": "wide"}}, "^head_hidden of IC10: .*integer.*'wide'"),
+        ({"head_layers": 3}, "^head_layers: .*less than or equal to 2"),
+        ({"lora_blocks": {"default": "all", "TC": "first"}}, "^lora_blocks of TC: .*'all', 'last' or 'none' .got 'first'"),
+        ({"epochs": -1}, "^epochs: .*greater than or equal to 0"),
+        ({"protocol": "free"}, "^protocol: .*'fixed' or 'tuned'"),
+        ({"profile": "paper", "protocol": "tuned"}, "^protocol: the profile 'paper' has no tuned recipes; .*tune"),
     ],
     ids=str,
 )
@@ -124,3 +145,84 @@ def test_a_given_backbone_joins_the_profiles() -> None:
 def test_what_an_algorithm_ignores_is_not_checked() -> None:
     assert Settings(algorithm="self", users=(6,)).others == 3
     assert Settings(algorithm="local", batch_size=300).public_size < 300
+
+
+def test_only_batches_of_public_data_have_to_fit_into_the_public_set() -> None:
+    assert Settings(batch_size=300, public_batch_size=32).public_batch == 32 < Settings(batch_size=64).public_batch == 64
+
+
+# --- settings by task --------------------------------------------------------------------------------------------------------
+
+
+def epochs(settings: Settings, number: int) -> list[int]:
+    """Of one user, round by round."""
+    (user,) = (user for user in settings.members if user.number == number)
+    return [settings.epochs_in(round, user) for round in range(settings.rounds)]
+
+
+def test_a_setting_is_one_value_or_one_by_task() -> None:
+    settings = parse({"lr": {"default": 1e-3, "MLC": 3e-3, "TC": 1}, "head_hidden": 64})  # nobody here has TC
+    assert [settings.of(user, "lr") for user in settings.members] == [3e-3] * 3 + [1e-3] * 3
+    assert [settings.of(user, "head_hidden") for user in settings.members] == [64] * 6
+
+
+@pytest.mark.parametrize("name", BY_TASK)
+def test_every_setting_of_a_recipe_may_be_given_by_task(name: str) -> None:
+    value = getattr(Settings(), name)
+    by_task = Settings(**{name: {"default": value, "IC10": value}})
+    assert by_task.as_seen() == Settings().as_seen()
+    assert Settings.model_validate_json(by_task.model_dump_json()) == by_task
+
+
+@pytest.mark.parametrize(("total", "rounds"), [(40, 40), (100, 12), (7, 20), (0, 3), (150, 1), (61, 20)])
+def test_a_runs_epochs_are_spread_evenly_over_its_rounds(total: int, rounds: int) -> None:
+    spread = epochs(Settings(epochs=total, rounds=rounds), 1)
+    assert sum(spread) == total and max(spread) - min(spread) <= 1
+    assert spread == [(r + 1) * total // rounds - r * total // rounds for r in range(rounds)]
+
+
+def test_without_a_total_every_round_has_the_local_epochs() -> None:
+    by_task = Settings(rounds=4, local_epochs=3, epochs={"default": None, "IC10": 6})
+    assert epochs(by_task, 1) == [3, 3, 3, 3] and epochs(by_task, 6) == [1, 2, 1, 2]
+
+
+# --- protocols ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What `tune` chose for one task of mini."""
+    monkeypatch.setattr(profiles, "FOLDER", tmp_path)
+    monkeypatch.setitem(PROFILES["mini"], "lora_blocks", {"default": "all", "TC": "last"})
+    recipe = {"head_layers": 1, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "none", "lr": 3e-3, "epochs": 100}
+    path = tmp_path / "mini_tuned.json"
+    path.write_text(json.dumps({"MLC": {"recipe": recipe, "date": "2026-11-22"}}))
+    return path
+
+
+def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned: Path) -> None:
+    assert tuned_protocol("mini") and not tuned_protocol("small")
+    first, *_, last = Settings(protocol="tuned").members
+    settings = Settings(protocol="tuned", head_hidden=32)
+    assert settings.of(first, "lr") == 3e-3 and settings.of(last, "lr") == Settings().lr
+    assert settings.lora_blocks == {"default": "all", "TC": "last", "MLC": "none"}  # the profile's tasks, and the tuned one
+    assert settings.head_hidden == 32 and settings.rounds == Settings().rounds
+    assert Settings() == Settings(protocol="fixed") and Settings().head_layers == 2
+    assert Settings(**settings.model_dump()) == settings
+
+
+def test_tuned_epochs_hold_unless_epochs_are_given(tuned: Path) -> None:
+    whole = Settings(protocol="tuned")
+    assert sum(epochs(whole, 1)) == 100 and sum(epochs(whole, 6)) == whole.rounds * whole.local_epochs
+    assert set(epochs(Settings(protocol="tuned", local_epochs=2), 1)) == {2}
+    assert sum(epochs(Settings(protocol="tuned", epochs=30), 1)) == 30
+
+
+def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned: Path) -> None:
+    tuned.write_text(tuned.read_text().replace("0.003", "-1"))
+    with pytest.raises(ValueError, match="^lr of MLC: .*greater than 0 .got -1"):
+        parse({"protocol": "tuned"})
+    tuned.write_text(tuned.read_text()[:-9])
+    with pytest.raises(ValueError, match="^[^\n]*mini_tuned.json: not JSON [^\n]*$"):
+        parse({"protocol": "tuned"})
+    assert parse({"protocol": "fixed"}) == Settings()

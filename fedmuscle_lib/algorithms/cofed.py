@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 
 
 class MadeUpLabels(Algorithm):
     """An algorithm whose users train on hard labels of public samples, which they keep from round to round."""
 
-    ignores = (*NO_PEERS, "cl_epochs")
+    ignores = (*NO_ALIGNMENT, "cl_epochs")
 
     class Options(Algorithm.Options):
         weights: Literal["inverse counts", "none"] = Field(
@@ -27,7 +27,7 @@ class MadeUpLabels(Algorithm):
     def train_on_labels(self, federation: Federation, round: int) -> float | None:
         """An epoch of every user that has labels; returns the mean loss, None if nobody has any."""
         balanced = self.options.weights == "inverse counts"
-        losses = [loss for client in federation.clients for loss in client.fit_labels(balanced, round)]
+        losses = [loss for client in federation.clients for loss in client.fit_labels(balanced, self.settings.public_batch, round)]
         return fmean(losses) if losses else None
 
 
@@ -60,16 +60,16 @@ class CoFED(MadeUpLabels):
         warm_up: int = Field(10, ge=0, description="Local epochs before the first votes of `every round`. Not stated anywhere; ours.")
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        if self._votes_in(round):
+        if self._votes_in(round, federation):
             for group in federation.groups():
                 self._exchange(group, round)
         elif self.options.schedule == "one pass":
             return None
         return self.train_on_labels(federation, round)
 
-    def _votes_in(self, round: int) -> bool:
+    def _votes_in(self, round: int, federation: Federation) -> bool:
         if self.options.schedule == "every round":
-            return (round + 1) * self.settings.local_epochs > self.options.warm_up
+            return min(self.settings.epochs_after(round + 1, client.user) for client in federation.clients) > self.options.warm_up
         return round == self.settings.rounds // 2
 
     def _exchange(self, group: Group, round: int) -> None:

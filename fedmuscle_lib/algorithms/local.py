@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.client import Client
 
 
 class LocalTraining(Algorithm):
@@ -12,7 +16,7 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores = ("public", "public_size", "cl_epochs", *NO_PEERS)
+    ignores = ("public", "public_size", "public_batch_size", "cl_epochs", *NO_ALIGNMENT)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None
@@ -38,11 +42,11 @@ class Probe(LocalTraining):
 
     name, label, source = "probe", "Logistic probe", "control"
     heads = ("two layers", "linear")  # a decoder reads four maps, not pooled features
-    ignores = (*LocalTraining.ignores, "local_epochs")
+    ignores = (*LocalTraining.ignores, "local_epochs", "epochs", "refit")
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
             client.fit_probe()
 
-    def local_update(self, federation: Federation, round: int) -> float:
+    def local_phase(self, client: Client, round: int) -> float:
         return math.nan

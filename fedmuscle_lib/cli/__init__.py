@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli import algorithms, bench, notebook, reproduce, run, runs, verify
+from fedmuscle_lib.cli import algorithms, bench, notebook, reproduce, run, runs, tune, verify
 
 app = typer.Typer(
     help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
@@ -30,6 +30,7 @@ app.command("run", context_settings={"token_normalize_func": run.spelling})(run.
 app.command("reproduce")(reproduce.command)
 app.add_typer(runs.app, name="runs")
 app.command("verify")(verify.command)
+app.command("tune")(tune.command)
 app.command("bench")(bench.command)
 app.command("algorithms")(algorithms.command)
 app.command("notebook")(notebook.command)

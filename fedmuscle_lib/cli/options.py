@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Iterable, Iterator
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import torch
 import typer
@@ -56,12 +57,35 @@ def _named_value(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def seeds_of(text: str) -> list[int]:
+    """The numbers of "0,1,2".
+
+    Raises:
+        ValueError: something else stands there.
+    """
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None
+
+
 def try_device(name: str) -> None:
     """Raise a ValueError where torch can't use the device called ``name``."""
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device: {name!r} can't be used here: {str(error).splitlines()[0]}") from None
+
+
+def alternatives(annotation: Any) -> Iterator[Any]:
+    """What a value may be: the types of a union and their bounds, one after the other."""
+    if isinstance(annotation, FieldInfo):
+        yield from annotation.metadata
+    elif get_origin(annotation) in (Annotated, Union, UnionType):
+        for part in get_args(annotation):
+            yield from alternatives(part)
+    else:
+        yield annotation
 
 
 def is_list(field: FieldInfo) -> bool:

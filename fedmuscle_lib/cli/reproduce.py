@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values
+from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
 from fedmuscle_lib.reproduce import Outcome, reproduce
 from fedmuscle_lib.settings import Settings
 
@@ -27,8 +27,9 @@ def command(
     parameter: Parameters = None,
 ) -> None:
     """Execute notebooks and regenerate their tables, figures and the index page."""
+    numbers = None if seeds is None else seeds_of(seeds)
     outcomes = reproduce(
-        notebooks or None, profile, _seeds(seeds), jobs, output, named_values(parameter), shipped_only=shipped_only, scheduler=scheduler
+        notebooks or None, profile, numbers, jobs, output, named_values(parameter), shipped_only=shipped_only, scheduler=scheduler
     )
     for outcome in outcomes:
         print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
@@ -40,12 +41,3 @@ def _ending(outcome: Outcome) -> str:
     if outcome.missing:
         return f"missing: {outcome.missing}"
     return f"failed: {outcome.failure}" if outcome.failure else "done"
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(item) for item in text.split(",")]
-    except ValueError:
-        raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None

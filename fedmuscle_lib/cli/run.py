@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from fedmuscle_lib import algorithms, report
 from fedmuscle_lib.cli import original
-from fedmuscle_lib.cli.options import is_list, try_device, value_of
+from fedmuscle_lib.cli.options import alternatives, is_list, try_device, value_of
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.runs import History, run, stored
@@ -20,15 +20,15 @@ from fedmuscle_lib.setups import SETUPS
 
 # The groups of `run --help`, and the settings in each.
 GROUPS = {
-    "Federation": ("algorithm", "setup", "users", "public", "profile", "seed", "others", "reply", "options"),
+    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
     "Training": (
-        "rounds", "local_epochs", "cl_epochs", "batch_size", "public_size", "train_samples", "lr", "weight_decay", "evaluate_on",
-        "evaluate_every",
+        "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
+        "local_draw", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_hidden", "head_on", "pooled_stages", "image_size",
-        "mask_size", "text_length",
+        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on", "pooling",
+        "pooled_stages", "image_size", "mask_size", "text_length",
     ),
     "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),
     "Machine": ("device", "threads", "precision"),
@@ -109,7 +109,8 @@ def describe(name: str) -> str:
     """A setting's line of help: what it is, what it can be, and its value in each profile."""
     field = Settings.model_fields[name]
     facts = [f"one of {', '.join(choices)}" for choices in [_choices(name)] if choices]
-    facts += [f"{words} {getattr(bound, key)}" for bound in field.metadata for key, words in _RANGES.items() if hasattr(bound, key)]
+    bounds = [*field.metadata, *alternatives(field.annotation)]
+    facts += [f"{words} {getattr(bound, key)}" for bound in bounds for key, words in _RANGES.items() if hasattr(bound, key)]
     facts += filter(None, [_values(name)])
     return f"{field.description}{_alias(name)}" + (f" [{'; '.join(facts)}]" if facts else "")
 
@@ -121,7 +122,8 @@ def _alias(name: str) -> str:
 def _choices(name: str) -> list[str]:
     if name in _CHOICES:
         return _CHOICES[name]
-    return [choice for choice in get_args(Settings.model_fields[name].annotation) if isinstance(choice, str)]
+    kinds = alternatives(Settings.model_fields[name].annotation)
+    return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
 def _values(name: str) -> str:
@@ -150,7 +152,7 @@ def _shown(value: Any) -> str:
 
 def _metavar(name: str) -> str:
     field = Settings.model_fields[name]
-    kinds = [get_origin(kind) or kind for kind in (field.annotation, *get_args(field.annotation))]
+    kinds = [get_origin(kind) or kind for kind in alternatives(field.annotation)]
     words = {int: "INT", float: "NUMBER", Path: "PATH", dict: "JSON", tuple: "A,B" if is_list(field) else "JSON"}
     return "|".join(dict.fromkeys(words[kind] for kind in kinds if kind in words)) or "TEXT"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
+from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.language import LanguageModel
 from fedmuscle_lib.models.probe import linear_probe
 from fedmuscle_lib.models.segformer import SegFormer
@@ -37,6 +38,7 @@ def architecture(checkpoint: str) -> type[UserModel]:
 
 __all__ = [
     "ARCHITECTURES",
+    "FrozenStates",
     "State",
     "UserModel",
     "architecture",

@@ -1,12 +1,17 @@
-"""The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is."""
+"""The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
+
+Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each task that it tuned.
+"""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]  # the clone
+FOLDER = Path(__file__).parent
 _PATHS = ("data_dir", "models_path")
 
 
@@ -16,4 +21,32 @@ def read(path: Path) -> dict[str, Any]:
     return profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
 
 
-PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted(Path(__file__).parent.glob("*.toml"))}
+PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def tuned_file(profile: str) -> Path:
+    """Where a profile's tuned recipes lie, if it has any."""
+    return FOLDER / f"{profile}_tuned.json"
+
+
+def tuned_tasks(profile: str) -> dict[str, Any]:
+    """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
+
+    Raises:
+        ValueError: the file is damaged; the message names it.
+    """
+    path = tuned_file(profile)
+    try:
+        return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from None
+
+
+def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:
+    """The tuned recipes by task: settings by name."""
+    return {task: chosen["recipe"] for task, chosen in tuned_tasks(profile).items()}
+
+
+def tuned_protocol(profile: str) -> bool:
+    """Whether the profile has tuned recipes."""
+    return tuned_file(profile).exists()

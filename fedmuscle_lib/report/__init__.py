@@ -1,9 +1,9 @@
 """From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
 
-Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.runs.history``).
+Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
 
-The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``delta``,
-``departures``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files:
+The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``departures``,
+``delta``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files:
 ``prose`` and ``results``.
 """
 
@@ -30,7 +30,7 @@ from fedmuscle_lib.report.compare import (
     rank_agreement,
 )
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
-from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, table
+from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.files import data_manifests, file_of, provenance, results_folder, save, write
 from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
@@ -70,6 +70,7 @@ __all__ = [
     "delta_by_task",
     "delta_difference",
     "delta_over",
+    "delta_unshared",
     "departures",
     "displaced",
     "file_of",

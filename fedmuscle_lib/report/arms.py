@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.runs import HEADLINE, OTHER_MOMENT, PHASES, History, Phase
+from fedmuscle_lib.runs import PHASES, History, Phase
 
 __all__ = [
     "BASELINE",
@@ -28,6 +28,10 @@ __all__ = [
     "setting_of",
 ]
 
+# The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
+# this is the literal end of Algorithm 1.
+HEADLINE: Phase = "after_alignment"
+(OTHER_MOMENT,) = (phase for phase in PHASES if phase != HEADLINE)
 BASELINE = "local"
 TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the validation split, for local training
 TUNED_BASELINE = f"{BASELINE}, {TUNED}"

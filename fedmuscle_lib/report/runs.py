@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.profiles import tuned_protocol
 from fedmuscle_lib.report.arms import TUNED, TUNED_BASELINE, History, algorithm_of, as_arm, is_blind, setting_of
 from fedmuscle_lib.runs import may_compute, run_all, stored
 from fedmuscle_lib.settings import Settings, parse
@@ -37,7 +38,7 @@ def run_arms(
     asked, profile = list(arms), parse({**common, "algorithm": "local"}).profile
     runs: dict[tuple[str, str], list[Settings]] = {}
     for name in dict.fromkeys((*asked, *controls)):
-        if setting_of(name) == TUNED and not has_tuned(profile):
+        if setting_of(name) == TUNED and not tuned_protocol(profile):
             continue
         for public in publics[:1] if is_blind(name) else publics:
             if settings := [one for seed in seeds if (one := _settings({**common, "seed": seed, "public": public}, name))]:
@@ -51,11 +52,6 @@ def run_arms(
     finished = run_all([settings for _, settings in in_order])
     pairs = zip(in_order, finished, strict=True)
     return [as_arm([history], TUNED)[0] if setting_of(name) == TUNED else history for (name, _), history in pairs]
-
-
-def has_tuned(profile: str) -> bool:
-    """Whether the profile has a tuned protocol."""
-    return False
 
 
 def _settings(given: dict[str, Any], arm: str) -> Settings | None:

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.profiles import tuned_protocol
 from fedmuscle_lib.report.arms import HEADLINE, History, Phase, algorithm_of, arm, label
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.files import data_manifests
 from fedmuscle_lib.report.layout import interval
-from fedmuscle_lib.report.runs import has_tuned
 from fedmuscle_lib.report.statistics import rank_correlation, side_of_zero
 from fedmuscle_lib.tasks import direction
 from fedmuscle_lib.versions import SOURCE
@@ -41,7 +41,7 @@ def note(histories: Sequence[History]) -> str:
 def _left_out(histories: Sequence[History]) -> list[str]:
     """Sentences: that there is no tuned baseline to compare with, and whom an arm does not serve."""
     sentences = []
-    if not has_tuned(histories[0].settings.profile):
+    if not tuned_protocol(histories[0].settings.profile):
         sentences.append("This profile has no tuned protocol, so there is no Δ over tuned local training.")
     tasks = dict.fromkeys(user.task for history in histories for user in history.settings.members)
     for name in dict.fromkeys(map(arm, histories)):

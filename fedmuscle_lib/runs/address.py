@@ -29,7 +29,7 @@ from fedmuscle_lib.versions import CORE, versions
 
 SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
 # Names and places, which a run does not see: it sees the numbers, the users and the files.
-_NOT_SEEN = {"profile", "setup", "users", "train_samples", "backbones", "options"}
+_NOT_SEEN = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options"}
 _NOT_SEEN |= {"data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"}
 
 
@@ -67,10 +67,12 @@ def asked(settings: Settings) -> dict[str, Any]:
     ``json_schema_extra={"neutral": value}``. At this value it is left out, and the stored runs keep their addresses.
     """
     algorithm = algorithms.get(settings.algorithm)
+    by_task = settings.as_seen()
+    seen, unread = settings.model_copy(update=by_task), {name for name, value in by_task.items() if value is None}
     extras = {name: extra for name, field in Settings.model_fields.items() if isinstance(extra := field.json_schema_extra, dict)}
-    neutral = {name for name, extra in extras.items() if "neutral" in extra and getattr(settings, name) == extra["neutral"]}
+    neutral = {name for name, extra in extras.items() if "neutral" in extra and getattr(seen, name) == extra["neutral"]}
     return {
-        "settings": settings.model_dump(mode="json", exclude=_NOT_SEEN | neutral | set(algorithm.ignores)),
+        "settings": seen.model_dump(mode="json", exclude=_NOT_SEEN | unread | neutral | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [asdict(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
         "versions": arithmetic(settings),

@@ -102,7 +102,7 @@ class Desk:
         self._local: dict[int, dict[int, float]] | None = None  # metrics of local training, by round and user
 
     def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, delta=self._delta(tick)))
+        self._tell(replace(tick, delta=self._delta(tick), address=self._entry.address))
 
     def keep(self, checkpoint: bytes) -> None:
         self._entry.save_checkpoint(checkpoint)
@@ -114,7 +114,7 @@ class Desk:
         self._entry.discard_checkpoint(why)
 
     def _delta(self, tick: Tick) -> float | None:
-        """Delta after this round's alignment, against the local run of the same seed after as many rounds, if that has been run."""
+        """Delta at this round's end, against the local run of the same seed after as many rounds, if that has been run."""
         if not tick.metrics:
             return None
         if self._local is None:

@@ -28,6 +28,7 @@ class Tick:
         seconds: since the run began, whatever process computed it.
         resumed: whether the run goes on after this round, which an earlier process finished.
         delta: over local training of the same seed after as many rounds, in per cent, if that has been run.
+        address: the run's, which tells it from others of its name.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Tick:
     seconds: float = 0.0
     resumed: bool = False
     delta: float | None = None
+    address: str = ""
 
     def __str__(self) -> str:
         if self.resumed:
@@ -111,8 +113,9 @@ class _Bar:
         self._bar.close()
 
     def __call__(self, tick: Tick) -> None:
-        self._bar.update(max(0, tick.round - self._rounds.get(tick.run, 0)))
-        self._rounds[tick.run] = tick.round
+        run = tick.address or tick.run
+        self._bar.update(max(0, tick.round - self._rounds.get(run, 0)))
+        self._rounds[run] = tick.round
         if not tick.resumed:
             delta = "" if tick.delta is None else f", Delta {tick.delta:+.1f} %"
             self._bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}{delta}")

@@ -33,6 +33,7 @@ __all__ = [
     "TASKS",
     "Classification",
     "Head",
+    "Head",
     "ImageClassification",
     "MultiLabelClassification",
     "SemanticSegmentation",

@@ -51,7 +51,20 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("change", [{"tau": 0.3}, {"reply": "factored"}, {"cl_epochs": 2}, {"public": "coco"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tau": 0.3},
+        {"reply": "factored"},
+        {"cl_epochs": 2},
+        {"public": "coco"},
+        {"order": "alignment_first"},
+        {"optimisers": "shared"},
+        {"public_batch_size": 16},
+        {"refit": 1},
+    ],
+    ids=str,
+)
 def test_a_setting_is_in_the_address_unless_the_algorithm_ignores_it(settings, name, change):
     (field,) = change
     ignored = field in algorithms.get(name).ignores
@@ -68,6 +81,42 @@ def test_names_and_places_are_not_in_the_address(settings, mini_world, tmp_path)
     (tmp_path / "elsewhere").symlink_to(mini_world)
     places = {"data_dir": tmp_path / "elsewhere", "models_path": tmp_path / "elsewhere/models"}
     assert address_of(settings(**places)) == address_of(settings())
+
+
+@pytest.mark.parametrize("name", ["local", "fedmuscle"])
+@pytest.mark.parametrize(
+    ("one_way", "another"),
+    [
+        ({"lr": 3e-3}, {"lr": {"default": 3e-3}}),
+        ({"lr": 3e-3}, {"lr": {"default": 1e-3, "MLC": 3e-3, "IC100": 3e-3, "IC10": 3e-3}}),
+        ({"lr": {"default": 1e-3, "IC10": 3e-3}}, {"lr": {"default": 3e-3, "MLC": 1e-3, "IC100": 1e-3, "TC": 9.0}}),
+        ({}, {"lora_blocks": {"default": "all", "SS": "none"}, "head_layers": {"default": 2, "TC": 1}}),
+        ({"local_epochs": 2}, {"epochs": 6}),
+        ({"local_epochs": 2}, {"local_epochs": 5, "epochs": {"default": 6, "TC": 1}}),
+        ({"epochs": 4, "local_epochs": 2}, {"epochs": 4}),
+        ({"epochs": {"default": 5, "MLC": 3}}, {"local_epochs": 1, "epochs": {"default": 5, "MLC": None}}),
+    ],
+    ids=str,
+)
+def test_two_ways_of_writing_the_members_values_are_one_run(settings, name, one_way, another):
+    s = settings(algorithm=name, **one_way)
+    assert address_of(s) == address_of(settings(algorithm=name, **another))
+    assert (address_of(s) == address_of(settings(algorithm=name))) == (one_way == {})
+
+
+def test_what_a_member_has_by_its_task_is_in_the_address(settings):
+    for name, value in {
+        "lr": 2e-3,
+        "head_layers": 1,
+        "head_hidden": 9,
+        "lora_layers": "linear",
+        "lora_blocks": "last",
+        "epochs": 9,
+    }.items():
+        usual = getattr(settings(), name)
+        by_task = {"default": usual, "IC10": value}
+        assert address_of(settings(**{name: by_task})) != address_of(settings())
+        assert address_of(settings(**{name: by_task}, users=(2, 5), others=1)) == address_of(settings(users=(2, 5), others=1))
 
 
 def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings, monkeypatch):

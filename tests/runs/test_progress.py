@@ -29,6 +29,16 @@ def test_a_bar_counts_the_rounds_of_all_missing_runs(capsys, monkeypatch):
     assert last.startswith("9 of 10 runs: ") and " 3/6 " in last and "fedmuscle voc seed 0: round 3/3, Delta +1.5 %" in last
 
 
+def test_a_bar_tells_runs_of_one_name_apart(capsys, monkeypatch):
+    monkeypatch.delenv("FEDMUSCLE_PROGRESS", raising=False)
+    with showing(2, [Settings(rounds=3), Settings(rounds=3, lr=0.1)], None) as tell:
+        for k in (1, 2, 3):
+            tell(replace(TICK, round=k, address="one"))
+            tell(replace(TICK, round=k, address="other"))
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert last.startswith("2 of 2 runs: ") and " 6/6 " in last
+
+
 def test_lines_come_now_and_then_and_at_the_end_of_a_run(capsys, monkeypatch):
     monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     with showing(10, [Settings(rounds=3)], None) as tell:

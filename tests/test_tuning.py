@@ -1,0 +1,133 @@
+"""``tune``: each task gets the configuration that is best for its own users, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import Settings, profiles, run, tuning
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.profiles import tuned_protocol
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.settings import BY_TASK, parse
+from fedmuscle_lib.tuning import CONFIGURATIONS, FIXED, tune, write
+
+SLOW = CONFIGURATIONS["base"] | {"head_hidden": 8, "lr": 1e-6, "epochs": 1}
+QUICK = CONFIGURATIONS["base"] | {"head_hidden": 32, "lr": 3e-3, "epochs": 3}
+TWO = {"slow": SLOW, "quick": QUICK}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths of the fixed recipe that cost little."""
+    monkeypatch.setattr(tuning, "_LENGTHS", (0, 2))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in place of the package's, for what ``tune`` writes."""
+    (tmp_path / "profiles").mkdir()
+    monkeypatch.setattr(profiles, "FOLDER", tmp_path / "profiles")
+    return tmp_path / "profiles"
+
+
+@pytest.fixture
+def base(settings):
+    """Users of two tasks, for one round."""
+    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2)
+
+
+def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() -> None:
+    assert len(CONFIGURATIONS) < 12  # and the fixed recipe
+    assert all(recipe.keys() == set(BY_TASK) for recipe in CONFIGURATIONS.values())
+    recipes = list(CONFIGURATIONS.values())
+    assert all(recipes.count(recipe) == 1 for recipe in recipes)
+    for name, recipe in CONFIGURATIONS.items():
+        parse(recipe)
+        assert FIXED not in name
+
+
+def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base, store) -> None:
+    table = tune(base, (100, 101), TWO, progress=str, store=store)
+    candidates = table[table.role == "candidate"]
+    assert (
+        candidates[candidates.seed == 100].groupby("task").configuration.apply(list).map(sorted).tolist() == [[FIXED, "quick", "slow"]] * 2
+    )
+    for task, rows in candidates.groupby("task"):
+        tried = rows[rows.seed == 100].set_index("configuration").value
+        confirmed = rows[rows.seed == 101]
+        assert set(confirmed.configuration) == set(tried.nlargest(2).index), task
+        means = rows[rows.configuration.isin(confirmed.configuration)].groupby("configuration").value.mean()
+        assert set(rows[rows.chosen].configuration) == {means.idxmax()}
+    assert not table[table.role == "comparison"].chosen.any()
+    assert table[table.configuration == FIXED].epochs.eq(2).all()
+    lengths = table[table.role == "comparison"].groupby("task").epochs.apply(list)
+    assert lengths.tolist() == [[0, 2]] * 2
+
+
+def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base, store) -> None:
+    """A user trains alone, so what the others of its run are given changes nothing for it."""
+    three = base.model_copy(update={"users": (4, 5, 6)})
+    table = tune(three, (100,), {"quick": QUICK}, progress=str, store=store)
+    for task, users in (("IC100", (4, 5)), ("IC10", (6,))):
+        alone = base.model_copy(update={**QUICK, "users": users, "seed": 100, "evaluate_on": "validation"})
+        (value,) = table[(table.task == task) & (table.configuration == "quick")].value
+        assert value == pytest.approx(run(alone, progress=str, store=store).final().value.mean(), abs=1e-4)
+
+
+def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base, store) -> None:
+    own = {name: base.of(base.members[0], name) for name in BY_TASK} | {"epochs": 2}
+    one = base.model_copy(update={"users": (6,)})
+    table = tune(one, (100,), {"slow": SLOW, "the same": own}, progress=str, store=store)
+    assert set(table[table.role == "candidate"].configuration) == {FIXED, "slow"}
+
+
+def test_an_error_metric_is_ranked_from_below() -> None:
+    rows = pd.DataFrame({"configuration": ["a", "b", "c"], "metric": "Perplexity", "value": [30.0, 20.0, 20.0]})
+    assert tuning._ranked(rows) == ["b", "c", "a"]
+    assert tuning._ranked(rows.assign(metric="Accuracy")) == ["a", "b", "c"]
+
+
+def test_the_command_writes_both_files_and_a_second_call_computes_nothing(mini_world, folder, store, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(tuning, "CONFIGURATIONS", {"quick": QUICK})
+    places = [f"data_dir={mini_world}", f"models_path={mini_world / 'models'}", "users=[5, 6]", "rounds=1"]
+    line = ["tune", "--seeds", "100,101", "--figures", str(tmp_path / "figures"), *(part for p in places for part in ("-p", p))]
+    assert not tuned_protocol("mini")
+    assert main(line) == 0
+    assert "tuning.csv: written" in capsys.readouterr().out
+
+    chosen = json.loads((folder / "mini_tuned.json").read_text())
+    assert tuned_protocol("mini") and list(chosen) == ["IC100", "IC10"]
+    assert chosen["IC10"]["seeds"] == [100, 101] and chosen["IC10"]["split"] == "validation"
+    table = pd.read_csv(tmp_path / "figures/mini/tuning.csv")
+    for task, choice in chosen.items():
+        rows = table[table.chosen & (table.task == task)]
+        assert set(rows.configuration) == {choice["configuration"]} and choice["mean"] == pytest.approx(rows.value.mean(), abs=1e-3)
+        assert choice["recipe"] == {name: rows[name].iloc[0] for name in BY_TASK}
+        assert Settings(protocol="tuned").of(next(u for u in Settings().members if u.task == task), "lr") == choice["recipe"]["lr"]
+
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
+    assert main(line) == 0
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figures/mini/tuning.csv"), table)
+
+
+def test_tasks_of_another_call_are_kept(base, folder, store, tmp_path) -> None:
+    both = tune(base, (100,), {"quick": QUICK}, progress=str, store=store)
+    write(both, base, tmp_path)
+    one = base.model_copy(update={"users": (6,)})
+    recipes, rows = write(tune(one, (100,), {"slow": SLOW}, progress=str, store=store), one, tmp_path)
+    assert set(json.loads(recipes.read_text())) == {"IC10", "IC100"}
+    table = pd.read_csv(rows)
+    assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
+
+
+def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder) -> None:
+    """The protocol is a name; the run sees its numbers."""
+    chosen = {"IC10": {"recipe": QUICK}, "IC100": {"recipe": QUICK}}
+    (folder / "mini_tuned.json").write_text(json.dumps(chosen))
+    whose = {"users": (4, 5, 6), "others": 2}
+    tuned = address_of(Settings(**whose, protocol="tuned"))
+    assert tuned == address_of(Settings(**whose, **QUICK)) != address_of(Settings(**whose))
