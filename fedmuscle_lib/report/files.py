@@ -61,7 +61,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile).model_dump(mode="json")
+    usual = Settings(profile=s.profile, setup=s.setup).model_dump(mode="json") | {"setup": Settings.model_fields["setup"].default}
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in NO_DEPARTURE and value != usual[name]}

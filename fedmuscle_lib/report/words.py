@@ -108,7 +108,7 @@ def in_three_sentences(histories: Sequence[History], phase: Phase = HEADLINE) ->
 def _quoted(row: Any, unit: str) -> str:
     if pd.isna(row.ci_low):
         return f"**{row.difference:+.2f}**{unit}"
-    told = "" if side_of_zero(row.ci_low, row.ci_high) else ", which includes 0"
+    told = "" if side_of_zero(row.ci_low, row.ci_high) else " (not clear of 0)"
     return f"**{row.difference:+.2f}**{unit} {interval(row.ci_low, row.ci_high)}{told}"
 
 
