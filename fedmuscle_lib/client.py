@@ -6,21 +6,22 @@ representations and their similarities, predictions, labels. The server's ledger
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
-from fedmuscle_lib.frozen import FrozenStates
 from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
-from fedmuscle_lib.models import State, UserModel
+from fedmuscle_lib.models import FrozenStates, State, UserModel
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
@@ -38,7 +39,7 @@ class FlopMeter:
 
     Attributes:
         total: operations of training as written, in which every call passes through the whole backbone.
-        done: operations that ran; frozen states are computed once (``fedmuscle_lib.frozen``).
+        done: operations that ran; frozen states are computed once (``fedmuscle_lib.models.frozen``).
     """
 
     total: int = 0
@@ -69,8 +70,9 @@ class Client:
         evaluation: held-out samples for the metric.
         public: the shared public set, as its model reads it: (n, 3, h, w) uint8 pictures, or (n, l) token ids of their captions.
         states: the frozen states of the run's samples, which its users share.
-        batch_size: B, for local and public batches alike.
-        lr, weight_decay: of AdamW. Local training and alignment have an optimiser each, since their gradients differ in scale.
+        batch_size: B, of local batches.
+        lr, weight_decay: of AdamW.
+        optimisers: whether local training and alignment have an AdamW each, since their gradients differ in scale, or one.
         address: prefix of every draw's address, such as the seed.
     """
 
@@ -88,6 +90,7 @@ class Client:
         batch_size: int,
         lr: float,
         weight_decay: float,
+        optimisers: Literal["separate", "shared"] = "separate",
         address: tuple[object, ...],
     ) -> None:
         self.user, self.task, self.model, self.classes = user, task, model, classes
@@ -95,6 +98,7 @@ class Client:
         self.batch_size, self.address = batch_size, (*address, user.number)
         self.meter = FlopMeter()
         self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
+        self._optimisers = optimisers
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
@@ -104,7 +108,10 @@ class Client:
 
     def _new_optimisers(self) -> None:
         self._local = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], **self._adamw)
-        self._alignment = torch.optim.AdamW(self.model.representation_parameters(), **self._adamw)
+        if self._optimisers == "shared":  # a step of the alignment leaves the head alone: it has no gradient, and AdamW passes over it
+            self._alignment = self._local
+        else:
+            self._alignment = torch.optim.AdamW(self.model.representation_parameters(), **self._adamw)
 
     @property
     def label_space(self) -> LabelSpace:
@@ -129,6 +136,11 @@ class Client:
         for inputs in (self.train.inputs, self.evaluation.inputs, self.public):
             if len(inputs):
                 self.meter.done += self._states.of(self.model, inputs).bill()
+
+    @property
+    def states_nbytes(self) -> int:
+        """Bytes of what is kept of the training samples."""
+        return self._states.of(self.model, self.train.inputs).nbytes
 
     def _read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
         """What the model reads of ``inputs[rows]``, counting what this spares."""
@@ -276,11 +288,12 @@ class Client:
         """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each decision, -1 for none."""
         self._labels = labels
 
-    def fit_labels(self, balanced: bool, *address: object) -> list[float]:
+    def fit_labels(self, balanced: bool, size: int, *address: object) -> list[float]:
         """Train for an epoch on the public samples that have a label; returns the loss of each batch, none for fewer than two samples.
 
         Args:
             balanced: whether the rarer outcomes of a decision weigh more (``objectives.inverse_counts``).
+            size: of a batch.
             address: of the order.
         """
         if self._labels is None:
@@ -290,7 +303,7 @@ class Client:
         if len(labelled) < 2:
             return []
         weights = inverse_counts(labels, self._classification().outcomes) if balanced else None
-        parts = batches(len(labelled), self.batch_size, "labelled order", *self.address, *address)
+        parts = batches(len(labelled), size, "labelled order", *self.address, *address)
         return [self.fit_public(rows, HardLabels(labels[rows], weights)) for rows in (labelled[part] for part in parts)]
 
     @torch.no_grad()
@@ -324,6 +337,20 @@ class Client:
         kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
         return self.task.score(reduce(torch.add, (self.task.count(self.model(kept.take(rows)), targets[rows]) for rows in parts)))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Train inside as a copy would: afterwards weights, optimisers, epochs, losses and counted operations are what they were.
+
+        The copy sees its local data in an order of its own.
+        """
+        state, losses, address = copy.deepcopy(self.state()), self._local_loss, self.address
+        self.address = (*address, "aside")
+        try:
+            yield
+        finally:
+            self.restore(state)
+            self._local_loss, self.address = losses, address
 
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.

@@ -80,6 +80,13 @@ class Settings(BaseModel):
     )
     cl_epochs: int = Field(1, ge=1, description='T. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
     batch_size: int = Field(32, ge=2, description='B. Section 6.1: "We set the batch size B to 32".')
+    public_batch_size: int | None = Field(
+        None,
+        ge=2,
+        json_schema_extra={"neutral": None},
+        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Not stated in the paper: whether '
+        "local batches are as large, and change with it in Figure 5. The costs of Table 5 come out with public batches of 20.",
+    )
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
 
@@ -87,6 +94,29 @@ class Settings(BaseModel):
         default_factory=dict,
         description='Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other '
         'sizes by task, such as {"SS": 300}.',
+    )
+
+    local_draw: Literal["seed", "fixed"] = Field(
+        "seed",
+        json_schema_extra={"neutral": "seed"},
+        description="Whether each seed draws D^n from the user's file, or D^n is the file's first samples whatever the seed. Not stated in "
+        'the paper, which prints means and standard deviations; its README "expects pre-partitioned client data".',
+    )
+
+    order: Literal["local_first", "alignment_first"] = Field(
+        "local_first",
+        json_schema_extra={"neutral": "local_first"},
+        description='What begins a round of FedMuscle and its kin. Section 5: "The users then perform T CL epochs", after E local epochs. '
+        "Table 8's rows with R = 1 would then be local training itself before the alignment (Delta 0), and have heads that "
+        "are hundreds of steps old after it; it prints +5.7, +10.2, +12.8. So the paper's code may begin with the alignment.",
+    )
+    refit: int = Field(
+        0,
+        ge=0,
+        le=1,
+        json_schema_extra={"neutral": 0},
+        description="1: before an evaluation every user, local training's too, trains a copy of its model for one more local phase, which "
+        "is evaluated and discarded. Not stated in the paper, whose Algorithm 1 does not say when a model is evaluated.",
     )
 
     tau: Temperature = Field(
@@ -134,6 +164,12 @@ class Settings(BaseModel):
         "README's `projection=True`), or the projected representation. Section 3, footnote 1: \"appending a lightweight, learnable "
         'projection head"; what the other head then reads is not stated in the paper.',
     )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean",
+        json_schema_extra={"neutral": "mean"},
+        description="Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have "
+        "and other users' models have not. Not stated in the paper, and the README's `model_A(batch, projection=True)` does not show it.",
+    )
     pooled_stages: Literal["last", "all"] = Field(
         "last",
         description="Which of the four stages that the decoder reads an SS user's features are the mean of. Not stated in the paper; its "
@@ -155,6 +191,12 @@ class Settings(BaseModel):
         1e-3, description='A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
     )
     weight_decay: float = Field(0.01, ge=0, description="Not stated in the paper; AdamW's default.")
+    optimisers: Literal["separate", "shared"] = Field(
+        "separate",
+        json_schema_extra={"neutral": "separate"},
+        description='Whether local training and alignment have an AdamW each, or one with common moments. Section 6.1: "trained using the '
+        'AdamW optimizer"; whether that is one is not stated in the paper. Ours are two, since the gradients differ in scale.',
+    )
 
     reply: Literal["gradient", "factored", "dense"] = Field(
         "gradient",
@@ -247,11 +289,16 @@ class Settings(BaseModel):
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
-            raise ValueError(f"backbones: no checkpoint is named for {min(lacking)}")
+            having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
+            raise ValueError(
+                f"backbones: no checkpoint is named for {min(lacking)}, which {self.setup} has"
+                + (f"; the profile {' or '.join(having)} names one" if having else "")
+            )
         if "others" not in algorithm.ignores and self.others > len(self.members) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(self.members) - 1} other users in {self.setup}")
-        if "public_size" not in algorithm.ignores and self.batch_size > self.public_size:
-            raise ValueError(f"batch_size: B = {self.batch_size} is larger than the public set of {self.public_size}")
+        if "public_size" not in algorithm.ignores and self.public_batch > self.public_size:
+            name = "public_batch_size" if self.public_batch_size else "batch_size"
+            raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
         self._check_train_samples()
         self._check_tasks()
         self._check_options()
@@ -361,6 +408,11 @@ class Settings(BaseModel):
         if isinstance(seen["epochs"], dict) or seen["epochs"] % self.rounds:
             return seen | {"local_epochs": None}
         return seen | {"local_epochs": seen["epochs"] // self.rounds, "epochs": None}
+
+    @property
+    def public_batch(self) -> int:
+        """Samples in a batch of public data."""
+        return self.public_batch_size or self.batch_size
 
     @property
     def members(self) -> tuple[User, ...]:

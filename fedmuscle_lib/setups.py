@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ _SETUP2 = (
 
 SETUPS: dict[str, tuple[User, ...]] = {
     "setup1": _SETUP1,
+    # not the paper's: its users with ViTs whose patch embedding is a frozen convolutional network (Dosovitskiy et al. 2021, section 3.1)
+    "setup1_vit": tuple(replace(user, model=f"Hybrid {user.model}") for user in _SETUP1),
+    # not the paper's: users 2, 5 and 6 have models that know less than the others'
+    "setup1_unequal": tuple(replace(user, model=f"weak {user.model}") if user.number in {2, 5, 6} else user for user in _SETUP1),
     "setup2": _SETUP2,
     # not the paper's: a user who generates text, which the README's package lists, beside Setup2's
     "setup2_generation": (*_SETUP2, User(11, "GPT-2", "TG", 0, 100)),

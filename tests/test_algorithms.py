@@ -239,6 +239,17 @@ def test_an_algorithm_ignores_nothing_unless_it_says_so():
     assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "pseudo_labeling", "sage", "self", "simclr"}
 
 
+def test_public_batches_may_have_a_size_of_their_own(settings):
+    sizes = {}
+    for given in ({}, {"public_batch_size": 32}, {"public_batch_size": 20}):
+        _, algorithm = begun(settings, "fedmuscle", **given)
+        sizes[given.get("public_batch_size")] = [batch.size for batch, _ in algorithm.public_batches(0)]
+    assert sizes == {None: [32, 32, 2], 32: [32, 32, 2], 20: [20, 20, 20, 6]}
+    client = build(settings(users=(4, 5), others=1)).clients[0]
+    client.keep_labels(torch.zeros(PUBLIC, 1, dtype=torch.int8))
+    assert [len(client.fit_labels(False, size, 0)) for size in (32, 20)] == [3, 4]
+
+
 # --- a new file ---------------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ def test_bench_step_times_every_user(mini_world):
     settings = Settings(users=(2, 6), others=1, data_dir=mini_world, models_path=mini_world / "models")
     table = bench_step(settings, rounds=1, verbose=False)
     assert list(table.user) == [2, 6]
-    assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 5
+    assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 8
     assert table.speedup.tolist() == pytest.approx((table.readme_ms / table.library_ms).tolist())
     assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
+    assert table.head_speedup.tolist() == pytest.approx((table.head_again_ms / table.head_ms).tolist())
+    assert (table.states_mb == 0).all()  # LoRA in all blocks: nothing is kept

@@ -26,7 +26,8 @@ from pycocotools.coco import COCO
 import data_prep
 from data_prep import __main__ as command_line
 from data_prep.__main__ import main
-from data_prep.datasets import CATALOGUE, MODULES, coco
+from data_prep.datasets import CATALOGUE, MODULES, coco, voc
+from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
@@ -508,17 +509,18 @@ def test_voc(archives: Path, data_dir: Path) -> None:
                 small = np.asarray(Image.fromarray(miniature.voc_mask(number)).resize((32, 24), Image.Resampling.NEAREST))
                 for category, annotation in found.items():
                     assert np.array_equal(coco.annToMask(annotation), small == category)
-            stems = {Path(image["file_name"]).stem for image in coco.imgs.values()}
-            assert not stems & seen
-            seen |= stems
-    public = {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.png")}
-    assert len(public) == 75 - len(seen) and not public & seen
+            seen |= {Path(image["file_name"]).stem for image in coco.imgs.values()}
+    users = _stems(data_dir, *(f"MLC_setup/images/{split}" for split in ("train", "val", "test")))
+    assert set(users) == seen and len(users) == len(seen) == 3 * (10 + 3) + 6  # one test set for the three, each of its images once
+    public = set(_stems(data_dir, "MLC_setup/public_Pascal"))
+    assert len(public) == 75 - 3 * (10 + 3) - 20 and not public & seen  # nor what else val.txt has
     samples, classes = TASKS["MLC"].read(data_dir, 2, "test", Pixels(32))
     assert len(classes) == 20 and samples.targets.sum(1).max() <= 2
     assert read_public(data_dir / "MLC_setup/public_Pascal", len(public), Pixels(32)).shape[0] == len(public)
     # the public set alone, later, spares the users' images all the same
     assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--seed", "5") == 0
-    assert not {path.stem for path in (data_dir / "MLC_setup/public_Pascal").glob("*.jpg")} & seen
+    again = set(_stems(data_dir, "MLC_setup/public_Pascal"))
+    assert len(again) == len(public) and not again & seen
 
 
 SEGMENTING = ["--train-size", "3", "--pool", "6", "--val", "2", "--test", "3"]
@@ -538,7 +540,7 @@ def test_voc_masks_are_read_as_they_are(archives: Path, data_dir: Path) -> None:
             coco = COCO(str(data_dir / "semseg_setup" / split / f"client_{client}.json"))
             names = [coco.imgs[i]["file_name"] for i in sorted(coco.imgs)]
             numbers = [int(Path(name).stem.split("_")[1]) for name in names]
-            assert len(names) == n and max(numbers) < 40  # of train.txt
+            assert len(names) == n and {number >= 40 for number in numbers} == {split == "test"}  # of val.txt
             samples, classes = TASKS["SS"].read(data_dir, client, split, Pixels(40))
             assert classes == tuple(range(1, 21))
             for number, target in zip(numbers, samples.targets, strict=True):
@@ -548,29 +550,71 @@ def test_voc_masks_are_read_as_they_are(archives: Path, data_dir: Path) -> None:
                 assert (target == IGNORED).any() and (target == 15).any()
                 assert (target[0, 0] == 20) == (number % 3 == 0)
     stems = _stems(data_dir, *(f"semseg_setup/images/{split}" for split in sizes))
-    assert len(set(stems)) == len(stems) == 22
+    assert len(set(stems)) == len(stems) == 2 * (6 + 2) + 3
 
 
-def test_voc_users_share_no_image(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+def test_voc_users_share_test_images_alone(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
     miniature.voc(archives)
-    together = ["--parts", "mlc,ss,public", "--train-size", "2", "--pool", "3", "--val", "1", "--test", "3"]
+    together = ["--parts", "mlc,ss,public", "--train-size", "2", "--pool", "3", "--val", "1", "--test", "3", "--public", "35"]
     command = ["voc", "--archives", archives, "--data-dir", data_dir]
-    folders = [f"{setup}/images/{split}" for setup in ("MLC_setup", "semseg_setup") for split in ("train", "val", "test")]
+    learning = [f"{setup}/images/{split}" for setup in ("MLC_setup", "semseg_setup") for split in ("train", "val")]
     assert _run(*command, *together, "--size", "32") == 0
-    stems = _stems(data_dir, *folders, "MLC_setup/public_Pascal")
-    assert len(set(stems)) == len(stems) == 75
+    stems = _stems(data_dir, *learning, "MLC_setup/public_Pascal")
+    assert len(set(stems)) == len(stems) == 75 - 20  # all but those of val.txt
+    assert "also SS users'" not in capsys.readouterr().out
 
     alone = data_dir / "alone"
     command = ["voc", "--archives", archives, "--data-dir", alone]
     assert _run(*command, "--clients", "3", "--train-size", "2", "--pool", "3", "--val", "1", "--test", "3") == 0
-    users = _stems(alone, *folders)
+    users = _stems(alone, *learning)
     capsys.readouterr()
     assert _run(*command, "--parts", "ss", *SEGMENTING) == 0
-    stems = _stems(alone, *folders)
-    assert len(set(stems)) == len(stems) == len(users) + 22
-    assert "NOTE: 22 of the users' images are also in MLC_setup/public_Pascal" in capsys.readouterr().out
-    assert _run(*command, "--parts", "public") == 0
+    stems = _stems(alone, *learning)
+    assert len(set(stems)) == len(stems) == len(users) + 2 * (6 + 2)
+    assert "NOTE: 16 of the users' images are also in MLC_setup/public_Pascal" in capsys.readouterr().out
+    assert _run(*command, "--parts", "public", "--public", "27") == 0
     assert not set(_stems(alone, "MLC_setup/public_Pascal")) & set(stems)
+
+
+def test_a_small_vocs_public_set_has_the_masks_users_images_last(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    """None of an MLC user or of val.txt, and as many of the SS users' as are lacking: the manifest says how many."""
+    miniature.voc(archives, unmasked=4)
+    sizes = ["--train-size", "2", "--pool", "5", "--val", "2", "--test", "3"]  # 3 x 7 and 2 x 7 of 40
+    assert _run("voc", "--archives", archives, "--data-dir", data_dir, "--parts", "mlc,ss,public", *sizes, "--public", "20") == 0
+    public = set(_stems(data_dir, "MLC_setup/public_Pascal"))
+    masked = set(_stems(data_dir, "semseg_setup/images/train", "semseg_setup/images/val"))
+    assert len(public) == 20 and len(public & masked) == 20 - 5 - 4
+    assert not public & set(_stems(data_dir, "MLC_setup/images/train", "MLC_setup/images/val"))
+    assert all(int(stem[-6:]) not in range(40, 60) for stem in public)
+    assert "NOTE: 11 of the 20 public images are also SS users'" in capsys.readouterr().out
+    rows = json.loads((data_dir / "MLC_setup/manifest.json").read_text())["sizes"]
+    assert {"what": "public, also SS users'", "holders": 1, "asked": 11, "got": 11} in rows
+    assert {"what": "MLC test, 3 users' one", "holders": 1, "asked": 3, "got": 3} in rows
+
+
+def test_small_makes_what_its_data_sets_commands_make(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flickr30k, which is given out after a form, may be lacking; another may not."""
+    for task in SIZES:
+        monkeypatch.setitem(SIZES, task, Sizes(users=2, local=5, pool=6, val=2, test=4))
+    monkeypatch.setattr(voc, "TASKS", SIZES)
+    for make in (miniature.cifar10, miniature.cifar100, miniature.voc):
+        make(archives)
+    small = ["small", "--archives", archives, "--data-dir", data_dir]
+    assert _run(*small) == 2
+    assert "yahoo_answers_csv.tar.gz" in capsys.readouterr().err
+    miniature.topics(archives, "yahoo_answers_csv", 3, 10)
+    miniature.topics(archives, "ag_news_csv", 2, 4)
+    assert _run(*small) == 0
+    said = capsys.readouterr().out
+    assert said.count("nothing to do") == 3 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
+    miniature.flickr30k(archives)
+    assert _run(*small) == 0
+    assert "NOT PREPARED" not in capsys.readouterr().out
+    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10"]):
+        assert _run(*command, "--archives", archives, "--data-dir", data_dir) == 0
+        assert "nothing to do" in capsys.readouterr().out
 
 
 def test_an_option_that_a_command_has_gained_makes_nothing_anew(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
@@ -836,7 +880,7 @@ REAL_RUNS = {
     "cifar10": [],
     "cifar100": ["--alpha", "0.1", "--clients", "3"],
     "coco": ["--train-size", "20", "--test", "40", "--size", "128"],
-    "voc": ["--clients", "3", "--size", "64", "--pool", "240", "--val", "100", "--test", "100"],
+    "voc": ["--parts", "mlc,ss,public"],
     "flickr30k": ["--size", "64", "--public", "300"],
     "yahoo": [],
     "ag-news": [],

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedmuscle_lib import algorithms, muscle_loss
+from fedmuscle_lib.data import DataError
 from fedmuscle_lib.messages import Batch, HardLabels, RefusedMessage, SoftLabels
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.runs import build
@@ -145,6 +146,60 @@ def test_a_client_starts_again_from_the_weights_that_it_kept(settings):
     assert not all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
     client.restart()
     assert all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
+
+
+def test_what_is_trained_aside_leaves_no_trace(settings):
+    client, other = (build(settings(optimisers="shared")).clients[2] for _ in range(2))
+    for each in (client, other):
+        each.fit(1)
+        each.take_losses()
+    generator, before = torch.get_rng_state(), client.evaluate()
+    with pytest.raises(KeyboardInterrupt), client.aside():
+        client.fit(2)
+        assert client.evaluate() != before
+        raise KeyboardInterrupt
+    assert torch.equal(torch.get_rng_state(), generator) and client.meter.total == other.meter.total
+    assert all(map(math.isnan, client.take_losses().values()))
+    assert client.fit(1) == other.fit(1)
+    for a, b in zip(client.model.trainable_state().values(), other.model.trainable_state().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def steps_of(client):
+    """How many steps its optimiser of local training has taken for each parameter, by name."""
+    names = [name for name, p in client.model.named_parameters() if p.requires_grad]
+    states = client.state()["local"]["state"]
+    return {name: int(states[i]["step"]) if i in states else 0 for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("optimisers", ["separate", "shared"])
+def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_without_gradient(settings, optimisers):
+    client = build(settings(optimisers=optimisers)).clients[2]  # 50 samples, two batches an epoch
+    client.fit(3)
+    head = [p.clone() for p in client.model.head.parameters()]
+    for _ in range(4):
+        client.represent(torch.arange(8))
+
+        class Any:
+            def loss(self, anchor):
+                return anchor[:, 0].sum()
+
+        client.align(Any())
+    assert all(map(torch.equal, head, client.model.head.parameters()))
+    aligned = 4 if optimisers == "shared" else 0
+    for name, steps in steps_of(client).items():
+        assert steps == (6 if "head" in name else aligned if "projection" in name else 6 + aligned), name
+
+
+def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
+    first, second = (build(settings(local_draw="fixed", seed=seed, train_samples={"IC10": 40})).clients[2] for seed in (0, 1))
+    whole = build(settings(local_draw="fixed", train_samples={"IC10": 300})).clients[2].train  # all of the file
+    for client in (first, second):
+        assert torch.equal(client.train.inputs, whole.inputs[:40]) and torch.equal(client.train.targets, whole.targets[:40])
+    drawn = build(settings(train_samples={"IC10": 40})).clients[2].train
+    assert not torch.equal(drawn.targets, first.train.targets)
+    with pytest.raises(DataError, match="user 6, IC10 client_0: .* 301 was asked for, the file holds 300"):
+        build(settings(local_draw="fixed", train_samples={"IC10": 301}))
 
 
 def test_training_changes_lora_projection_and_head_alone(settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,19 +28,20 @@ def models_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _model(backbone: torch.nn.Module, precision: str) -> UserModel:
+def _model(backbone: torch.nn.Module, precision: str, **given: Any) -> UserModel:
     torch.manual_seed(0)
     options = {"rank": 4, "lora_alpha": 4, "lora_layers": "attention", "lora_blocks": "all", "head_hidden": 8, "head_on": "features"}
-    return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options)
+    return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options, **given)
 
 
 def test_the_papers_checkpoints_have_the_papers_sizes() -> None:
-    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al., 2021); encoders of
-    SegFormer-B0 and -B1 of 3.4 and 13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of 66, GPT-2 of 124."""
+    """ViT-Ti, -S, -B and -L of 5.5, 22, 86 (88 with patches of 32 px) and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al.,
+    2021); encoders of SegFormer-B0 and -B1 of 3.4 and 13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of
+    66, GPT-2 of 124."""
     assert set(ARCHITECTURES) == set(PROFILES["paper"]["backbones"].values())
     with torch.device("meta"):
         sizes = {name: sum(p.numel() for p in AutoModel.from_config(config).parameters()) for name, config in ARCHITECTURES.items()}
-    assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 86, 304, 3, 13, 109, 66, 124]
+    assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 88, 304, 3, 13, 109, 66, 124]
 
 
 def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Path, tmp_path: Path) -> None:
@@ -68,6 +70,17 @@ def test_the_profiles_checkpoints_are_shipped(profile: str) -> None:
             assert config.image_size == 32
         elif config.model_type != "segformer":
             assert len(load_tokenizer(folder)) == config.vocab_size
+
+
+def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
+    backbone, pixels = load_backbone(models_path / TINY), torch.zeros(2, 3, 224, 224, dtype=torch.uint8)
+    cls, mean = (_model(load_backbone(models_path / TINY), "float32", pooling=pooling) for pooling in ("cls", "mean"))
+    with torch.no_grad():
+        states = backbone(pixel_values=pixels / 127.5 - 1).last_hidden_state
+        torch.testing.assert_close(cls.features(pixels), states[:, 0])
+        torch.testing.assert_close(mean.features(pixels), states[:, 1:].mean(1))
+        levels = cls.forward_with_levels(pixels)[1]
+        torch.testing.assert_close(cls.finish(levels[-2]), states[:, 0])  # of the last block, before the layer norm
 
 
 def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:

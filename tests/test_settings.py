@@ -36,7 +36,13 @@ from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
         ({"others": 6}, "others: M = 6, but a user has only 5 other users in setup1"),
         ({"others": 2, "users": (1, 2)}, "others: M = 2, but a user has only 1 other users"),
         ({"batch_size": 64, "public_size": 63}, "batch_size: B = 64 is larger than the public set of 63"),
+        ({"public_batch_size": 64, "public_size": 63}, "public_batch_size: B = 64 is larger than the public set of 63"),
         ({"algorithm": "fedavg"}, "unknown algorithm 'fedavg'; known: .*fedmuscle"),
+        (
+            {"setup": "setup1_vit", "profile": "paper"},
+            "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
+        ),
+        ({"setup": "setup1_unequal", "profile": "paper"}, "named for weak ViT-Small, .*; the profile mini or small names one"),
         ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
         ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
@@ -139,6 +145,10 @@ def test_a_given_backbone_joins_the_profiles() -> None:
 def test_what_an_algorithm_ignores_is_not_checked() -> None:
     assert Settings(algorithm="self", users=(6,)).others == 3
     assert Settings(algorithm="local", batch_size=300).public_size < 300
+
+
+def test_only_batches_of_public_data_have_to_fit_into_the_public_set() -> None:
+    assert Settings(batch_size=300, public_batch_size=32).public_batch == 32 < Settings(batch_size=64).public_batch == 64
 
 
 # --- settings by task --------------------------------------------------------------------------------------------------------

@@ -146,6 +146,17 @@ def test_padding_changes_no_representation(settings, name):
     torch.testing.assert_close(client.model.represent(ids), client.model.represent(padded), rtol=0, atol=1e-5)
 
 
+def test_a_berts_cls_token_is_its_first_and_other_users_have_none(settings):
+    for client in build(settings(users=(9, 10), others=1, pooling="cls")).clients:
+        tokens = client.train.inputs[:4]
+        with torch.no_grad():
+            states = client.model.backbone(input_ids=tokens, attention_mask=(tokens != 0).long()).last_hidden_state
+            torch.testing.assert_close(client.model.features(tokens), states[:, 0])
+    for user, kind in ((8, "segformer"), (11, "gpt2")):
+        with pytest.raises(ValueError, match=f"user {user}: pooling: a {kind} has no first token"):
+            build(settings(users=(9, user), others=1, pooling="cls"))
+
+
 def test_nothing_is_drawn_in_a_pass(settings):
     """No dropout, so that a batch has one representation, in training too."""
     for client in build(settings()).clients:

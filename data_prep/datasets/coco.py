@@ -150,7 +150,7 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     """Return the image records of each user, by part, split and client, and those of the public set."""
     parts, rng = _parts(run.options), run.rng()
     demand = public_part(run.options if "public" in parts else {"public": 0})
-    users, n, sizes = photo_users(train, test, parts, run.options, rng, demand)
+    users, n, sizes = photo_users(train, test, parts, run.options, rng, beside=demand)
     run.sizes += sizes
     taken = {record["id"] for records in users.values() for record in records}
     free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])

@@ -6,7 +6,7 @@ pool is ten times as large (for SS, twice); a smaller archive yields a smaller p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -192,24 +192,35 @@ def division(
 
 
 def photo_users(
-    train: Sequence[T], test: Sequence[T], parts: Collection[str], options: dict, rng: np.random.Generator, beside: Part | None = None
+    train: Sequence[T],
+    test: Sequence[T],
+    parts: Collection[str],
+    options: dict,
+    rng: np.random.Generator,
+    *,
+    beside: Part | None = None,
+    tasks: Mapping[str, Sizes] = SIZES,
+    one_test: bool = False,
 ) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
-    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``; all are disjoint.
+    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``.
 
-    The MLC users' test sets come from ``test``, all others from ``train``: ``test`` is too small for two SS users with Appendix G's 3000.
+    Training and validation sets are disjoint and come from ``train``. So do the SS users' test sets, since COCO's ``test`` is too small
+    for two with Appendix G's 3000; the MLC users' come from ``test``. All are disjoint, unless ``one_test`` is given.
 
     Args:
         beside: a further demand on ``train``, such as the public set.
+        tasks: the tasks' sizes, by Appendix G's abbreviations.
+        one_test: all users of a task have one test set, drawn from ``test``.
 
     Returns:
         Images by part, split and client, in the order of the lists; the number for ``beside``; and the manifest's table of sizes.
 
     Raises:
-        SourceError: a user would get less than Appendix G's local training set.
+        SourceError: a user would get less than a local training set.
     """
-    sizes = {part: sized(part.upper(), options) for part in ("mlc", "ss") if part in parts}
+    sizes = {part: sized(part.upper(), options, tasks) for part in ("mlc", "ss") if part in parts}
     demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], options)]
-    if "ss" in sizes:  # never explicit: in a small archive, --test N must not take everybody's validation images
+    if "ss" in sizes and not one_test:  # never explicit: in a small archive, --test N must not take everybody's validation images
         demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
     asked = [replace(demand, what=f"{part.upper()} {demand.what}") for part, demand in demands]
     asked += [beside] if beside else []
@@ -221,11 +232,13 @@ def photo_users(
         return {(part, split, client): [photos[i] for i in sorted(r)] for (part, split, client, _), r in zip(holders, rows, strict=True)}
 
     users = dealt(train, [(part, d.what, client, n) for (part, d), n in zip(demands, got, strict=False) for client in range(d.holders)])
-    if size := sizes.get("mlc"):
-        demand = Part("MLC test", size.test, size.users)
+    for part in [part for part in sizes if one_test or part == "mlc"]:
+        size = sizes[part]
+        demand = Part(f"{part.upper()} test, {size.users} users' one" if one_test else "MLC test", size.test, 1 if one_test else size.users)
         (n,) = fit([demand], len(test))
         outcomes.append(outcome(demand, n))
-        users |= dealt(test, [("mlc", "test", client, n) for client in range(size.users)])
+        users |= dealt(test, [(part, "test", client, n) for client in range(demand.holders)])
+        users |= {(part, "test", client): users[part, "test", 0] for client in range(demand.holders, size.users)}
     return users, got[-1] if beside else 0, outcomes
 
 
@@ -248,9 +261,9 @@ def outcome(part: Part, got: int, task: str = "") -> dict:
     return {"what": f"{task} {part.what}".strip(), "holders": part.holders, "asked": part.asked, "got": got}
 
 
-def sized(task: str, options: dict) -> Sizes:
+def sized(task: str, options: dict, tasks: Mapping[str, Sizes] = SIZES) -> Sizes:
     """Return a task's sizes as the options change them; pool and validation set stay in proportion to the training set."""
-    sizes = SIZES[task]
+    sizes = tasks[task]
     local = options.get("train_size") or sizes.local
     given = {key: options[key] for key in ("pool", "val", "test") if options.get(key) is not None}
     in_proportion = {key: getattr(sizes, key) * local // sizes.local for key in ("pool", "val")}

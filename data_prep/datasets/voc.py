@@ -1,8 +1,10 @@
 """Pascal VOC 2012: a public set and, if asked for, SS users, and MLC users whose labels are the classes of the masks.
 
-The MLC users' test images come from the segmentation task's ``val.txt``, all other images of users from its ``train.txt``. The public
-set is drawn from the images that no user has. Users are disjoint, also from the users that an earlier run made and this run keeps. If SS
-users get images of an earlier run's public set, the command says so: Setup2 has another public set, Flickr30k.
+The users' training and validation images come from the segmentation task's ``train.txt``. They are disjoint, also from those of the
+users that an earlier run made and this run keeps. All users of a task are tested on one set, drawn from its ``val.txt``.
+
+The public set has no image of an MLC user and none of ``val.txt``, so that no test image is public. Where the archive has too few other
+images, it has SS users' training images too, and the command and the manifest say how many: Setup2 has another public set, Flickr30k.
 
 For MLC, a class is present if its mask covers at least a thousandth of the image: smaller specks are mostly the ends of cut-off objects,
 and vanish when the image is scaled down. SS users get every pixel.
@@ -10,12 +12,13 @@ and vanish when the image is scaled down. SS users get every pixel.
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image
 
-from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, fit, outcome, photo_users, public_part
+from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, fit, outcome, photo_users, public_part
 from data_prep.io.archives import opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, Entry, Option, SourceError
@@ -28,6 +31,9 @@ CLASSES = (
 )  # fmt: skip
 RIM = 255  # of an object: belongs to no class
 LEAST_SHARE = 1e-3
+# Appendix G's training and test sets, but for SS, of whose 2 x 1000 training images train.txt has 1464 in all. What is left of them serves
+# pools and validation sets.
+TASKS = {"MLC": replace(SIZES["MLC"], pool=220, val=60), "SS": replace(SIZES["SS"], local=200, pool=240, val=60)}
 PARTS = {
     "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
     "ss": Place("semseg_setup"),
@@ -83,31 +89,34 @@ def write(run: Run) -> None:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}
     parts = _parts(run.options)
+    held = {part: run.images_in(PARTS[part]) if part not in parts else set() for part in ("mlc", "ss")}
     users: dict[tuple[str, str, int], list[str]] = {}
-    others = set[str]().union(*(run.images_in(PARTS[part]) for part in ("mlc", "ss") if part not in parts))
     if parts != ["public"]:
         if missing := {"train", "val"} - lists.keys():
             raise SourceError(f"{path}: lacks ImageSets/Segmentation/{min(missing)}.txt")
-        masked = (names & masks.keys()) - others
-        usable = {stem for stem in masked if _present(indices(masks[stem], f"{path}: mask {stem}"))}
-        train, test = (sorted(usable & set(lists[split])) for split in ("train", "val"))
-        users, _, sizes = photo_users(train, test, parts, run.options, run.rng("users"))
+        usable = {stem for stem in names & masks.keys() if _present(indices(masks[stem], f"{path}: mask {stem}"))}
+        train, test = sorted(usable.intersection(lists["train"]) - held["mlc"] - held["ss"]), sorted(usable.intersection(lists["val"]))
+        users, _, sizes = photo_users(train, test, parts, run.options, run.rng("users"), tasks=TASKS, one_test=True)
         run.sizes += sizes
-    folder_of = {stem: f"{PARTS[part].folder}/images/{split}" for (part, split, _), stems in users.items() for stem in stems}
+    folders: dict[str, set[Path]] = {}  # where each image goes
+    for (part, split, _), stems in users.items():
+        held[part].update(stems)
+        for stem in stems:
+            folders.setdefault(stem, set()).add(run.root / PARTS[part].folder / "images" / split)
     if "public" in parts:
-        demand, free = public_part(run.options), sorted(names - others - folder_of.keys())
-        (n,) = fit([demand], len(free))
-        run.sizes.append(outcome(demand, n))
-        folder_of |= dict.fromkeys(run.rng("public").permutation(free)[:n].tolist(), PARTS["public"].folder)
-    elif shared := folder_of.keys() & run.images_in(PARTS["public"]):
+        for stem in _public(run, names.difference(held["mlc"], lists.get("val", ())), held["ss"]):
+            folders.setdefault(stem, set()).add(run.root / PARTS["public"].folder)
+    elif shared := folders.keys() & run.images_in(PARTS["public"]):
         run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
 
     kept = {}
     with opened(path) as members:
         for name, file in members:
             pure = PurePosixPath(name)
-            if pure.parent.name == "JPEGImages" and pure.stem in folder_of:
-                kept[pure.stem] = keep(file.read(), pure.name, run.root / folder_of[pure.stem], run.options.get("size"))
+            if pure.parent.name == "JPEGImages" and pure.stem in folders:
+                content = file.read()
+                for folder in folders[pure.stem]:
+                    kept[pure.stem] = keep(content, pure.name, folder, run.options.get("size"))
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
         images: list[dict] = []
@@ -120,6 +129,18 @@ def write(run: Run) -> None:
             for found in _annotations(small, _present(mask)) if part == "mlc" else _every_pixel(small):
                 annotations.append({"id": len(annotations) + 1, "image_id": i + 1} | found)
         write_instances(run.root / PARTS[part].folder / split / f"client_{client}.json", images, annotations, categories)
+
+
+def _public(run: Run, free: set[str], last: set[str]) -> list[str]:
+    """Draw the public set from the images that are free, and from the ``last`` of them only if the others are too few."""
+    demand, rng = public_part(run.options), run.rng("public")
+    (n,) = fit([demand], len(free))
+    drawn = [*rng.permutation(sorted(free - last)).tolist(), *rng.permutation(sorted(free & last)).tolist()][:n]
+    run.sizes.append(outcome(demand, n))
+    if shared := len(last.intersection(drawn)):
+        run.sizes.append({"what": "public, also SS users'", "holders": 1, "asked": shared, "got": shared})
+        run.say(f"voc: NOTE: {shared:,} of the {n:,} public images are also SS users': a setup that has them needs another public set")
+    return drawn
 
 
 def _parts(options: dict) -> list[str]:

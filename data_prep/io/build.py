@@ -24,7 +24,7 @@ from data_prep.io.fetch import Source, digest
 from data_prep.io.files import alone, put
 
 MANIFEST = "manifest.json"
-_VERSION = 2  # of what the commands write
+_VERSION = 3  # of what the commands write
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from PIL import Image, UnidentifiedImageError
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.files import named, put
 
-SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, shown="no limit")
+SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
 
 def _open(content: bytes, name: str, mode: str) -> Image.Image:

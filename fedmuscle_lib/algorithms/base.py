@@ -6,12 +6,12 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from fedmuscle_lib.messages import Batch, LabelSpace
+from fedmuscle_lib.messages import Batch, LabelSpace, LocalTerm
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.tasks import TASKS, Classification
@@ -20,8 +20,13 @@ from fedmuscle_lib.versions import Versioned
 if TYPE_CHECKING:  # a proxy of a client does as well, so algorithms load no model
     from fedmuscle_lib.client import Client
 
-# settings that algorithms without drawn peers ignore
-NO_PEERS = ("others", "tau", "tau_prime", "reply")
+Phase = Literal["after_local", "after_alignment"]
+PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")  # of a round, in the order of Algorithm 1
+
+# settings that algorithms without drawn peers ignore: those of Algorithm 1 alone
+NO_PEERS = ("order", "others", "tau", "tau_prime", "reply")
+# settings that algorithms ignore whose users are never aligned by a reply
+NO_ALIGNMENT = (*NO_PEERS, "optimisers")
 
 
 @dataclass(frozen=True)
@@ -129,20 +134,32 @@ class Algorithm(Versioned, ABC):
     def begin(self, federation: Federation) -> None:
         """Before the first round, on freshly initialised models; done again, to the same effect, when a run resumes."""
 
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of every round, in the order in which they are done."""
+        return PHASES
+
     def local_update(self, federation: Federation, round: int) -> float:
         """Line 6 of Algorithm 1 for every user; returns the mean local loss."""
-        losses = [client.fit(self.settings.epochs_in(round, client.user)) for client in federation.clients]
+        losses = [self.local_phase(client, round) for client in federation.clients]
         return sum(losses) / len(losses)
+
+    def local_phase(self, client: Client, round: int) -> float:
+        """LocalUpdate of one user, E epochs; returns its loss. Also what ``refit`` does to a copy before an evaluation."""
+        return client.fit(self.settings.epochs_in(round, client.user), self.local_term())
+
+    def local_term(self) -> LocalTerm | None:
+        """What the algorithm adds to a user's local loss."""
+        return None
 
     @abstractmethod
     def communicate(self, federation: Federation, round: int) -> float | None:
-        """What follows the local updates of round ``round`` (from 0); returns the mean loss of it, or None."""
+        """What users do together in round ``round`` (from 0); returns the mean loss of it, or None."""
 
     def public_batches(self, round: int) -> Iterator[tuple[Batch, Tensor]]:
         """T passes over the public set in an order of the round's: where a batch stands, and its rows. The same for every algorithm."""
         s = self.settings
         for epoch in range(s.cl_epochs):
-            parts = batches(s.public_size, s.batch_size, "public order", s.seed, round, epoch)
+            parts = batches(s.public_size, s.public_batch, "public order", s.seed, round, epoch)
             for position, rows in enumerate(parts):
                 yield Batch(round, epoch, position, len(rows)), rows
 

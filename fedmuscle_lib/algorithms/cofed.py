@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 
 
 class MadeUpLabels(Algorithm):
     """An algorithm whose users train on hard labels of public samples, which they keep from round to round."""
 
-    ignores = (*NO_PEERS, "cl_epochs")
+    ignores = (*NO_ALIGNMENT, "cl_epochs")
 
     class Options(Algorithm.Options):
         weights: Literal["inverse counts", "none"] = Field(
@@ -27,7 +27,7 @@ class MadeUpLabels(Algorithm):
     def train_on_labels(self, federation: Federation, round: int) -> float | None:
         """An epoch of every user that has labels; returns the mean loss, None if nobody has any."""
         balanced = self.options.weights == "inverse counts"
-        losses = [loss for client in federation.clients for loss in client.fit_labels(balanced, round)]
+        losses = [loss for client in federation.clients for loss in client.fit_labels(balanced, self.settings.public_batch, round)]
         return fmean(losses) if losses else None
 
 

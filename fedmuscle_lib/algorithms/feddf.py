@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 from fedmuscle_lib.messages import SoftLabels
 from fedmuscle_lib.tasks import Classification
 
@@ -27,7 +27,7 @@ class FedDF(Algorithm):
     """
 
     name, label = "feddf", "FedDF"
-    ignores = NO_PEERS
+    ignores = NO_ALIGNMENT
 
     class Options(Algorithm.Options):
         average: Literal["logits", "probabilities"] = Field(

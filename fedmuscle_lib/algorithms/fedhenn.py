@@ -40,7 +40,7 @@ class FedHeNN(Algorithm):
     """
 
     name, label = "fedhenn", "FedHeNN"
-    ignores = (*NO_PEERS, "cl_epochs")
+    ignores = (*NO_PEERS, "cl_epochs", "public_batch_size")
 
     class Options(Algorithm.Options):
         samples: int = Field(256, ge=4, description="l, at most the public set. Not stated in the paper; 1000 in the authors' code.")

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import objectives
-from fedmuscle_lib.algorithms.base import Algorithm, Federation
+from fedmuscle_lib.algorithms.base import PHASES, Algorithm, Federation, Phase
 from fedmuscle_lib.messages import Batch, CountedReply
 from fedmuscle_lib.muscle import gradient_reply, make_reply
 
@@ -24,6 +24,9 @@ class FedMuscle(Algorithm):
     """
 
     name, label = "fedmuscle", "FedMuscle"
+
+    def phases(self) -> tuple[Phase, ...]:
+        return PHASES if self.settings.order == "local_first" else PHASES[::-1]
 
     def communicate(self, federation: Federation, round: int) -> float:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from statistics import fmean
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.algorithms.base import Federation
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
 
@@ -31,9 +29,9 @@ class FedRCL(LocalTraining):
     """Local training whose loss has two more terms, each a mean over levels of features; nothing is exchanged, no public data are seen.
 
     The authors average parameters, which different architectures can't; the paper's numbers for FedRCL are the same for all three
-    public sets, so it has no other exchange either. Levels are a quarter, half, three quarters and all of the blocks, each the mean of its
-    patch tokens, as our models pool, and the projected representation. Samples of MLC are alike if half of the classes of either
-    are common to both, and negatives of each other if none is; neither the paper nor the authors say.
+    public sets, so it has no other exchange either. Levels are a quarter, half, three quarters and all of the adapted blocks, each
+    the mean of its positions, as our models pool, and the projected representation. Samples of MLC are alike if half of the classes of
+    either are common to both, and negatives of each other if none is; neither the paper nor the authors say.
 
     Users with about one sample a class, as those with IC100, have no positive but themselves: what is left is to repel the nearest.
     """
@@ -46,6 +44,5 @@ class FedRCL(LocalTraining):
             0.1, ge=0, description="Of both terms. Not stated in the paper; 1 in the authors' code, which was worse on a development seed."
         )
 
-    def local_update(self, federation: Federation, round: int) -> float:
-        term = _RelaxedContrast(self.options.tau, self.options.weight)
-        return fmean(client.fit(self.settings.epochs_in(round, client.user), term) for client in federation.clients)
+    def local_term(self) -> _RelaxedContrast:
+        return _RelaxedContrast(self.options.tau, self.options.weight)

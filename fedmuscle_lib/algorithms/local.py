@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation
 
 
 class LocalTraining(Algorithm):
@@ -10,7 +10,7 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores = ("public", "public_size", "cl_epochs", *NO_PEERS)
+    ignores = ("public", "public_size", "public_batch_size", "cl_epochs", *NO_ALIGNMENT)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None

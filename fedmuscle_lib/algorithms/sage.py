@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib import views
-from fedmuscle_lib.algorithms.base import NO_PEERS, Algorithm, Federation, Group
+from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 from fedmuscle_lib.algorithms.feddf import ensemble
 from fedmuscle_lib.messages import SoftLabels
 from fedmuscle_lib.objectives import inverse_counts, sage_target
@@ -33,7 +33,7 @@ class SAGE(Algorithm):
     """
 
     name, label = "sage", "SAGE"
-    ignores = NO_PEERS
+    ignores = NO_ALIGNMENT
 
     class Options(Algorithm.Options):
         threshold: float = Field(0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code.")

@@ -22,12 +22,12 @@ from fedmuscle_lib.setups import SETUPS
 GROUPS = {
     "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
     "Training": (
-        "rounds", "local_epochs", "epochs", "cl_epochs", "batch_size", "public_size", "train_samples", "lr", "weight_decay", "evaluate_on",
-        "evaluate_every",
+        "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
+        "local_draw", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on",
+        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on", "pooling",
         "pooled_stages", "image_size", "mask_size", "text_length",
     ),
     "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),

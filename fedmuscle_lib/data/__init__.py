@@ -11,7 +11,7 @@ from fedmuscle_lib.data.encodings import Encoding, Modality, Pixels, Tokens
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
-from fedmuscle_lib.data.samples import Samples, draw_local
+from fedmuscle_lib.data.samples import Samples, draw_local, first_local
 from fedmuscle_lib.pickles import DataError
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Samples",
     "Tokens",
     "draw_local",
+    "first_local",
     "read_public",
     "refuse_unfinished",
 ]

@@ -41,8 +41,7 @@ def draw_local(samples: Samples, n: int, *address: object) -> Samples:
     Raises:
         DataError: the pool is smaller than ``n``.
     """
-    if len(samples) < n:
-        raise DataError(f"a local training set of {n} was asked for, the file holds {len(samples)} samples")
+    _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
     if samples.targets.ndim == 1 and not samples.targets.is_floating_point():
         labels = samples.targets[order]
@@ -53,3 +52,18 @@ def draw_local(samples: Samples, n: int, *address: object) -> Samples:
         rank[by_class] = torch.arange(len(labels)) - first
         order = order[torch.argsort(rank, stable=True)]
     return samples.take(order[:n])
+
+
+def first_local(samples: Samples, n: int) -> Samples:
+    """The first ``n`` samples of a user's file, as they stand there.
+
+    Raises:
+        DataError: the file holds fewer.
+    """
+    _refuse_fewer(samples, n)
+    return samples.take(torch.arange(n))
+
+
+def _refuse_fewer(samples: Samples, n: int) -> None:
+    if len(samples) < n:
+        raise DataError(f"a local training set of {n} was asked for, the file holds {len(samples)} samples")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
+from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.language import LanguageModel
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
@@ -34,4 +35,14 @@ def architecture(checkpoint: str) -> type[UserModel]:
     return ARCHITECTURES[checkpoint]
 
 
-__all__ = ["ARCHITECTURES", "State", "UserModel", "architecture", "checkpoint_folder", "load_backbone", "load_tokenizer", "model_type"]
+__all__ = [
+    "ARCHITECTURES",
+    "FrozenStates",
+    "State",
+    "UserModel",
+    "architecture",
+    "checkpoint_folder",
+    "load_backbone",
+    "load_tokenizer",
+    "model_type",
+]

@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -21,6 +21,7 @@ from fedmuscle_lib.tasks import Head
 from fedmuscle_lib.versions import Versioned
 
 Stages = Literal["last", "all"]
+Pooling = Literal["mean", "cls"]
 Layers = Literal["attention", "linear"]
 Blocks = Literal["all", "last", "none"]
 
@@ -41,27 +42,33 @@ class UserModel(Versioned, nn.Module, ABC):
         proj_dim: d of the paper.
         lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the 1 x 1 convolutions).
         lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
+        pooling: "mean" over positions, or "cls", the first token.
         pooled_stages: which stages the features are pooled from, if the backbone has several, as a SegFormer has.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
 
     Attributes:
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
+        has_cls: whether its first token stands for the whole input.
         stride: sides of the pictures that it reads are the multiples of this; None where the checkpoint's config fixes the side.
         attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
         depth: how many blocks, counted from the first, training never changes.
         read: blocks whose outputs the head reads beside the features, by index.
+        memory_format: in which convolutions run.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
 
     Raises:
-        ValueError: the architecture can't carry the head, or has no layers of the kind ``lora_layers``.
+        ValueError: the architecture can't carry the head, has no layers of the kind ``lora_layers``, or no first token to pool.
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
     reads: ClassVar[Modality] = "pictures"
+    has_cls: ClassVar[bool] = False
     stride: ClassVar[int | None] = None
     attention: ClassVar[tuple[str, ...]] = ()
+    backbone: Any
     read: tuple[int, ...] = ()
+    memory_format: torch.memory_format = torch.contiguous_format
 
     def __init__(
         self,
@@ -76,13 +83,16 @@ class UserModel(Versioned, nn.Module, ABC):
         lora_blocks: Blocks,
         head_hidden: int,
         head_on: Literal["features", "representation"],
+        pooling: Pooling = "mean",
         pooled_stages: Stages = "last",
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         super().__init__()
         if head not in self.heads:
             raise ValueError(f"a {backbone.config.model_type} can't carry a head of the kind {head!r}")
-        self.head_on, self.pooled_stages, self.precision = head_on, pooled_stages, precision
+        if pooling == "cls" and not self.has_cls:
+            raise ValueError(f"pooling: a {backbone.config.model_type} has no first token that stands for the whole input")
+        self.head_on, self.pooling, self.pooled_stages, self.precision = head_on, pooling, pooled_stages, precision
         width = self.width(backbone)
         self.backbone = backbone
         self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha)
@@ -147,11 +157,11 @@ class UserModel(Versioned, nn.Module, ABC):
     def embed(self, inputs: Tensor) -> Tensor:
         """What the first block reads."""
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         """What a block makes of a hidden state."""
         return self._blocks[index](hidden)
 
-    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+    def mask(self, hidden: Tensor, state: State) -> Any:
         """The attention mask that all blocks read, if the architecture has one."""
         return None
 
@@ -161,7 +171,7 @@ class UserModel(Versioned, nn.Module, ABC):
 
     @abstractmethod
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
-        """A hidden state -> (b, its width), a mean over positions, in the projection's precision."""
+        """A hidden state -> (b, its width), as :attr:`pooling` says, in the projection's precision."""
 
     # --- what training never changes ------------------------------------------------------------------------------------------
 
@@ -237,7 +247,7 @@ class UserModel(Versioned, nn.Module, ABC):
     def forward_with_levels(self, inputs: Tensor | State, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
         """The head's outputs, and features from shallow to deep: after each ``levels``-th part of the adapted blocks, then the projection.
 
-        Each is (b, its width), a mean over positions. Where fewer blocks than levels are adapted, there are fewer of them.
+        Each is (b, its width), pooled as the features are. Where fewer blocks than levels are adapted, there are fewer of them.
 
         Raises:
             ValueError: the architecture has no levels that would be comparable.

@@ -21,7 +21,7 @@ _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the othe
 def checkpoint_folder(models_path: Path, name: str) -> Path:
     """Where the checkpoint ``name`` lies: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
 
-    The README of the original code downloads ``google/vit-base-patch16-224-in21k`` with ``cache_dir=models_path/google``.
+    The README of the original code downloads ``google/vit-base-patch32-224-in21k`` with ``cache_dir=models_path/google``.
     """
     folder = models_path / name
     cached = folder.parent / f"models--{name.replace('/', '--')}"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from transformers import EfficientNetConfig, EfficientNetModel, PreTrainedModel, SegformerConfig
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
@@ -66,18 +67,19 @@ class EfficientNetLite(FeatureMaps):
     heads = ("two layers", "linear", "decoder")
     stride = STRIDE
     decoder_width: ClassVar[int] = 256  # of SegFormer-B0 and -B1 (Xie et al., 2021)
+    memory_format = torch.channels_last  # faster than the contiguous one
 
     def __init__(
         self, backbone: PreTrainedModel, n_outputs: int, *, head: Head = "two layers", pooled_stages: Stages = "last", **options: Any
     ) -> None:
         super().__init__(backbone, n_outputs, head=head, pooled_stages=pooled_stages if head == "decoder" else "last", **options)
         if head == "decoder":
-            self.read = (*backbone.config.pyramid, len(backbone.encoder.blocks))
-        self.backbone.to(memory_format=torch.channels_last)  # in which convolutions are faster
+            self.read = (*backbone.config.pyramid, sum(backbone.config.num_block_repeats))
+        convert_conv2d_weight_memory_format(self.backbone, self.memory_format)
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
-        return [*(f"encoder.blocks.{i}" for i in range(len(backbone.encoder.blocks))), "encoder.top_conv"]
+        return [*(f"encoder.blocks.{i}" for i in range(sum(backbone.config.num_block_repeats))), "encoder.top_conv"]
 
     @classmethod
     def first_of_last(cls, backbone: PreTrainedModel) -> int:
@@ -98,9 +100,9 @@ class EfficientNetLite(FeatureMaps):
     def embed(self, inputs: Tensor) -> Tensor:
         check_sides(inputs)
         pixels = scaled(inputs, self.projection.weight.dtype)
-        return self.backbone.embeddings(pixels.contiguous(memory_format=torch.channels_last))
+        return self.backbone.embeddings(pixels.contiguous(memory_format=self.memory_format))
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         encoder = self.backbone.encoder
         if index < len(encoder.blocks):
             return encoder.blocks[index](hidden)

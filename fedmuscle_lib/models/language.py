@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,11 +23,12 @@ class LanguageModel(TextEncoder):
     """
 
     heads = ("language model",)
+    has_cls = False  # the first of its tokens has seen no other
     attention = ("c_attn",)  # queries, keys and values in one
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
-        return [f"h.{i}" for i in range(len(backbone.h))]
+        return [f"h.{i}" for i in range(backbone.config.num_hidden_layers)]
 
     @staticmethod
     def build_head(head: Head, backbone: PreTrainedModel, width: int, hidden: int, n_outputs: int) -> nn.Module:
@@ -36,13 +39,13 @@ class LanguageModel(TextEncoder):
     def embed(self, inputs: Tensor) -> Tensor:
         return self.backbone.wte(inputs) + self.backbone.wpe(self._positions(inputs))
 
-    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+    def mask(self, hidden: Tensor, state: State) -> Any:
         """A token attends to none after it, so padding changes nothing."""
         known = self._known(state).long()
-        options = {"past_key_values": None, "position_ids": self._positions(hidden)}
+        options: dict[str, Any] = {"past_key_values": None, "position_ids": self._positions(hidden)}
         return create_causal_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known, **options)
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         return self._blocks[index](hidden, None, mask)
 
     def finish(self, hidden: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class SegFormer(FeatureMaps):
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
-        return [f"stages.{i}" for i in range(len(backbone.stages))]
+        return [f"stages.{i}" for i in range(backbone.config.num_encoder_blocks)]
 
     def width(self, backbone: PreTrainedModel) -> int:
         return sum(backbone.config.hidden_sizes) if self.pooled_stages == "all" else backbone.config.hidden_sizes[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
@@ -10,18 +12,18 @@ from fedmuscle_lib.models.base import State, UserModel
 
 
 class TextEncoder(UserModel):
-    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states.
-
-    The paper does not say how texts are pooled; ours is as for pictures.
+    """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states, or that
+    of the CLS token, with which every text begins. The paper does not say how texts are pooled; ours is as for pictures.
     """
 
     reads = "texts"
-    attention = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
+    has_cls = True
+    attention: ClassVar[tuple[str, ...]] = ("query", "value", "q_lin", "v_lin")  # BERT's and DistilBERT's
 
     @staticmethod
     def block_names(backbone: PreTrainedModel) -> list[str]:
         stack = "transformer" if backbone.config.model_type == "distilbert" else "encoder"
-        return [f"{stack}.layer.{i}" for i in range(len(backbone.get_submodule(f"{stack}.layer")))]
+        return [f"{stack}.layer.{i}" for i in range(backbone.config.num_hidden_layers)]
 
     def kept_inputs(self, inputs: Tensor) -> State:
         return {"tokens": inputs}
@@ -29,14 +31,16 @@ class TextEncoder(UserModel):
     def embed(self, inputs: Tensor) -> Tensor:
         return self.backbone.embeddings(input_ids=inputs)
 
-    def mask(self, hidden: Tensor, state: State) -> Tensor | None:
+    def mask(self, hidden: Tensor, state: State) -> Any:
         known = self._known(state).long()
         return create_bidirectional_mask(config=self.backbone.config, inputs_embeds=hidden, attention_mask=known)
 
-    def block(self, index: int, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
         return self._blocks[index](hidden, mask)
 
     def pooled(self, hidden: Tensor, state: State) -> Tensor:
+        if self.pooling == "cls":
+            return hidden[:, 0].to(self.projection.weight.dtype)
         return mean_of_tokens(hidden, self._known(state)).to(self.projection.weight.dtype)
 
     def _known(self, state: State) -> Tensor:

@@ -2,7 +2,7 @@
 
 Every function takes the ``phase`` of a round that it reads: "after_alignment", the literal end of Algorithm 1, or "after_local".
 
-The files, in the order in which they build on each other: ``arms``, ``statistics``, ``scores``, ``paper``, ``delta``, ``departures``,
+The files, in the order in which they build on each other: ``arms``, ``statistics``, ``scores``, ``paper``, ``departures``, ``delta``,
 ``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files: ``prose``
 and ``results``.
 """
@@ -17,7 +17,7 @@ from fedmuscle_lib.report.compare import (
     rank_agreement,
 )
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
-from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, table
+from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.files import data_manifests, provenance, results_folder, save, write
 from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
@@ -52,6 +52,7 @@ __all__ = [
     "delta_by_task",
     "delta_difference",
     "delta_over",
+    "delta_unshared",
     "departures",
     "displaced",
     "gain_difference",

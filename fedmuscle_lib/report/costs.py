@@ -17,7 +17,8 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     """What a run of each algorithm cost, mean over its runs.
 
     Returns:
-        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users, the whole run), seconds,
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users, the whole run, every call through the
+        whole backbone), tflop_done (what ran: what training never changes is computed once), seconds,
         peak_memory_mib (of the process that ran it, with whatever it had run before).
     """
     rows = []
@@ -29,6 +30,7 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
                 "uplink_bytes": costs.uplink_bytes.mean(),
                 "downlink_bytes": costs.downlink_bytes.mean(),
                 "tflop": costs.flops.sum() / 1e12,
+                "tflop_done": costs.flops_done.sum() / 1e12,
                 "seconds": facts["seconds"],
                 "peak_memory_mib": facts["peak_memory_bytes"] / 2**20,
             }
@@ -76,7 +78,7 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
         digits), paper_table5_gb.
     """
     printed = paper_table("table5").set_index("M").cost_per_round_gb
-    sizes = [len(rows) for rows in batches(settings.public_size, settings.batch_size, "ledger")] * settings.cl_epochs
+    sizes = [len(rows) for rows in batches(settings.public_size, settings.public_batch, "ledger")] * settings.cl_epochs
     rows = []
     for m in members:
         row: dict[str, float] = {"M": m}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedmuscle_lib.report.arms import History, Phase
+from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
 from fedmuscle_lib.report.scores import USER, every_round, relative, scores
 from fedmuscle_lib.report.statistics import over_seeds
@@ -40,6 +41,21 @@ def delta_by_seed(histories: Sequence[History], phase: Phase = "after_alignment"
 def delta_by_task(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
     """Delta over the users of one task, for each task: public, task, algorithm, delta, delta_std, n_seeds, ci_low, ci_high."""
     return _delta(relative(scores(histories, phase)), ["public", "task", "algorithm"])
+
+
+def delta_unshared(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+    """Delta over the users whose checkpoint no user with another model has (``departures.sharing``), if some users share and some don't.
+
+    Returns:
+        public, algorithm, users (their numbers), delta, delta_std, n_seeds, ci_low, ci_high; no row if all share or none does.
+    """
+    settings = histories[0].settings  # as all of them: ``scores`` refuses other users
+    shared = {user.number for users in sharing(settings).values() for user in users}
+    own = [user.number for user in settings.members if user.number not in shared]
+    gains = relative(scores(histories, phase))
+    out = _delta(gains[gains.user.isin(own if shared else [])], ["public", "algorithm"])
+    out.insert(2, "users", " ".join(map(str, own)))
+    return out
 
 
 def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pandas as pd
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.report.arms import PHASES, History, arm, is_blind
 from fedmuscle_lib.report.costs import costs
-from fedmuscle_lib.report.delta import delta, delta_by_task, table
+from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
 from fedmuscle_lib.report.paper import PAPER
 from fedmuscle_lib.settings import Settings
@@ -34,14 +34,17 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the end of Algorithm 1, ``*_after_local.csv`` about the moment before
-    the last alignment. ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of
-    ``others``, which the folder's other files are about.
+    the last alignment. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others.
+    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which the
+    folder's other files are about.
     """
     for phase in PHASES:
         suffix = "" if phase == "after_alignment" else f"_{phase}"
         save(table(histories, phase, paper), folder / f"table{suffix}.csv")
         save(delta(histories, phase, paper), folder / f"delta{suffix}.csv")
         save(delta_by_task(histories, phase), folder / f"delta_by_task{suffix}.csv")
+        if len(unshared := delta_unshared(histories, phase)):
+            save(unshared, folder / f"delta_unshared{suffix}.csv")
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmuscle_lib.reproduce.children import write
 
-_PHASES = {"": "At the end of Algorithm 1", "_after_local": "Before the last alignment"}
+_PHASES = {"": "After the last alignment", "_after_local": "After the last local update"}
 _UNFINISHED = ("missing", "failed")
 
 

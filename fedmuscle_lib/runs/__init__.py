@@ -6,9 +6,10 @@ federation), ``train`` (its rounds), ``compute`` (one run), ``crew`` (worker pro
 
 from __future__ import annotations
 
+from fedmuscle_lib.algorithms import PHASES, Phase
 from fedmuscle_lib.runs.build import build, torch_threads
 from fedmuscle_lib.runs.compute import NotStored, run, stored
-from fedmuscle_lib.runs.history import PHASES, History, Phase
+from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.pool import run_all
 from fedmuscle_lib.runs.progress import Progress, Tick
 from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store

@@ -12,9 +12,8 @@ from transformers import PreTrainedModel
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, read_public
-from fedmuscle_lib.frozen import FrozenStates
-from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, first_local, read_public
+from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.server import Server
@@ -62,20 +61,24 @@ def build(settings: Settings) -> Federation:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
-            model = kind(
-                backbone,
-                task.n_outputs(classes),
-                head=head,
-                proj_dim=reads.proj_dim,
-                rank=reads.rank,
-                lora_alpha=reads.lora_alpha,
-                lora_layers=reads.of(user, "lora_layers"),
-                lora_blocks=reads.of(user, "lora_blocks"),
-                head_hidden=reads.of(user, "head_hidden"),
-                head_on=reads.head_on,
-                pooled_stages=reads.pooled_stages,
-                precision=reads.precision,
-            )
+            try:
+                model = kind(
+                    backbone,
+                    task.n_outputs(classes),
+                    head=head,
+                    proj_dim=reads.proj_dim,
+                    rank=reads.rank,
+                    lora_alpha=reads.lora_alpha,
+                    lora_layers=reads.of(user, "lora_layers"),
+                    lora_blocks=reads.of(user, "lora_blocks"),
+                    head_hidden=reads.of(user, "head_hidden"),
+                    head_on=reads.head_on,
+                    pooling=reads.pooling,
+                    pooled_stages=reads.pooled_stages,
+                    precision=reads.precision,
+                )
+            except ValueError as error:
+                raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
             Client(
                 user,
@@ -89,6 +92,7 @@ def build(settings: Settings) -> Federation:
                 batch_size=reads.batch_size,
                 lr=reads.of(user, "lr"),
                 weight_decay=reads.weight_decay,
+                optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
                 address=(reads.seed,),
             )
         )
@@ -127,13 +131,15 @@ def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Enco
 
 
 def _local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
-    """The user's D^n, drawn by the seed, its evaluation samples, and the ids of its classes."""
+    """The user's D^n, its evaluation samples, and the ids of its classes."""
     task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
     pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
     evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
     if classes != other:
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
-        return draw_local(pool, user.train_samples, settings.seed, user.number), evaluation, classes
+        n = user.train_samples
+        train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
     except DataError as error:
         raise DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
+    return train, evaluation, classes

@@ -109,7 +109,7 @@ class Desk:
         self._entry.discard_checkpoint(why)
 
     def _delta(self, tick: Tick) -> float | None:
-        """Delta after this round's alignment, against the local run of the same seed after as many rounds, if that has been run."""
+        """Delta at this round's end, against the local run of the same seed after as many rounds, if that has been run."""
         if not tick.metrics:
             return None
         if self._local is None:

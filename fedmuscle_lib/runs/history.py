@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from fedmuscle_lib.algorithms import Phase
 from fedmuscle_lib.settings import Settings
 
-Phase = Literal["after_local", "after_alignment"]
 Origin = Literal["computed", "shipped"]
-PHASES: tuple[Phase, ...] = ("after_local", "after_alignment")
 # A run's tables and their columns.
 TABLES = {
     "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
@@ -28,8 +27,9 @@ class History:
     Attributes:
         settings: what was asked for.
         metrics: one row per evaluated round (from 1), phase, and user: round, phase, user, model, task, metric, value (per cent).
-            Phase "after_local" is after the local updates of the round, "after_alignment" at its end; in the last round the
-            latter is the literal end of Algorithm 1.
+            Phase "after_local" is after the local updates of the round, "after_alignment" after the alignment. The last round's second
+            phase is the literal end: the latter in Algorithm 1, the former where a round aligns first (setting ``order``). Rows stand
+            in the order in which they were measured.
         costs: one row per user and round: round, user, uplink_bytes, downlink_bytes, flops (of the user's
             training, every call through the whole backbone), flops_done (what ran; what training never changes ran once).
         losses: one row per user and round: round, user, local (mean over the last local epoch), alignment (mean over the round's steps on
@@ -49,7 +49,7 @@ class History:
     origin: Origin = "computed"
     caveats: tuple[str, ...] = field(default=())
 
-    def final(self, phase: Phase = "after_alignment") -> pd.DataFrame:
-        """The last round's rows of ``phase``, one a user."""
-        rows = self.metrics[self.metrics.phase == phase]
+    def final(self, phase: Phase | None = None) -> pd.DataFrame:
+        """The last round's rows of ``phase``, one a user; by default of the literal end."""
+        rows = self.metrics[self.metrics.phase == (phase or self.metrics.phase.iloc[-1])]
         return rows[rows["round"] == rows["round"].max()].reset_index(drop=True)

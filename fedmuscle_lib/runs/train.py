@@ -15,10 +15,11 @@ import torch
 import transformers
 
 from fedmuscle_lib import algorithms, versions
-from fedmuscle_lib.algorithms import Algorithm
+from fedmuscle_lib.algorithms import Algorithm, Phase
+from fedmuscle_lib.client import Client
 from fedmuscle_lib.runs.address import address_of, arithmetic
 from fedmuscle_lib.runs.build import build, torch_threads
-from fedmuscle_lib.runs.history import TABLES, Phase
+from fedmuscle_lib.runs.history import TABLES
 from fedmuscle_lib.runs.progress import Tick, name_of
 from fedmuscle_lib.runs.store import Damaged, Record, packed, unpacked
 from fedmuscle_lib.settings import Settings
@@ -97,12 +98,13 @@ class _Training:
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
         due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
-        local_loss = self.algorithm.local_update(self.federation, round)
-        if due:
-            self._evaluate(round, "after_local")
-        alignment_loss = self.algorithm.communicate(self.federation, round)
-        if due:
-            self._evaluate(round, "after_alignment")
+        for phase in self.algorithm.phases():
+            if phase == "after_local":
+                local_loss = self.algorithm.local_update(self.federation, round)
+            else:
+                alignment_loss = self.algorithm.communicate(self.federation, round)
+            if due:
+                self._evaluate(round, phase)
         self._account(round, flops)
         metrics = tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :]) if due else ()
         seconds = self._seconds_so_far()
@@ -123,9 +125,17 @@ class _Training:
                     "model": user.model,
                     "task": user.task,
                     "metric": client.task.metric,
-                    "value": client.evaluate(),
+                    "value": self._value(client, round),
                 }
             )
+
+    def _value(self, client: Client, round: int) -> float:
+        """The metric of the user's model or, with ``refit``, of a copy of it that trains on its local data for one more phase."""
+        if not self.settings.refit:
+            return client.evaluate()
+        with client.aside():
+            self.algorithm.local_phase(client, round)
+            return client.evaluate()
 
     def _account(self, round: int, flops_before: list[int]) -> None:
         """A row a user of what the round cost, of its losses, and of what the server measured."""

@@ -15,7 +15,7 @@ from transformers import AutoModel
 
 from fedmuscle_lib import Settings
 from fedmuscle_lib.data import Pixels
-from fedmuscle_lib.models import load_backbone
+from fedmuscle_lib.models import FrozenStates, load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.runs import build
 from fedmuscle_lib.runs.address import asked
@@ -131,6 +131,23 @@ def test_a_decoder_reads_four_strides(folder: Path, pooled: str, width: int) -> 
     assert model.features(images).shape == (3, width) and model.represent(images).shape == (3, 16)
     with pytest.raises(ValueError, match="no levels"):
         model.forward_with_levels(images)
+
+
+@pytest.mark.parametrize("head", ["two layers", "decoder"])
+@pytest.mark.parametrize("blocks", ["all", "last", "none"])
+def test_kept_states_are_the_plain_path(folder: Path, head: str, blocks: str) -> None:
+    """Forward and backward, in batches of another size than the states were computed in: 1e-5 of the largest entry."""
+    model, images = _model(folder, head, lora_blocks=blocks).eval(), torch.cat([_images(), _images().flip(-1)])
+    for p in (p for name, p in model.named_parameters() if "lora_B" in name):
+        torch.nn.init.normal_(p, std=0.02)  # zero at first, which would hide LoRA
+    results = []
+    for inputs in (images[2:5], FrozenStates().of(model, images).take(torch.arange(2, 5))):
+        model.zero_grad()
+        outputs, z = model(inputs), model.represent(inputs)
+        (outputs.square().mean() + z[:, 0].sum()).backward()
+        results.append([outputs, z, *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    for plain, kept in zip(*results, strict=True):
+        torch.testing.assert_close(kept, plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item())
 
 
 @pytest.mark.parametrize("size, repeats", [(0, [1, 2, 2, 3, 3, 4, 1]), (2, [1, 3, 3, 4, 4, 5, 1])])

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.io import wheels
 from data_prep.io.layout import write_pickle, write_texts
@@ -28,6 +29,7 @@ from data_prep.pretrain import pretrained, worth
 from data_prep.pretrain.conversion import converted, shapes
 from data_prep.pretrain.pretrained import CHECKPOINTS, HUB, Checkpoint
 from fedmuscle_lib.models import load_backbone, load_tokenizer
+from fedmuscle_lib.profiles import PROFILES
 
 # Names and shapes in the real files. timm's are those of its code (1.0.29); Lite1's names are Lite2's.
 KEYS = {
@@ -124,6 +126,35 @@ def _serve(monkeypatch: pytest.MonkeyPatch, folder: Path, hub: str, **files: byt
     for name, content in files.items():
         (folder / name.replace("_", ".")).write_bytes(content)
     monkeypatch.setattr(pretrained, "cached_file", lambda repository, name: folder / name if repository == hub else None)
+
+
+# --- what the repository ships -----------------------------------------------------------------------------------------------
+
+
+def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
+    models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = tmp_path / "weights"
+    for name, content in (("ours/config.json", "1"), ("ours/model.safetensors", "2"), ("ours/.cache/x.json", "3"), ("half/README.md", "")):
+        (ours / name).parent.mkdir(parents=True, exist_ok=True)
+        (ours / name).write_text(content)
+    monkeypatch.setattr(pretrained, "SMALL_WEIGHTS", ours)
+    command = ["pretrained", "ours", "--models-path", models_path]
+    assert "copies ours, shipped" in _run(capsys, *command, "--dry-run")[1] and not models_path.exists()
+    assert _run(capsys, *command)[1].startswith("ours: shipped with the repository, copied")
+    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"2"}
+    assert "nothing to do" in _run(capsys, *command)[1]
+    (ours / "ours/model.safetensors").write_text("4")
+    assert "copied" in _run(capsys, *command)[1]
+    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"4"}
+    assert [path.name for path in models_path.iterdir() if path.is_dir()] == ["ours"]
+    code, _, error = _run(capsys, "pretrained", "half", "--models-path", models_path)
+    assert code == 2 and "unknown checkpoint 'half'; known: " in error
+
+
+@pytest.mark.parametrize("name", pretrained.shipped())
+def test_what_is_shipped_is_some_users(name: str) -> None:
+    assert name in PROFILES["small"]["backbones"].values() and (SMALL_WEIGHTS / name / "README.md").exists()
 
 
 # --- the catalogue -----------------------------------------------------------------------------------------------------------

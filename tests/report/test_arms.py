@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from histories import history
+from histories import history, history2
 
-from fedmuscle_lib import History, report
+from fedmuscle_lib import History, Settings, report
 
 
 def test_arms_of_one_algorithm_stand_in_one_table(arms):
@@ -37,6 +37,23 @@ def test_departures_name_what_differs_from_the_paper():
     assert rows.loc["rounds"].tolist() == ["20", "150"]
     assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
     assert not {"seed", "train_samples"} & set(rows.index)
+
+
+def test_departures_name_checkpoints_that_have_read_what_users_read():
+    rows = report.departures([history2("local", [40] * 10, profile="small")])
+    read = rows[rows.setting.str.startswith("pretraining of")].set_index("setting").ours
+    assert list(read.index) == ["pretraining of minilm-l6", "pretraining of minilm-l3"] and read.str.contains("Yahoo").all()
+    assert not report.departures([history("local", [40] * 6)]).setting.str.startswith("pretraining of").any()
+
+
+def test_departures_list_what_the_paper_leaves_open_at_our_default_and_elsewhere():
+    refitted = report.as_arm([history("fedmuscle", [40] * 6, refit=1, batch_size=20)], "refit")
+    rows = report.departures([history("fedmuscle", [40] * 6), *refitted])
+    assert rows.loc[rows.setting == "order", "ours"].tolist() == ["local_first"]
+    assert rows.loc[rows.setting == "refit", "ours"].tolist() == ["0 (fedmuscle)", "1 (fedmuscle, refit)"]
+    assert rows.loc[rows.setting == "public_batch_size", "ours"].tolist() == ["32 (fedmuscle)", "20 (fedmuscle, refit)"]
+    neutral = {name for name, field in Settings.model_fields.items() if "neutral" in (field.json_schema_extra or {})}
+    assert neutral - set(rows.setting) <= {"image_size"}  # which no user of the paper's has
 
 
 def test_departures_name_the_training_sets_that_are_not_appendix_gs():

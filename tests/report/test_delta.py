@@ -33,6 +33,21 @@ def test_delta_by_task_is_the_mean_over_its_users(tmp_path):
     assert pd.read_csv(tmp_path / "delta_by_task.csv").query("algorithm == 'fedmuscle'").delta.round(2).tolist() == [5.42, -5, 25]
 
 
+def test_delta_is_also_given_without_the_users_who_share_a_checkpoint(tmp_path):
+    """ViT-Small (users 2 and 5) and ViT-Tiny (6) have one here; that users 1 and 4 have one is the paper's."""
+    one = {"backbones": {"ViT-Small": "one", "ViT-Tiny": "one"}}
+    runs = [history(name, values, **one) for name, values in (("local", [40] * 6), ("fedmuscle", [44, 0, 42, 40, 0, 0]))]
+    row = report.delta_unshared(runs).set_index("algorithm").loc["fedmuscle"]
+    assert row.users == "1 3 4" and row.delta == pytest.approx((10 + 5 + 0) / 3) and row.public == "voc"
+    rows = report.departures(runs).set_index("setting")
+    assert rows.loc["checkpoint of users 2, 5, 6"].tolist() == ["one", "ViT-Small, ViT-Small, ViT-Tiny"]
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta_unshared.csv").delta.tolist() == [0, 5]
+
+    for backbones in ({}, dict.fromkeys(("ViT-Base", "ViT-Small", "ViT-Large", "ViT-Tiny"), "one")):
+        assert report.delta_unshared([history("local", [40] * 6, backbones=backbones)]).empty  # nobody shares, or all do
+
+
 def test_trivial_answers_stand_beside_what_was_learnt():
     """They are the seed's, whatever the algorithm."""
     runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]

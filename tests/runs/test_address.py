@@ -51,7 +51,20 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("change", [{"tau": 0.3}, {"reply": "factored"}, {"cl_epochs": 2}, {"public": "coco"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tau": 0.3},
+        {"reply": "factored"},
+        {"cl_epochs": 2},
+        {"public": "coco"},
+        {"order": "alignment_first"},
+        {"optimisers": "shared"},
+        {"public_batch_size": 16},
+        {"refit": 1},
+    ],
+    ids=str,
+)
 def test_a_setting_is_in_the_address_unless_the_algorithm_ignores_it(settings, name, change):
     (field,) = change
     ignored = field in algorithms.get(name).ignores

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedmuscle_lib.models import State, UserModel
+from fedmuscle_lib.models.base import State, UserModel
 
 CHUNK = 64  # samples that pass at once: fixed, so that a state does not depend on who asks for it first
 BUDGET_BYTES = 2**30  # of a run's states in memory; those beyond it lie in files that the system maps into memory
@@ -22,9 +22,10 @@ class Inputs:
 
     Attributes:
         flops: operations of a sample's frozen pass, which reading its state spares.
+        nbytes: size of what is kept.
     """
 
-    flops = 0
+    flops = nbytes = 0
 
     def __init__(self, inputs: Tensor) -> None:
         self._inputs = inputs
@@ -47,6 +48,7 @@ class Kept(Inputs):
     def __init__(self, inputs: Tensor, columns: Mapping[str, Tensor], flops: int) -> None:
         super().__init__(inputs)
         self._columns, self.flops = columns, flops
+        self.nbytes = sum(column.nbytes for column in columns.values())
         self._unpaid = flops * len(inputs)
 
     def take(self, rows: Tensor | slice) -> State:

@@ -1,0 +1,84 @@
+"""A run's rounds: in which order their phases are done, and what is evaluated in them."""
+
+from __future__ import annotations
+
+import copy
+
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import algorithms, run
+from fedmuscle_lib.runs import build
+
+FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
+PHASES = ["after_local", "after_alignment"]
+
+
+@pytest.fixture
+def settings(settings):
+    return lambda **given: settings(**({"rounds": 2, "public_size": 34, "train_samples": {"MLC": 40, "IC100": 34, "IC10": 34}} | given))
+
+
+def by_hand(s, begin=lambda clients: clients):
+    """What each user's metric is after each phase, in the order in which they are done; ``begin`` gives the clients to evaluate."""
+    federation, algorithm = build(s), algorithms.get(s.algorithm)(s)
+    algorithm.begin(federation)
+    steps = [algorithm.local_update, algorithm.communicate]
+    values = []
+    for round in range(s.rounds):
+        for step in steps if s.order == "local_first" else steps[::-1]:
+            step(federation, round)
+            values += [client.evaluate() for client in begin(federation.clients)]
+    return values
+
+
+@pytest.mark.parametrize("order", ["local_first", "alignment_first"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_round_begins_with_what_the_order_says(settings, name, order):
+    s = settings(algorithm=name, order=order, evaluate_every=1)
+    history = run(s, progress=str)
+    phases = PHASES if order == "local_first" else PHASES[::-1]
+    assert history.metrics.phase.tolist() == 2 * [phase for phase in phases for _ in s.members]
+    assert history.metrics.value.tolist() == by_hand(s)
+    assert history.final().phase.unique().tolist() == phases[1:]
+
+
+@pytest.mark.parametrize("name", sorted(set(algorithms.names()) - set(FAMILY)))
+def test_other_algorithms_have_no_such_order(settings, name):
+    assert algorithms.get(name)(settings(algorithm=name, order="alignment_first")).phases() == tuple(PHASES)
+
+
+def test_one_round_of_algorithm_1_is_local_training_before_it_aligns_and_a_round_that_aligns_first_never_is(settings):
+    """Table 8 has Delta +5.7 for R = 1."""
+    local = run(settings(algorithm="local", rounds=1), progress=str)
+    literal, aligned = (run(settings(rounds=1, order=order), progress=str) for order in ("local_first", "alignment_first"))
+    pd.testing.assert_frame_equal(literal.final("after_local"), local.final("after_local"), check_exact=True)
+    assert aligned.final("after_local").value.tolist() != local.final("after_local").value.tolist()
+
+
+@pytest.mark.parametrize("name", ["fedmuscle", "local", "fedrcl", "head_only"])
+def test_refitting_a_copy_leaves_training_as_it_was(settings, name):
+    plain, refitted = (run(settings(algorithm=name, refit=refit), progress=str) for refit in (0, 1))
+    for table in ("losses", "costs", "measures"):
+        pd.testing.assert_frame_equal(getattr(plain, table), getattr(refitted, table), check_exact=True)
+    assert plain.metrics.value.tolist() != refitted.metrics.value.tolist()
+
+
+@pytest.mark.parametrize("order", ["local_first", "alignment_first"])
+def test_what_refit_evaluates_is_a_restored_client_that_was_trained_once_more(settings, order):
+    s = settings(refit=1, order=order, local_epochs=2)
+
+    def copies(clients):
+        found = build(s).clients
+        for client, twin in zip(clients, found, strict=True):
+            twin.restore(copy.deepcopy(client.state()))
+            twin.address = (*twin.address, "aside")  # it sees its data in an order of its own
+            twin.fit(2)
+        return found
+
+    assert run(s, progress=str).metrics.value.tolist() == by_hand(s, copies)
+
+
+def test_a_run_of_every_open_choice_is_resumed_to_the_bit(settings, cut_off_and_resumed):
+    choices = {"order": "alignment_first", "refit": 1, "optimisers": "shared", "public_batch_size": 20, "local_draw": "fixed"}
+    cut_off_and_resumed(settings(rounds=3, **choices), 2)
