@@ -10,7 +10,9 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from data_prep.pretrain.backbones import RECIPES
 from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
+from data_prep.pretrain.pretrained import CHECKPOINTS, shipped
 from fedmuscle_lib import Settings
 from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
 from fedmuscle_lib.models.vision import VisionTransformer
@@ -56,11 +58,10 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Pa
         load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
 
 
-@pytest.mark.parametrize("profile", ["mini", "small"])
-def test_the_profiles_checkpoints_are_shipped(profile: str) -> None:
-    """Every model that the setups name, with its tokenizer if it reads text, and nothing else."""
-    settings = Settings(profile=profile)
-    assert set(settings.backbones) == {row.model for users in SETUPS.values() for row in users}
+def test_minis_checkpoints_are_shipped() -> None:
+    """Every model of the paper's setups, with its tokenizer if it reads text, and nothing else."""
+    settings = Settings(profile="mini")
+    assert {row.model for name in ("setup1", "setup2_generation", "setup1_unequal") for row in SETUPS[name]} == set(settings.backbones)
     files = list(settings.models_path.rglob("*.safetensors"))
     assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(path.stat().st_size for path in files) < 25e6
     for name in settings.backbones.values():
@@ -70,6 +71,15 @@ def test_the_profiles_checkpoints_are_shipped(profile: str) -> None:
             assert config.image_size == 32
         elif config.model_type != "segformer":
             assert len(load_tokenizer(folder)) == config.vocab_size
+
+
+def test_smalls_checkpoints_are_those_that_data_prep_writes() -> None:
+    """One for every model of every setup; what the repository ships is loaded as it lies there."""
+    backbones = Settings(profile="small").backbones
+    assert set(backbones) == {row.model for users in SETUPS.values() for row in users}
+    assert set(backbones.values()) <= CHECKPOINTS.keys() | shipped() | RECIPES.keys()
+    for folder in shipped().values():
+        load_backbone(folder)
 
 
 def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
