@@ -69,55 +69,46 @@ def mini_backbones(
 @app.command()
 def backbones(
     names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
-    images: Annotated[
-        Path, typer.Option(help="Folder of images, one sub-folder a class.", show_default="data/real/tiny_imagenet/train of the repository")
-    ] = ROOT / "data/real/tiny_imagenet/train",
+    archives: Annotated[
+        Path,
+        typer.Option(
+            help="A folder with archives of tiny-imagenet, food101, caltech101, flickr30k; what is there is used.",
+            show_default="data/real/archives of the repository",
+        ),
+    ] = ROOT / "data/real/archives",
     out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
-    size: Annotated[int, typer.Option(min=8, help="Side of the images in pixels.")] = 32,
-    patch: Annotated[int, typer.Option(min=1, help="Side of a patch in pixels.")] = 8,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Use so many images of each class.", show_default="all")] = None,
+    pictures: Annotated[int, typer.Option(min=2, help="Use at most so many pictures of an archive.")] = 20_000,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default="the recipe's")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads; the weights depend on their number.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
-    val_share: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of the images that is held out.")] = 0.05,
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, fetched and written, and do nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Measure them on CIFAR-100, and write it on their cards: minutes.")] = False,
+    data_dir: Annotated[
+        Path, typer.Option(help="Where --check finds the prepared data.", show_default="data/real of the repository")
+    ] = ROOT / "data/real",
 ) -> None:
-    """Pretrain the small profile's backbones on a folder of images: tens of minutes on one core; resumes if interrupted."""
-    import torch
+    """Distil the small profile's hybrid ViTs from EfficientNet-Lite2: under an hour each on one core; resumes if interrupted."""
+    from data_prep.io.wheels import Wheels
+    from data_prep.pretrain.backbones import RECIPES, distil, measured, plan
+    from data_prep.pretrain.views import compute, networks, sources
 
-    from data_prep.pretrain.backbones import RECIPES, pretrain
-    from data_prep.pretrain.image_folder import read
+    chosen, wheels = _chosen(names, RECIPES, "backbone"), Wheels(archives)
+    found = sources(archives, pictures)
+    if dry_run:
+        return plan(chosen, found, wheels, out, typer.echo)
+    if check:
+        from data_prep.pretrain.worth import PICTURES, prepared
 
-    chosen = _chosen(names, RECIPES, "backbone")
-    if size % patch:
-        raise typer.BadParameter(f"{size} px don't divide into patches of {patch}", param_hint="--patch")
-    if device.partition(":")[0] not in {"cpu", "cuda"}:
-        raise typer.BadParameter(f"{device!r} is neither cpu nor cuda", param_hint="--device")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise typer.BadParameter(f"{device!r} can't be used here: {str(error).splitlines()[0]}", param_hint="--device") from None
-    data = read(images, size, out / ".cache", per_class)
-    typer.echo(f"backbones: {len(data.images):,} images of {len(data.classes)} classes")
+        prepared(data_dir, PICTURES)  # before an hour of training
+    views = compute(found, networks(wheels), out / ".cache")
     for name in chosen:
-        report = pretrain(
-            name,
-            data,
-            out,
-            patch=patch,
-            epochs=epochs,
-            batch=batch,
-            device=device,
-            threads=threads,
-            seed=seed,
-            val_share=val_share,
-            resume=not fresh,
-        )
+        report = distil(name, views, out, epochs=epochs, seed=seed, resume=not fresh)
+        if check:
+            report = measured(out / name, report, data_dir)
+        worth = "".join(f", {shots}-shot {value:.1f} %" for shots, value in report.get("few_shot", {}).items())
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
-            f"{report['top1']:.1%} top-1, {report['top5']:.1%} top-5 -> {out / name}"
+            f"{report['agreement']:.1%} of held-out pictures as the teacher{worth} -> {out / name}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Tiny ImageNet: folders of images by class, to pretrain small backbones on."""
+"""Tiny ImageNet: folders of images by class. Small backbones are distilled on its pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from data_prep.io.files import put
 ENTRIES = (
     Entry(
         name="tiny-imagenet",
-        title="Tiny ImageNet: images to pretrain small backbones on.",
+        title="Tiny ImageNet: images that the small backbones are distilled on.",
         home="http://cs231n.stanford.edu/",
         terms="ImageNet's terms of access: non-commercial research and education (https://image-net.org/download).",
         archives=(

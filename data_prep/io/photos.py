@@ -14,7 +14,12 @@ from data_prep.io.files import named, put
 SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
 
-def _open(content: bytes, name: str, mode: str) -> Image.Image:
+def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
+    """Return an image in Pillow's ``mode``; in its own if that is empty.
+
+    Raises:
+        SourceError: ``name`` is no readable image.
+    """
     try:
         with Image.open(io.BytesIO(content)) as image:
             return image.convert(mode) if mode else image.copy()
@@ -28,7 +33,7 @@ def square(content: bytes, name: str, size: int) -> np.ndarray:
     Raises:
         SourceError: ``name`` is no readable image.
     """
-    return np.asarray(_open(content, name, "RGB").resize((size, size), Image.Resampling.BICUBIC))
+    return np.asarray(decoded(content, name).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def indices(content: bytes, name: str) -> np.ndarray:
@@ -37,7 +42,7 @@ def indices(content: bytes, name: str) -> np.ndarray:
     Raises:
         SourceError: ``name`` is no palette image.
     """
-    image = _open(content, name, "")
+    image = decoded(content, name, "")
     if image.mode not in {"P", "L"}:
         raise SourceError(f"{name}: an image with a palette is expected, this one is {image.mode}")
     return np.asarray(image)
@@ -53,7 +58,7 @@ def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tu
     Raises:
         SourceError: ``name`` is no readable image.
     """
-    image = _open(content, name, "RGB")
+    image = decoded(content, name)
     if size is None or max(image.size) <= size:
         put(folder / name, content)
         return name, image.size

@@ -48,6 +48,11 @@ def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, token
         backbone.half().save_pretrained(folder)
         if tokenizer:
             tokenizer.save_pretrained(folder)
+    describe(folder, report, card)
+
+
+def describe(folder: Path, report: dict, card: str) -> None:
+    """Write a checkpoint's model card and, after it, its report."""
     put(folder / "README.md", card.encode())
     put(folder / "pretraining.json", (json.dumps(report, indent=2) + "\n").encode())
 

@@ -33,8 +33,13 @@ LONGEST = 128  # tokens of a text
 def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
     """Raise SourceError if data are not prepared that :func:`measure` needs."""
     for folder in {TEXTS if checkpoint.vocabulary else PICTURES for checkpoint in chosen}:
-        for split in ("train", "test"):
-            _users_files(data_dir, folder, split)
+        prepared(data_dir, folder)
+
+
+def prepared(data_dir: Path, folder: str) -> None:
+    """Raise SourceError if the data set in ``folder`` is not prepared."""
+    for split in ("train", "test"):
+        _users_files(data_dir, folder, split)
 
 
 def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, side: int, tests: int, say: Callable[[str], None]) -> None:
@@ -64,7 +69,7 @@ def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
     return found
 
 
-def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int) -> dict[int, float]:
+def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500) -> dict[int, float]:
     """Return accuracy in per cent on CIFAR-100 by the number of training pictures a class, 1 and 5, of the nearest class mean.
 
     Features are pooled, centred on the training set's mean, and of unit norm.
@@ -131,7 +136,12 @@ def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
     """Features of the pictures, and their labels."""
     backbone = load_backbone(checkpoint)
     parts = (scaled(Pixels(side).resize(part)) for part in pictures.inputs.split(64))
-    return Samples(torch.cat([backbone(part).last_hidden_state.mean((2, 3)) for part in parts]), pictures.targets)
+    return Samples(torch.cat([_mean_of_places(backbone(part).last_hidden_state) for part in parts]), pictures.targets)
+
+
+def _mean_of_places(state: Tensor) -> Tensor:
+    """Pool a map (b, width, h, w), or tokens (b, 1 + patches, width) of which the first is [CLS], to (b, width)."""
+    return state.mean((2, 3)) if state.ndim == 4 else state[:, 1:].mean(1)
 
 
 @torch.inference_mode()

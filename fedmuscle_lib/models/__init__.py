@@ -9,6 +9,7 @@ from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
+from fedmuscle_lib.models.hybrid_vit import HybridViT
 from fedmuscle_lib.models.language import LanguageModel
 from fedmuscle_lib.models.probe import linear_probe
 from fedmuscle_lib.models.segformer import SegFormer
@@ -18,6 +19,7 @@ from fedmuscle_lib.models.vision import VisionTransformer
 ARCHITECTURES: dict[str, type[UserModel]] = {
     "vit": VisionTransformer,
     "efficientnet_lite": EfficientNetLite,
+    "hybrid_vit": HybridViT,
     "segformer": SegFormer,
     "bert": TextEncoder,
     "distilbert": TextEncoder,

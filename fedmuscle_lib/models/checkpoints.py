@@ -13,8 +13,10 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 from transformers.utils import logging
 
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
-_OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel}  # unknown to transformers
+# unknown to transformers
+_OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
 
 
