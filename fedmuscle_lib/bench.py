@@ -124,11 +124,12 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
 
     def forward() -> None:
         with torch.no_grad():
-            client.model.represent(images)
+            client.represent(rows)
 
     def readme() -> None:
         client.model.precision = "float32"
-        forward()
+        with torch.no_grad():
+            client.model.represent(images)
         loss = muscle_loss_dense(client.model.represent(images), others)
         optimizer.zero_grad()
         loss.backward()

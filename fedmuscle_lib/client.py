@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
 from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
-from fedmuscle_lib.models import FrozenStates, State, UserModel
+from fedmuscle_lib.models import FrozenStates, State, UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.setups import User
@@ -130,6 +130,13 @@ class Client:
     def freeze_representation(self) -> None:
         """Train the head alone from here on (the control ``head_only``)."""
         self.model.freeze_representation()
+
+    def fit_probe(self) -> None:
+        """Freeze the representation, and put a linear layer fitted to the features of D^n in place of the head (the control ``probe``)."""
+        self.freeze_representation()
+        features = self.model.features(self._states.of(self.model, self.train.inputs).take(slice(None)))
+        self.model.head = linear_probe(features, self.train.targets, self.task.loss, self.task.n_outputs(self.classes))
+        self.model.head_on = "features"
 
     def prepare(self) -> None:
         """Compute what training never changes of the samples, before the first round."""

@@ -24,7 +24,7 @@ from pydantic import (
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.profiles import PROFILES, ROOT, tuned_recipes
+from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
 from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS
 
@@ -247,13 +247,13 @@ class Settings(BaseModel):
         for name, value in given.items():
             if truths := [one for one in _values(name, value) if isinstance(one, bool)]:
                 raise ValueError(f"{name}: got {truths[0]}, and no setting is a truth value")
-        numbers = PROFILES[profile] | (cls._tuned(profile) if given.get("protocol") == "tuned" else {}) | given
+        setup = given.get("setup", cls.model_fields["setup"].default)
+        numbers = numbers_of(profile, str(setup)) | (cls._tuned(profile) if given.get("protocol") == "tuned" else {}) | given
         if "local_epochs" in given:  # which would not be read beside others' total
             numbers["epochs"] = given.get("epochs")
         if isinstance(given.get("backbones"), dict):
             numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
         if isinstance(sizes := given.get("train_samples", {}), dict):  # a profile's are for whichever setup has the task
-            setup = numbers.get("setup", cls.model_fields["setup"].default)
             tasks = {user.task for name, users in SETUPS.items() if name == setup for user in users}
             served = PROFILES[profile].get("train_samples", {})
             numbers["train_samples"] = {task: n for task, n in served.items() if task in tasks} | sizes
@@ -288,6 +288,8 @@ class Settings(BaseModel):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
+        if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
+            raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
             having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
             raise ValueError(

@@ -22,6 +22,8 @@ def history(
     The n-th user's trivial answer reaches n per cent, and one more for each seed. ``facts`` stand in its provenance.
     """
     users = SETUPS[settings.get("setup", "setup1")]
+    if len(values) < len(users):
+        users = [user for user in users if user.number in settings["users"]]
     rows = [
         dict(round=round, phase=phase, user=u.number, model=u.model, task=u.task, metric=TASKS[u.task].metric, value=value / (3 - round))
         for round in (1, 2)

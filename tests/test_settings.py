@@ -79,7 +79,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_fills_what_is_not_given(profile: str) -> None:
-    values = {"train_samples": {}} | PROFILES[profile]
+    values = {"train_samples": {}} | profiles.numbers_of(profile, "setup2")
     settings = Settings(profile=profile, setup="setup2")  # whose tasks the profiles name
     assert {name: getattr(settings, name) for name in values} == values
     for name, field in Settings.model_fields.items():
@@ -130,6 +130,12 @@ def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypa
     assert parse({"train_samples": {"MLC": 90}}).train_samples == {"IC10": 20, "MLC": 90}
     assert parse({"train_samples": {"IC10": 50}}).own_train_samples == {}
     assert Settings(**Settings().model_dump()) == Settings()
+
+
+def test_a_profile_may_have_numbers_for_one_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(profiles.OF_SETUPS, "mini", {"setup2": {"rounds": 7}})
+    assert parse({"setup": "setup2"}).rounds == 7 and parse({"setup": "setup2", "rounds": 3}).rounds == 3
+    assert parse({"setup": "setup1"}).rounds == PROFILES["mini"]["rounds"]
 
 
 def test_temperatures_may_be_a_matrix_over_users() -> None:

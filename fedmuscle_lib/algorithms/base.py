@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmuscle_lib.messages import Batch, LabelSpace, LocalTerm
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
-from fedmuscle_lib.tasks import TASKS, Classification
+from fedmuscle_lib.tasks import TASKS, Classification, Head
 from fedmuscle_lib.versions import Versioned
 
 if TYPE_CHECKING:  # a proxy of a client does as well, so algorithms load no model
@@ -97,6 +97,7 @@ class Algorithm(Versioned, ABC):
         name: for settings and files.
         label: for legends and tables.
         source: "the paper", "control" or "ours".
+        heads: the kinds of prediction head whose users it serves; the others take no part in its runs.
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
         ignores: settings that change nothing for this algorithm. Runs that differ in these alone are one run, and reading one is an
             error (see :class:`Reading`). Subclasses inherit them.
@@ -108,6 +109,7 @@ class Algorithm(Versioned, ABC):
     name: ClassVar[str]
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
+    heads: ClassVar[tuple[Head, ...]] = get_args(Head)
     communicates: ClassVar[bool] = True
     ignores: ClassVar[tuple[str, ...]] = ()
 
@@ -130,6 +132,11 @@ class Algorithm(Versioned, ABC):
         """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
         mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
+
+    @classmethod
+    def serves(cls, task: str) -> bool:
+        """Whether users with the task called ``task`` can take part."""
+        return TASKS[task].head in cls.heads
 
     def begin(self, federation: Federation) -> None:
         """Before the first round, on freshly initialised models; done again, to the same effect, when a run resumes."""

@@ -39,7 +39,7 @@ _RANGES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def command(with_local: bool, **options: str | int | None) -> None:
-    """Run one experiment, or fetch it if it was run before, and print its metrics beside the trivial ones, and Delta."""
+    """Run one experiment, or fetch it if it was run before, and print its metrics beside what needs no backbone, and Delta."""
     settings = settings_from(options)
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
@@ -62,9 +62,9 @@ def settings_from(options: dict[str, str | int | None]) -> Settings:
 def show(histories: list[History]) -> None:
     """Print the last run's metrics and costs and, with its local training before it, Delta."""
     history = histories[-1]
-    trivial = report.trivial([history]).set_index("user")["mean"].rename("trivial")
-    rows = history.final().drop(columns=["round", "phase"]).join(trivial, on="user")
-    print(rows.round({"value": 2, "trivial": 2}).to_string(index=False))
+    references = report.references([history]).pivot(index="user", columns="reference", values="mean").round(2)
+    rows = history.final().drop(columns=["round", "phase"]).round(2).join(references.sort_index(axis="columns"), on="user")
+    print(rows.to_string(index=False))
     cost = report.costs([history]).iloc[0]
     print(
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
@@ -73,7 +73,7 @@ def show(histories: list[History]) -> None:
     if history.origin == "shipped":
         print(". ".join((f"This run came with the repository; it was finished {history.provenance['finished']}", *history.caveats)))
     if len(histories) == 2:
-        for phase in ("after_alignment", "after_local"):
+        for phase in (report.HEADLINE, report.OTHER_MOMENT):
             delta = report.delta(histories, phase).set_index("algorithm").delta[history.settings.algorithm]
             print(f"Delta {phase.replace('_', ' ')}: " + ("undefined: a local metric is 0" if delta != delta else f"{delta:+.2f} %"))
     elif history.settings.algorithm != report.BASELINE:

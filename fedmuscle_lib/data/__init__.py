@@ -7,7 +7,7 @@ Images become uint8 pixels and texts token ids, as the user's model reads them. 
 from __future__ import annotations
 
 from fedmuscle_lib.data.coco import Annotation, Instances
-from fedmuscle_lib.data.encodings import Encoding, Modality, Pixels, Tokens
+from fedmuscle_lib.data.encodings import NO_WORD, Encoding, Modality, Pixels, Tokens, Words
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
@@ -15,6 +15,7 @@ from fedmuscle_lib.data.samples import Samples, draw_local, first_local
 from fedmuscle_lib.pickles import DataError
 
 __all__ = [
+    "NO_WORD",
     "PUBLIC_SETS",
     "Annotation",
     "DataError",
@@ -25,6 +26,7 @@ __all__ = [
     "Pixels",
     "Samples",
     "Tokens",
+    "Words",
     "draw_local",
     "first_local",
     "read_public",

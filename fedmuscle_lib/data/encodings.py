@@ -1,9 +1,11 @@
-"""How a model reads its inputs: images as pixels of one size, texts as token ids."""
+"""How inputs are read: images as pixels of one size, texts as token ids, or as words where no model reads them."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +17,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from fedmuscle_lib.pickles import DataError, read_bytes
 
@@ -97,4 +100,28 @@ class Tokens:
         return encoded.input_ids
 
 
-Encoding = Pixels | Tokens
+@dataclass(frozen=True)
+class Words:
+    """No model's: the words of whole texts, two letters or more, in small letters, each as a number that is its hash."""
+
+    reads: ClassVar[Modality] = "texts"
+
+    def empty(self) -> Tensor:
+        return torch.empty(0, 1, dtype=torch.int64)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """(n, l) numbers of words, and ``NO_WORD`` behind a text's end."""
+        rows = [torch.tensor([_number(word) for word in _WORD.findall(text.lower())], dtype=torch.int64) for text in texts]
+        return pad_sequence(rows, batch_first=True, padding_value=NO_WORD)
+
+
+NO_WORD = -1
+_WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn takes texts to pieces
+
+
+def _number(word: str) -> int:
+    """A number of 63 bits, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest()) >> 1
+
+
+Encoding = Pixels | Tokens | Words

@@ -11,6 +11,7 @@ from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.hybrid_vit import HybridViT
 from fedmuscle_lib.models.language import LanguageModel
+from fedmuscle_lib.models.probe import linear_probe
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
 from fedmuscle_lib.models.vision import VisionTransformer
@@ -44,6 +45,7 @@ __all__ = [
     "UserModel",
     "architecture",
     "checkpoint_folder",
+    "linear_probe",
     "load_backbone",
     "load_tokenizer",
     "model_type",

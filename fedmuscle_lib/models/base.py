@@ -52,6 +52,7 @@ class UserModel(Versioned, nn.Module, ABC):
         has_cls: whether its first token stands for the whole input.
         stride: sides of the pictures that it reads are the multiples of this; None where the checkpoint's config fixes the side.
         attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
+        deep_embeddings: whether what stands before the first block is worth keeping even where every block is adapted.
         depth: how many blocks, counted from the first, training never changes.
         read: blocks whose outputs the head reads beside the features, by index.
         memory_format: in which convolutions run.
@@ -66,6 +67,7 @@ class UserModel(Versioned, nn.Module, ABC):
     has_cls: ClassVar[bool] = False
     stride: ClassVar[int | None] = None
     attention: ClassVar[tuple[str, ...]] = ()
+    deep_embeddings: ClassVar[bool] = False
     backbone: Any
     read: tuple[int, ...] = ()
     memory_format: torch.memory_format = torch.contiguous_format

@@ -68,8 +68,8 @@ class FrozenStates:
         self._folder: tempfile.TemporaryDirectory | None = None
 
     def of(self, model: UserModel, inputs: Tensor) -> Inputs:
-        """What ``model`` reads of ``inputs``, (n, ...); computed on the first call."""
-        if model.depth == 0:
+        """What ``model`` reads of ``inputs``, (n, ...); computed on the first call. Without frozen blocks it is the inputs themselves."""
+        if model.depth == 0 and not model.deep_embeddings:
             return Inputs(inputs)
         weights = next(model.backbone.parameters())  # frozen, and one object in all models of a checkpoint
         key = (id(weights), id(inputs), model.depth, model.read, model.precision)

@@ -88,6 +88,7 @@ class HybridViTModel(ViTModel):
 class HybridViT(VisionTransformer):
     """A vision transformer whose pixels are scaled as its stem's, an EfficientNet-Lite's."""
 
+    deep_embeddings = True
     has_cls = False  # there is a [CLS] token, but distillation trains the mean of the others
 
     def embed(self, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The controls: what each arm adds to local training, user by user."""
+"""The controls: what each arm adds to local training, user by user, and Delta taken to pieces."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from matplotlib.figure import Figure
 from fedmuscle_lib.plots.style import HOUSE, closed, strip
 from fedmuscle_lib.report import label
 
+_QUESTIONS = {
+    "gain": ("what FedMuscle gains", "Δ (%)"),
+    "peers": ("how much of it peers give", "points of Δ"),
+    "destroyed": ("what local training destroys", "Δ over local training (%)"),
+}
 _PANELS = 8  # of users in a row that can be read
 
 
@@ -44,3 +49,33 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
         for ax in axes.flat[len(users) + 1 :]:
             ax.set_axis_off()
     return closed(figure)
+
+
+def in_short(rows: pd.DataFrame) -> Figure:
+    """One panel a question: what FedMuscle gains over both baselines, how much of it peers give, what local training destroys.
+
+    Args:
+        rows: as ``report.in_short`` returns them, for one public set.
+    """
+    rows = rows.rename(columns={"difference": "value"})
+    # a line is coloured by what its question varies: the arm, or what FedMuscle is compared with
+    rows["algorithm"] = rows.over.where(rows.question == "peers", rows.arm)
+    questions = [name for name in _QUESTIONS if name in set(rows.question)]
+    with plt.rc_context(HOUSE):
+        size = (3.6 * len(questions), 1.1 + 0.3 * rows.question.value_counts().max())
+        figure, axes = plt.subplots(1, len(questions), figsize=size, squeeze=False)
+        for ax, question in zip(axes[0], questions, strict=True):
+            own = rows[rows.question == question].reset_index(drop=True)
+            strip(ax, own.assign(line=own.index), list(own.algorithm))
+            ax.set_yticks(range(len(own)), [_line(question, row.arm, row.over) for row in own.itertuples()])
+            ax.set_ylim(len(own) - 0.5, -0.5)
+            title, unit = _QUESTIONS[question]
+            ax.set_title(title)
+            ax.set_xlabel(unit)
+    return closed(figure)
+
+
+def _line(question: str, arm: str, over: str) -> str:
+    if question == "destroyed":
+        return label(arm)
+    return f"{label(arm)}\n{'−' if question == 'peers' else 'over'} {label(over)}"

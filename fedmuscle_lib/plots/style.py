@@ -16,7 +16,7 @@ from fedmuscle_lib.report import algorithm_of
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 
-# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Sixteen are more
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Seventeen are more
 # than colour alone can tell apart, so no two share a marker.
 STYLES: dict[str, tuple[str, Marker]] = {
     "local": ("#555555", "o"),
@@ -27,6 +27,7 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "frozen_peers": ("#56B4E9", "P"),
     "self": ("#D55E00", "v"),
     "head_only": ("#999933", "h"),
+    "probe": ("#117733", (6, 1, 0)),
     "anchored": ("#882255", ">"),
     "sage": ("#332288", "<"),
     "fedhenn": ("#EE6677", "p"),
@@ -36,7 +37,7 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "simclr": ("#AA4499", (8, 1, 0)),
     "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
-_SPARE = ("#8800CC", "#C18B70", "#E6007A", "#117733", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
+_SPARE = ("#8800CC", "#C18B70", "#E6007A", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
 HOUSE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -73,13 +74,16 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
-    """Draw one row an arm, in the order of ``arms``: a point at ``value`` and its 95 % interval as a bar."""
+    """Draw one row an arm, in the order of ``arms``: a point at ``value`` and its 95 % interval as a bar.
+
+    Rows that have a ``line`` stand there, so that an arm can have several.
+    """
     ax.axvline(0, color="black", linewidth=0.8)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     look = styles(arms)
     for row in rows.itertuples():
-        y = arms.index(row.algorithm)
+        y = row.line if "line" in rows else arms.index(row.algorithm)
         if pd.notna(row.ci_low):
             ax.plot([row.ci_low, row.ci_high], [y, y], color=look[row.algorithm][0], linewidth=2, solid_capstyle="butt")
         point(ax, row.value, y, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)

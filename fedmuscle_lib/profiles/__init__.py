@@ -1,6 +1,7 @@
 """The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
 
-Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each task that it tuned.
+A table ``[setups.<setup>]`` of a profile has numbers for this setup alone. Beside a profile may lie ``<profile>_tuned.json``, which
+``tune`` writes: a recipe of local training for each task that it tuned.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted(FOLDER.glob("*.toml"))}
+OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("setups", {}) for name, profile in PROFILES.items()}
+
+
+def numbers_of(profile: str, setup: str) -> dict[str, Any]:
+    """The profile's settings for a setup."""
+    return PROFILES[profile] | OF_SETUPS[profile].get(setup, {})
 
 
 def tuned_file(profile: str) -> Path:

@@ -8,9 +8,33 @@ from dataclasses import dataclass, fields
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.runs import PHASES, History, Phase
 
-__all__ = ["BASELINE", "PHASES", "Arm", "History", "Phase", "added", "algorithm_of", "arm", "as_arm", "baseline_of", "is_blind", "label"]
+__all__ = [
+    "BASELINE",
+    "HEADLINE",
+    "OTHER_MOMENT",
+    "PHASES",
+    "TUNED",
+    "TUNED_BASELINE",
+    "Arm",
+    "History",
+    "Phase",
+    "added",
+    "algorithm_of",
+    "arm",
+    "as_arm",
+    "baseline_of",
+    "is_blind",
+    "label",
+    "setting_of",
+]
 
+# The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
+# this is the literal end of Algorithm 1.
+HEADLINE: Phase = "after_alignment"
+(OTHER_MOMENT,) = (phase for phase in PHASES if phase != HEADLINE)
 BASELINE = "local"
+TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the validation split, for local training
+TUNED_BASELINE = f"{BASELINE}, {TUNED}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +64,18 @@ def algorithm_of(arm: str) -> str:
     return arm.partition(", ")[0]
 
 
+def setting_of(arm: str) -> str:
+    """The setting by which the arm differs from others of its algorithm, by the arm's name; empty if it has none."""
+    return arm.partition(", ")[2]
+
+
 def baseline_of(arm: str, arms: Iterable[str]) -> str:
-    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training."""
+    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training.
+
+    A tuned arm is compared with local training as it is, like all others; Delta over tuned local training is a column of its own.
+    """
     own = BASELINE + arm.removeprefix(algorithm_of(arm))
-    return own if own in set(arms) else BASELINE
+    return own if own in set(arms) and own != TUNED_BASELINE else BASELINE
 
 
 def is_blind(arm: str) -> bool:
@@ -52,9 +84,9 @@ def is_blind(arm: str) -> bool:
 
 
 def added(arm: str) -> bool:
-    """Whether the paper does not have the arm's algorithm: it is a control, or ours."""
+    """Whether the paper does not have the arm: its algorithm is a control, or ours, or it is tuned."""
     algorithm = algorithm_of(arm)
-    return algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
+    return setting_of(arm) == TUNED or algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
 
 
 def label(arm: str) -> str:

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, Phase, arm, baseline_of
+from fedmuscle_lib.report.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, History, Phase, arm, baseline_of
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
 from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
 
+_GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
+_WITHOUT_PEERS = ("self", "frozen_peers", "shuffled")  # each lacks one thing that live, matched peers give
+_UNTRAINED = ("head_only", "probe")
 
-def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+
+def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
     """Metric of ``a`` minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -25,9 +29,7 @@ def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Pha
     return paired_difference(scores(histories, phase), a, b, USER, "value")
 
 
-def gain_difference(
-    histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment", paper: Sequence[str] = PAPER
-) -> pd.DataFrame:
+def gain_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE, paper: Sequence[str] = PAPER) -> pd.DataFrame:
     """Improvement of ``a`` over local training, in per cent, minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -42,13 +44,13 @@ def gain_difference(
     return beside_paper(ours, (theirs[a] - theirs[b]).rename("paper_difference").reset_index(), histories)
 
 
-def over_baseline(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def over_baseline(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
     arms = list(dict.fromkeys(map(arm, histories)))
     return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms}, phase)
 
 
-def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta of ``a`` minus that of ``b`` on the same seeds: public, difference (percentage points), std, n_seeds, ci_low, ci_high.
 
     Raises:
@@ -57,9 +59,30 @@ def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase 
     return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
 
 
-def delta_over(histories: Sequence[History], reference: str, phase: Phase = "after_alignment") -> pd.DataFrame:
-    """:func:`delta_difference` of every algorithm from ``reference``, one after the other, with a column ``algorithm``."""
-    return _each_minus(delta_difference, histories, dict.fromkeys(map(arm, histories), reference), phase)
+def delta_over(histories: Sequence[History], reference: str, phase: Phase = HEADLINE) -> pd.DataFrame:
+    """:func:`delta_difference` of every algorithm that has a Delta from ``reference``, one after the other, with a column ``algorithm``."""
+    arms = dict.fromkeys(delta_by_seed(histories, phase).algorithm)
+    return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference), phase)
+
+
+def in_short(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """Delta taken to pieces, for each public set: what FedMuscle gains, how much of it peers give, and what local training destroys.
+
+    Returns:
+        public, question ("gain", "peers" or "destroyed"), arm, over (what it is compared with), difference, n_seeds, ci_low, ci_high.
+        A gain, and what is destroyed, is a Delta in per cent. What peers give is the difference of two Deltas over local training on the
+        same seeds, in points. An arm that was not run has no row.
+    """
+    deltas = delta(histories, phase).rename(columns={"algorithm": "arm"})
+    over_tuned = {"delta_tuned": "difference", "ci_low_tuned": "ci_low", "ci_high_tuned": "ci_high"}
+    as_tuned = deltas.drop(columns=["ci_low", "ci_high"]).rename(columns=over_tuned).assign(over=TUNED_BASELINE)
+    as_fixed = deltas.rename(columns={"delta": "difference"}).assign(over=BASELINE)
+    gain = pd.concat([rows[rows.arm.isin(_GAINING)] for rows in (as_fixed, as_tuned)]).assign(question="gain")
+    destroyed = as_fixed[as_fixed.arm.isin(_UNTRAINED)].assign(question="destroyed")
+    without = [name for name in _WITHOUT_PEERS if name in set(deltas.arm)]
+    peers = [delta_difference(histories, "fedmuscle", name, phase).assign(question="peers", arm="fedmuscle", over=name) for name in without]
+    rows = pd.concat([gain, *peers, destroyed], ignore_index=True).dropna(subset="difference")
+    return rows[["public", "question", "arm", "over", "difference", "n_seeds", "ci_low", "ci_high"]]
 
 
 def _each_minus(
@@ -69,7 +92,7 @@ def _each_minus(
     return pd.concat([difference(histories, *pair, phase).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
 
 
-def rank_agreement(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def rank_agreement(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """For each public set, whether Delta orders the algorithms as in the paper: those that it has a Delta for, local training at 0 too.
 
     Returns:

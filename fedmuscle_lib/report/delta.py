@@ -6,44 +6,56 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, Phase
+from fedmuscle_lib.report.arms import HEADLINE, TUNED_BASELINE, History, Phase
 from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
-from fedmuscle_lib.report.scores import USER, every_round, relative, scores
+from fedmuscle_lib.report.scores import USER, beside_baseline, every_round, gain, relative, scores
 from fedmuscle_lib.report.statistics import over_seeds
 
 TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
-DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "n_seeds", "ci_low", "ci_high", "paper_delta"]
+_OVER_TUNED = {"delta": "delta_tuned", "ci_low": "ci_low_tuned", "ci_high": "ci_high_tuned"}
+DELTA_COLUMNS = ["public", "algorithm", "delta", "delta_std", "n_seeds", "ci_low", "ci_high"]
+DELTA_COLUMNS += [*_OVER_TUNED.values(), "delta_of_means", "paper_delta"]
 
 
-def table(histories: Sequence[History], phase: Phase = "after_alignment", paper: Sequence[str] = PAPER) -> pd.DataFrame:
+def table(histories: Sequence[History], phase: Phase = HEADLINE, paper: Sequence[str] = PAPER) -> pd.DataFrame:
     """``TABLE_COLUMNS``: a user's metric under each algorithm, in per cent, beside the cell of the tables ``paper`` that have one."""
     ours = over_seeds(scores(histories, phase), [*USER, "algorithm"], "value")
     theirs = paper_table(*paper).rename(columns={"mean": "paper_mean", "std": "paper_std"})
     return beside_paper(ours, theirs[["setup", "public", "algorithm", "user", "paper_mean", "paper_std"]], histories)[TABLE_COLUMNS]
 
 
-def delta(histories: Sequence[History], phase: Phase = "after_alignment", paper: Sequence[str] = PAPER) -> pd.DataFrame:
+def delta(histories: Sequence[History], phase: Phase = HEADLINE, paper: Sequence[str] = PAPER) -> pd.DataFrame:
     """``DELTA_COLUMNS``: Delta over seeds in per cent, with its 95 % interval, beside what the tables ``paper`` print.
 
-    The paper's is NaN unless all of its users took part.
+    ``delta`` is over local training; ``delta_tuned`` over tuned local training, NaN where that is no arm. Both are the mean over seeds of
+    each seed's Delta. ``delta_of_means`` is the paper's formula: the mean over users of the ratio of two cells of the table, each of
+    which is a mean over seeds. An arm that does not have all users has no Delta and no row. The paper's Delta is NaN unless all of its
+    users took part.
     """
-    ours = _delta(relative(scores(histories, phase)), ["public", "algorithm"])
+    rows, by = scores(histories, phase), ["public", "algorithm"]
+    ours = _delta(relative(rows), by)
+    if TUNED_BASELINE in set(rows.algorithm):
+        over_tuned = _delta(relative(rows, TUNED_BASELINE), by)[[*by, *_OVER_TUNED]]
+        ours = ours.merge(over_tuned.rename(columns=_OVER_TUNED), on=by)
+    cells = beside_baseline(rows).groupby([*USER, "algorithm"], sort=False)[["value", "local"]].mean().reset_index()
+    of_means = gain(cells).groupby(by).value.mean(skipna=False).rename("delta_of_means").reset_index()
+    ours = ours.merge(of_means, on=by).reindex(columns=DELTA_COLUMNS[:-1])
     theirs = paper_table(*(f"{name}_delta" for name in paper)).rename(columns={"delta_paper": "paper_delta"})
     return beside_paper(ours, theirs[["setup", "public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS]
 
 
-def delta_by_seed(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_by_seed(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta of Section 6.1 for each run: public, algorithm, seed, delta (per cent): the mean over users of :func:`relative`."""
     return _over_users(relative(scores(histories, phase)), ["public", "algorithm"])
 
 
-def delta_by_task(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_by_task(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta over the users of one task, for each task: public, task, algorithm, delta, delta_std, n_seeds, ci_low, ci_high."""
     return _delta(relative(scores(histories, phase)), ["public", "task", "algorithm"])
 
 
-def delta_unshared(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def delta_unshared(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta over the users whose checkpoint no user with another model has (``departures.sharing``), if some users share and some don't.
 
     Returns:
@@ -58,15 +70,21 @@ def delta_unshared(histories: Sequence[History], phase: Phase = "after_alignment
     return out
 
 
-def curve(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def curve(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
     rows = every_round(histories, [history.metrics for history in histories])
     return _delta(relative(rows[rows.phase == phase]), ["public", "algorithm", "round"])
 
 
 def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Delta of each seed: the mean over the users that ``by`` leaves together; NaN if the gain of one of them is."""
-    return gains.groupby([*by, "seed"], sort=False).value.mean(skipna=False).rename("delta").reset_index()
+    """Delta of each seed: the mean over the users that ``by`` leaves together; NaN if the gain of one of them is.
+
+    An arm that lacks one of these users has no Delta.
+    """
+    groups, together = gains.groupby([*by, "seed"], sort=False), [name for name in by if name != "algorithm"]
+    deltas = pd.DataFrame({"users": groups.user.nunique(), "delta": groups.value.mean(skipna=False)}).reset_index()
+    deltas = deltas.merge(gains.groupby(together).user.nunique().rename("everyone").reset_index(), on=together)
+    return deltas[deltas.users == deltas.everyone].drop(columns=["users", "everyone"])
 
 
 def _delta(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:

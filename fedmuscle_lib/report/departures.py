@@ -17,6 +17,7 @@ from fedmuscle_lib.setups import SETUPS, User
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
 _NOT_STATED = {
     "head_hidden",
+    "head_layers",
     "head_on",
     "pooled_stages",
     "lora_alpha",

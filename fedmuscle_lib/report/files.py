@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.report.arms import PHASES, History, arm, is_blind
+from fedmuscle_lib.report.arms import HEADLINE, PHASES, History, Phase, arm, is_blind
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
@@ -30,21 +30,25 @@ def results_folder(name: str, profile: str, output: str = "") -> Path:
     return folder
 
 
+def file_of(table: str, phase: Phase) -> str:
+    """Name of the CSV file that holds ``table`` at the moment ``phase``: the headline moment's is not named."""
+    return f"{table}.csv" if phase == HEADLINE else f"{table}_{phase}.csv"
+
+
 def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAPER, others: Sequence[History] = ()) -> None:
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
-    ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the end of Algorithm 1, ``*_after_local.csv`` about the moment before
-    the last alignment. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others.
-    ``provenance.json`` holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which the
-    folder's other files are about.
+    ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the moment ``HEADLINE``, ``table_<moment>.csv`` and so on about the
+    other one. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json``
+    holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which the folder's other files
+    are about.
     """
     for phase in PHASES:
-        suffix = "" if phase == "after_alignment" else f"_{phase}"
-        save(table(histories, phase, paper), folder / f"table{suffix}.csv")
-        save(delta(histories, phase, paper), folder / f"delta{suffix}.csv")
-        save(delta_by_task(histories, phase), folder / f"delta_by_task{suffix}.csv")
+        save(table(histories, phase, paper), folder / file_of("table", phase))
+        save(delta(histories, phase, paper), folder / file_of("delta", phase))
+        save(delta_by_task(histories, phase), folder / file_of("delta_by_task", phase))
         if len(unshared := delta_unshared(histories, phase)):
-            save(unshared, folder / f"delta_unshared{suffix}.csv")
+            save(unshared, folder / file_of("delta_unshared", phase))
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")
@@ -57,7 +61,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile).model_dump(mode="json")
+    usual = Settings(profile=s.profile, setup=s.setup).model_dump(mode="json") | {"setup": Settings.model_fields["setup"].default}
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in NO_DEPARTURE and value != usual[name]}

@@ -10,30 +10,37 @@ from fedmuscle_lib.report.arms import added, label
 from fedmuscle_lib.report.scores import USER
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
+_REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
 
 
-def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, trivial: pd.DataFrame | None = None) -> pd.DataFrame:
+def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
     """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
 
-    The columns have two levels: the paper's algorithms come first, controls and ours after them, and last what ``report.trivial`` gives.
+    Where there is tuned local training, another row has Delta over that. The columns have two levels: the paper's algorithms come first,
+    controls and ours after them, and last what ``report.references`` gives.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
     wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
     blocks = []
     for public, block in wide.groupby(level="public", sort=False):
-        deltas = delta[delta.public == public].set_index("algorithm")
-        last = pd.DataFrame(
-            [[_delta_cell(deltas.loc[name]) if name in deltas.index else "" for name in wide.columns]],
-            index=pd.MultiIndex.from_tuples([(public, "", "", "", "Δ (%)")], names=USER),
-            columns=wide.columns,
-        )
-        blocks.append(pd.concat([block, last]))
+        deltas = _delta_rows(delta[delta.public == public].set_index("algorithm"))
+        deltas.index = pd.MultiIndex.from_tuples([(public, "", "", "", name) for name in deltas.index], names=USER)
+        blocks.append(pd.concat([block, deltas.reindex(columns=wide.columns)]))
     whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
     whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
-    if trivial is not None:
-        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(trivial)}
-        whole["no input", "Trivial answer"] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
+    for name, reached in () if references is None else references.groupby("reference", sort=False):
+        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(reached)}
+        whole["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
     return whole
+
+
+def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
+    """A row for Delta, and one for Delta over tuned local training if there is any; a column an algorithm."""
+    rows = {"Δ (%)": [_delta_cell(row) for _, row in deltas.iterrows()]}
+    if "delta_tuned" in deltas and deltas.delta_tuned.notna().any():
+        over_tuned = deltas[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
+        rows["Δ over tuned (%)"] = [with_interval(*cell) for cell in over_tuned]
+    return pd.DataFrame(rows, index=deltas.index).T
 
 
 def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:

@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.report.arms import label
-from fedmuscle_lib.report.delta import DELTA_COLUMNS
 from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.prose import ROOT
 
@@ -21,8 +20,9 @@ _HEAD = """# Results
 
 `make reference` makes this page from the CSV files below `figures/`; edit nothing here.
 
-Δ is the mean improvement over local training over all users, in per cent, at the end of Algorithm 1. The numbers in brackets are its
-95 % t interval over seeds. A single seed has no interval.
+Δ is the mean improvement over local training over all users, in per cent, at the moment that `delta.csv` is about. "Over tuned" is the
+same over local training whose hyper-parameters were tuned on the validation split. The numbers in brackets are 95 % t intervals over
+seeds. A single seed has no interval.
 """
 
 
@@ -42,28 +42,29 @@ def results_page(figures: Path) -> str:
 
 def _section(entry: Path, above: str) -> str:
     provenance = json.loads((entry / "provenance.json").read_text(encoding="utf8"))
-    table = _table(pd.read_csv(entry / "delta.csv")[DELTA_COLUMNS])
+    table = _table(pd.read_csv(entry / "delta.csv"))
     return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, above)}\n"
 
 
 def _table(delta: pd.DataFrame) -> str:
-    """A row an algorithm; for each public set a column for ours and one for the paper's."""
+    """A row an algorithm; for each public set a column for ours, for ours over tuned local training if there is any, and the paper's."""
+    columns = {"ours": [with_interval(*cell) for cell in delta[["delta", "ci_low", "ci_high"]].to_numpy()]}
+    if "delta_tuned" in delta and delta.delta_tuned.notna().any():  # a reference of an earlier commit lacks it
+        columns["over tuned"] = [with_interval(*cell) for cell in delta[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()]
+    columns["the paper's"] = ["" if pd.isna(value) else f"{value:+.2f}" for value in delta.paper_delta]
+    cells = pd.DataFrame(columns, index=delta.public)
     publics = list(dict.fromkeys(delta.public))
-    head = ["algorithm", "seeds", *(f"`{public}`, {whose}" for public in publics for whose in ("ours", "the paper's"))]
+    head = ["algorithm", "seeds", *(f"`{public}`, {whose}" for public in publics for whose in columns)]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, rows in delta.groupby("algorithm", sort=False):
-        cells = {row.public: (with_interval(row.delta, row.ci_low, row.ci_high), _signed(row.paper_delta)) for row in rows.itertuples()}
         seeds = ", ".join(map(str, sorted(set(rows.n_seeds))))
-        lines.append(_line([label(str(name)), seeds, *(cell for public in publics for cell in cells.get(public, ("", "")))]))
+        own = cells[(delta.algorithm == name).to_numpy()].reindex(publics, fill_value="")
+        lines.append(_line([label(str(name)), seeds, *own.to_numpy().flatten()]))
     return "\n".join(lines)
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _signed(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:+.2f}"
 
 
 def _origin(provenance: dict[str, Any], above: str) -> str:

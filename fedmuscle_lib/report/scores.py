@@ -1,4 +1,4 @@
-"""What was measured: the users' metrics, as they are, relative to local training, and as a trivial answer would reach them."""
+"""What was measured: the users' metrics, as they are, relative to local training, and as they can be reached without a backbone."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import BASELINE, History, Phase, algorithm_of, arm, baseline_of, is_blind
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.report.arms import HEADLINE, History, Phase, arm, baseline_of, is_blind, label
 from fedmuscle_lib.report.statistics import over_seeds
 from fedmuscle_lib.tasks import direction
 
 USER = ["public", "user", "model", "task", "metric"]
+REFERENCES = ("trivial", "tfidf")  # in a run's provenance
 
 
-def scores(histories: Sequence[History], phase: Phase = "after_alignment") -> pd.DataFrame:
+def scores(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """The last round's metrics: public, user, model, task, metric, algorithm, seed, value (per cent).
 
     A run that never looks at public data counts for every public set that the others were run on.
@@ -45,47 +47,69 @@ def every_round(histories: Sequence[History], metrics: Iterable[pd.DataFrame]) -
 def _refuse_unlike(histories: Sequence[History]) -> None:
     if not histories:
         raise ValueError("no runs to report on")
-    for name in ("profile", "setup", "users", "evaluate_on"):
+    for name in ("profile", "setup", "evaluate_on"):
         values = {getattr(history.settings, name) for history in histories}
         if len(values) > 1:
             raise ValueError(f"runs with different {name} don't stand in one table: {sorted(map(str, values))}")
+    everyone = {user for history in histories for user in history.settings.members}
+    for history in histories:
+        served = {user for user in everyone if algorithms.get(history.settings.algorithm).serves(user.task)}
+        if set(history.settings.members) != served:
+            values = {tuple(user.number for user in h.settings.members) for h in histories}
+            raise ValueError(f"runs with different users don't stand in one table: {sorted(map(str, values))}")
 
 
-def relative(rows: pd.DataFrame) -> pd.DataFrame:
+def relative(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """``rows`` with ``value`` as the improvement over the same seed's local training, in per cent of it; NaN where that is 0.
 
-    An improvement is a larger metric, or a smaller one where lower is better, as with perplexity. An arm is compared with the local
-    training that has its setting, if that is an arm too.
+    An improvement is a larger metric, or a smaller one where lower is better, as with perplexity.
+
+    Args:
+        rows: as :func:`scores` gives them.
+        baseline: the arm that all others are compared with; by default the one that ``baseline_of`` says.
 
     Raises:
-        ValueError: a seed or public set has no local run.
+        ValueError: a seed or public set has no run of the baseline.
     """
+    return gain(beside_baseline(rows, baseline))
+
+
+def beside_baseline(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
+    """``rows`` with a column ``local``, the baseline's value on the same seed; arguments and errors as :func:`relative`."""
     key = ["public", "user", "seed", "round", "phase"]
     key = [name for name in key if name in rows]
     arms = rows.algorithm.unique()
-    local = rows.loc[rows.algorithm.map(algorithm_of) == BASELINE, [*key, "algorithm", "value"]]
-    local = local.rename(columns={"algorithm": "baseline", "value": "local"})
-    baselines = rows.assign(baseline=rows.algorithm.map({name: baseline_of(name, arms) for name in arms}))
-    paired = baselines.merge(local, on=[*key, "baseline"], how="left")
+    baselines = {name: baseline or baseline_of(name, arms) for name in arms}
+    theirs = rows.loc[rows.algorithm.isin(baselines.values()), [*key, "algorithm", "value"]]
+    theirs = theirs.rename(columns={"algorithm": "baseline", "value": "local"})
+    paired = rows.assign(baseline=rows.algorithm.map(baselines)).merge(theirs, on=[*key, "baseline"], how="left")
     if (alone := paired[paired.local.isna()]).size:
         row = alone.iloc[0]
-        raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of local training to compare with")
+        lacking = label(row.baseline).lower()
+        raise ValueError(f"{row.algorithm} on {row.public} with seed {row.seed} has no run of {lacking} to compare with")
+    return paired.drop(columns="baseline")
+
+
+def gain(paired: pd.DataFrame) -> pd.DataFrame:
+    """What :func:`beside_baseline` gives, with ``value`` as the improvement over ``local``, in per cent of it; NaN where that is 0."""
     sign = paired.metric.map(direction)
     value = 100 * (sign * paired.value - sign * paired.local) / paired.local.where(paired.local != 0)
-    return paired.assign(value=value).drop(columns=["baseline", "local"])
+    return paired.assign(value=value).drop(columns="local")
 
 
-def trivial(histories: Sequence[History]) -> pd.DataFrame:
-    """What an answer that looks at no input would reach, whatever the algorithm: user, model, task, metric, mean, std, n_seeds.
+def references(histories: Sequence[History]) -> pd.DataFrame:
+    """What needs no backbone, whatever the algorithm: reference, user, model, task, metric, mean, std, n_seeds.
 
-    It is made from the training targets that the seed drew, such as the most frequent class (``Task.trivial``).
+    "trivial" is the metric of an answer that looks at no input, such as the most frequent class (``Task.trivial``). "tfidf", for users who
+    classify texts, is that of their words alone (``TextClassification.by_words``). Both are made from the training set that the seed drew.
     """
     _refuse_unlike(histories)
     parts = []
     for history in histories:
-        reached = {int(user): value for user, value in history.provenance["trivial"].items()}  # a stored run's keys are strings
-        rows = history.final()
-        parts.append(rows.assign(seed=history.settings.seed, value=rows.user.map(reached)))
-    user = USER[1:]
-    values = pd.concat(parts)[[*user, "seed", "value"]].drop_duplicates()
-    return over_seeds(values, user, "value").drop(columns=["ci_low", "ci_high"])
+        rows = history.final().assign(seed=history.settings.seed)
+        for name in REFERENCES:
+            reached = {int(user): value for user, value in history.provenance.get(name, {}).items()}  # a stored run's keys are strings
+            parts.append(rows.assign(reference=name, value=rows.user.map(reached)))
+    by = ["reference", *USER[1:]]
+    values = pd.concat(parts)[[*by, "seed", "value"]].dropna().drop_duplicates()
+    return over_seeds(values, by, "value").drop(columns=["ci_low", "ci_high"])

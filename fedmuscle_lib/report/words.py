@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, Phase, label
-from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, per_user_difference
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.profiles import tuned_protocol
+from fedmuscle_lib.report.arms import HEADLINE, History, Phase, algorithm_of, arm, label
+from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.files import data_manifests
@@ -30,9 +32,22 @@ def note(histories: Sequence[History]) -> str:
     )
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named}."]
+    sentences += _left_out(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
     return " ".join([*sentences, spread, *_origins(histories)])
+
+
+def _left_out(histories: Sequence[History]) -> list[str]:
+    """Sentences: that there is no tuned baseline to compare with, and whom an arm does not serve."""
+    sentences = []
+    if not tuned_protocol(histories[0].settings.profile):
+        sentences.append("This profile has no tuned protocol, so there is no Δ over tuned local training.")
+    tasks = dict.fromkeys(user.task for history in histories for user in history.settings.members)
+    for name in dict.fromkeys(map(arm, histories)):
+        if unserved := [task for task in tasks if not algorithms.get(algorithm_of(name)).serves(task)]:
+            sentences.append(f"{label(name)} does not serve users with {_and(unserved)}, so it has no Δ over all users.")
+    return sentences
 
 
 def _origins(histories: Sequence[History]) -> list[str]:
@@ -51,7 +66,7 @@ def _origins(histories: Sequence[History]) -> list[str]:
     return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 
 
-def compared(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+def compared(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
     """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
     return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b, phase).items())
 
@@ -75,7 +90,44 @@ def _verdict(row: Any) -> str:
     return f", 95 % interval {interval(row.ci_low, row.ci_high)}, {told}."
 
 
-def displaced(histories: Sequence[History], most: int = 3, phase: Phase = "after_alignment") -> str:
+def in_three_sentences(histories: Sequence[History], phase: Phase = HEADLINE) -> str:
+    """Markdown, an item of three sentences a public set: what FedMuscle gains, what of it peers give, what local training destroys."""
+    items = []
+    for public, rows in in_short(histories, phase).groupby("public", sort=False):
+        gain, peers, destroyed = (list(rows[rows.question == name].itertuples()) for name in ("gain", "peers", "destroyed"))
+        over = [f"{_quoted(row, ' %')} over {label(row.over).lower()}" for row in gain if row.arm == "fedmuscle"]
+        above = [f"{_quoted(row, ' points')} above {label(row.over).lower()}" for row in peers]
+        left = [f"{_quoted(row, ' %')} ({label(row.arm).lower()})" for row in destroyed]
+        sentences = [f"FedMuscle's Δ is {_and(over)}."] if over else []
+        sentences += [f"Peers: its Δ is {_and(above)}."] if above else []
+        sentences += [f"Backbones that stay as they were pretrained have a Δ of {_and(left)}: {_destroyed(destroyed)}."] if left else []
+        items.append(f"- `{public}`: {' '.join(sentences)}")
+    return "\n".join(items)
+
+
+def _quoted(row: Any, unit: str) -> str:
+    if pd.isna(row.ci_low):
+        return f"**{row.difference:+.2f}**{unit}"
+    told = "" if side_of_zero(row.ci_low, row.ci_high) else " (not clear of 0)"
+    return f"**{row.difference:+.2f}**{unit} {interval(row.ci_low, row.ci_high)}{told}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _destroyed(rows: Sequence[Any]) -> str:
+    """What Deltas of users who leave the backbone alone say about local training, which does not."""
+    if any(pd.isna(row.ci_low) for row in rows):
+        return "how much of that is chance one seed can't say"
+    sides = {side_of_zero(row.ci_low, row.ci_high) for row in rows}
+    if 1 in sides:
+        return "local training destroys part of what it starts from"
+    return "local training adds to what it starts from" if sides == {-1} else "these seeds can't show that local training destroys anything"
+
+
+def displaced(histories: Sequence[History], most: int = 3, phase: Phase = HEADLINE) -> str:
     """Markdown, an item a public set: how many pairs of algorithms Delta orders otherwise than in the paper, and ``most`` of them.
 
     First come those whose distance in places differs most from the paper's.
@@ -105,7 +157,7 @@ def cost_order(histories: Sequence[History]) -> str:
     )
 
 
-def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = "after_alignment") -> str:
+def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = HEADLINE) -> str:
     """Markdown sentences, one a public set: whether Delta reached what was aimed at before any reported seed was run."""
     deltas = delta(histories, phase).set_index(["public", "algorithm"])
     lines = []
@@ -123,7 +175,7 @@ def against_target(histories: Sequence[History], algorithm: str, targets: dict[s
     return "\n".join(lines)
 
 
-def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = "after_alignment") -> str:
+def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
     """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
     rows = per_user_difference(histories, a, b, phase)
     if rows.ci_low.isna().all():

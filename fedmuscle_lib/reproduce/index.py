@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmuscle_lib.reproduce.children import write
 
-_PHASES = {"": "After the last alignment", "_after_local": "After the last local update"}
+_MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
 _UNFINISHED = ("missing", "failed")
 
 
@@ -94,8 +94,8 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
     from fedmuscle_lib import report
 
     shown = []
-    for suffix, caption in _PHASES.items():
-        paths = [entry / f"{name}{suffix}.csv" for name in ("table", "delta")]
+    for phase in (report.HEADLINE, report.OTHER_MOMENT):
+        paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], _MOMENTS[phase]
         if all(path.exists() for path in paths):
             shown.append((caption, report.side_by_side(*map(pd.read_csv, paths)).to_html(border=0)))
     return shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedmuscle_lib.algorithms import PHASES, Phase
 from fedmuscle_lib.runs.build import build, torch_threads
-from fedmuscle_lib.runs.compute import NotStored, run, stored
+from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.pool import run_all
 from fedmuscle_lib.runs.progress import Progress, Tick
@@ -28,6 +28,7 @@ __all__ = [
     "Tick",
     "build",
     "default_store",
+    "may_compute",
     "run",
     "run_all",
     "stored",

@@ -56,7 +56,7 @@ def build(settings: Settings) -> Federation:
         if head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = _encoding(settings, user, backbone)
-        train, evaluation, classes = _local_data(settings, user, encoding)
+        train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         with torch.random.fork_rng(devices=[]):
@@ -130,7 +130,7 @@ def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Enco
     return Pixels(side)
 
 
-def _local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
+def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
     """The user's D^n, its evaluation samples, and the ids of its classes."""
     task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
     pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)

@@ -70,9 +70,14 @@ def history_at(address: Address, settings: Settings, store: Store) -> History | 
     return History(settings=settings, **record.tables, provenance=record.provenance, origin=origin, caveats=caveats)
 
 
+def may_compute() -> bool:
+    """Whether a run that is not stored may be computed; the environment can say no."""
+    return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
+
+
 def refuse_to_compute(missing: Sequence[Settings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
-    if missing and os.environ.get("FEDMUSCLE_COMPUTE") == "0":
+    if missing and not may_compute():
         raise NotStored(f"{len(missing)} runs are not stored, the first of them {name_of(missing[0])}")
 
 

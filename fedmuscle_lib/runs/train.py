@@ -17,12 +17,14 @@ import transformers
 from fedmuscle_lib import algorithms, versions
 from fedmuscle_lib.algorithms import Algorithm, Phase
 from fedmuscle_lib.client import Client
+from fedmuscle_lib.data import Words
 from fedmuscle_lib.runs.address import address_of, arithmetic
-from fedmuscle_lib.runs.build import build, torch_threads
+from fedmuscle_lib.runs.build import build, local_data, torch_threads
 from fedmuscle_lib.runs.history import TABLES
 from fedmuscle_lib.runs.progress import Tick, name_of
 from fedmuscle_lib.runs.store import Damaged, Record, packed, unpacked
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.tasks import TASKS, TextClassification
 
 _log = logging.getLogger("fedmuscle")
 
@@ -203,8 +205,19 @@ class _Training:
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
             "device": self.settings.device,
             "trivial": {str(c.user.number): c.task.trivial(c.train.targets, c.evaluation.targets) for c in self.federation.clients},
+            "tfidf": _by_words(self.settings),
             "source": versions.SOURCE,
         }
+
+
+def _by_words(settings: Settings) -> dict[str, float]:
+    """What the words of its texts alone would give each user who classifies texts."""
+    found = {}
+    for user in settings.members:
+        if isinstance(task := TASKS[user.task], TextClassification):
+            train, evaluation, _ = local_data(settings, user, Words())
+            found[str(user.number)] = task.by_words(train, evaluation)
+    return found
 
 
 # where things are, not what they are

@@ -37,6 +37,12 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
     wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
     assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 6 + [1] * 5
     assert wrapped[10].get_title() == "all users"
+    short = report.in_short([*runs, *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned")])
+    pieces = plots.in_short(short)
+    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in pieces.axes] == [
+        ["FedMuscle\nover Local training", "FedMuscle\nover Local training, tuned"],
+        ["FedMuscle\n− Self (no communication)"],
+    ]
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
     hollow = [[line for line in ax.lines if line.get_fillstyle() == "none" and not math.isnan(line.get_xdata()[0])] for ax in strips.axes]
     assert [len(lines) for lines in hollow] == [4, 4, 4]
@@ -46,7 +52,7 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         curve = plots.training_curve(report.curve(runs))
-        for name, figure in {"bars": bars, "panels": panels, "strips": strips, "points": points, "curve": curve}.items():
+        for name, figure in {"bars": bars, "panels": panels, "pieces": pieces, "strips": strips, "points": points, "curve": curve}.items():
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name

@@ -51,11 +51,11 @@ def test_delta_is_also_given_without_the_users_who_share_a_checkpoint(tmp_path):
 def test_trivial_answers_stand_beside_what_was_learnt():
     """They are the seed's, whatever the algorithm."""
     runs = [history(name, [40] * 6, seed=seed) for name in ("local", "self") for seed in (0, 2)]
-    trivial = report.trivial(runs)
-    assert ",".join(trivial.columns) == "user,model,task,metric,mean,std,n_seeds"
+    trivial = report.references(runs)
+    assert ",".join(trivial.columns) == "reference,user,model,task,metric,mean,std,n_seeds" and trivial.reference.eq("trivial").all()
     assert trivial["mean"].tolist() == [2, 3, 4, 5, 6, 7] and trivial["std"].eq(1).all() and trivial.n_seeds.eq(2).all()
     shown = report.side_by_side(report.table(runs), report.delta(runs), trivial)
-    assert shown["no input", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
+    assert shown["without a backbone", "Trivial answer"].tolist() == [f"{n}.0 ± 1.0" for n in range(2, 8)] + [""]
 
 
 def test_phases_are_told_apart(tmp_path):
@@ -107,3 +107,61 @@ def test_a_smaller_perplexity_is_an_improvement():
     ]
     gains = report.relative(pd.DataFrame(rows)).set_index(["algorithm", "user"]).value
     assert gains["self", 1] == pytest.approx(25) and gains["self", 2] == pytest.approx(-20)
+
+
+# --- beside Delta ---------------------------------------------------------------------------------------------------------------
+
+
+def tuned(values, **given):
+    return report.as_arm([history("local", values, **given)], "tuned")[0]
+
+
+def test_delta_over_tuned_local_training_stands_beside_that_over_fixed(tmp_path):
+    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)] + [tuned([50] * 6, seed=seed) for seed in (0, 1)]
+    runs += [history("fedmuscle", [44 + seed] * 6, seed=seed) for seed in (0, 1)]
+    runs += report.as_arm([history("fedmuscle", [55] * 6, seed=seed) for seed in (0, 1)], "tuned")
+    rows = report.delta(runs).set_index("algorithm")
+    assert rows.delta.to_dict() == pytest.approx({"local": 0, "local, tuned": 25, "fedmuscle": 11.25, "fedmuscle, tuned": 37.5})
+    assert rows.delta_tuned.to_dict() == pytest.approx({"local": -20, "local, tuned": 0, "fedmuscle": -11, "fedmuscle, tuned": 10})
+    assert (rows.ci_low_tuned + rows.ci_high_tuned).tolist() == pytest.approx((2 * rows.delta_tuned).tolist())
+    report.write(runs, tmp_path)
+    assert pd.read_csv(tmp_path / "delta.csv").delta_tuned.notna().all()
+    shown = report.side_by_side(report.table(runs), report.delta(runs))
+    assert shown["the paper's algorithms", "FedMuscle"].tolist()[-2].startswith("+11.25 [")
+    assert shown["the paper's algorithms", "FedMuscle"].tolist()[-1].startswith("-11.00 [")
+    assert ("controls and ours", "Local training, tuned") in shown
+
+
+def test_without_tuned_local_training_there_is_no_delta_over_it():
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
+    assert report.delta(runs)[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].isna().all(axis=None)
+    assert "tuned" not in report.side_by_side(report.table(runs), report.delta(runs)).to_string()
+
+
+def test_the_papers_formula_is_a_ratio_of_means():
+    """Seeds on which local training does badly weigh more in a mean of ratios."""
+    runs = [history("local", [level] * 6, seed=seed) for seed, level in enumerate((20, 60))]
+    runs += [history("fedmuscle", [level] * 6, seed=seed) for seed, level in enumerate((30, 60))]
+    row = report.delta(runs).set_index("algorithm").loc["fedmuscle"]
+    assert (row.delta, row.delta_of_means) == pytest.approx((25, 12.5))
+
+
+def test_an_arm_that_serves_not_all_users_has_cells_and_no_delta_over_all():
+    users = {"setup": "setup2", "public": "flickr30k", "profile": "paper"}
+    runs = [history(name, [40] * 10, **users) for name in ("local", "self")]
+    runs.append(history("probe", [44] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), **users))
+    assert report.delta(runs).algorithm.tolist() == ["local", "self"]
+    assert report.delta_by_task(runs).set_index(["algorithm", "task"]).delta["probe", "TC"] == pytest.approx(10)
+    assert report.delta_over(runs, "self").algorithm.tolist() == ["local"]
+    shown = report.side_by_side(report.table(runs), report.delta(runs))["controls and ours", "Logistic probe"]
+    assert shown.tolist() == ["44.0"] * 6 + [""] * 2 + ["44.0"] * 2 + [""]
+    assert "Logistic probe does not serve users with SS, so it has no Δ over all users." in report.note(runs)
+    with pytest.raises(ValueError, match="different users"):
+        report.table([*runs[:2], history("fedmuscle", [44] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), **users)])
+
+
+def test_texts_have_their_words_beside_the_trivial_answer():
+    runs = [history("local", [40] * 10, setup="setup2", public="flickr30k", profile="paper", facts={"tfidf": {"9": 61.5, "10": 60.0}})]
+    shown = report.side_by_side(report.table(runs), report.delta(runs), report.references(runs))["without a backbone"]
+    assert shown["TF-IDF"].tolist() == [""] * 8 + ["61.5", "60.0", ""]
+    assert shown["Trivial answer"].tolist() == [f"{n}.0" for n in range(1, 11)] + [""]

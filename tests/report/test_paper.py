@@ -16,7 +16,7 @@ from fedmuscle_lib.setups import SETUPS
 def test_delta_of_the_papers_own_cells_is_the_papers_delta(paper_runs):
     delta = report.delta(paper_runs)
     assert len(delta) == 12
-    assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta"
+    assert delta.columns.tolist() == report.DELTA_COLUMNS
     assert (delta.delta.round(2) == delta.paper_delta).all()
 
 

@@ -42,7 +42,10 @@ def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
     for phase in ("", "_after_local"):
         assert pd.read_csv(tmp_path / f"table{phase}.csv").columns.tolist() == report.TABLE_COLUMNS
         delta = pd.read_csv(tmp_path / f"delta{phase}.csv")
-        assert ",".join(delta.columns) == "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta"
+        columns = (
+            "public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,delta_tuned,ci_low_tuned,ci_high_tuned,delta_of_means,paper_delta"
+        )
+        assert ",".join(delta.columns) == columns
         assert delta.n_seeds.eq(2).all() and delta.ci_low.notna().all()
 
 

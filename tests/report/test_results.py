@@ -65,6 +65,14 @@ def test_ours_stand_beside_the_papers(figures):
     ]
 
 
+def test_delta_over_tuned_local_training_has_a_column_where_there_is_one(figures):
+    head = "public,algorithm,delta,n_seeds,ci_low,ci_high,delta_tuned,ci_low_tuned,ci_high_tuned,paper_delta\n"
+    (figures / "small/controls/delta.csv").write_text(head + "voc,local,0,2,0,0,-9.5,-10,-9,\nvoc,fedmuscle,4,2,3,5,-1,-2,0.5,26.7\n")
+    page = results_page(figures)
+    assert "| algorithm | seeds | `voc`, ours | `voc`, over tuned | `voc`, the paper's |" in page
+    assert "| FedMuscle | 2 | +4.00 [+3.00, +5.00] | -1.00 [-2.00, +0.50] | +26.70 |" in page
+
+
 def test_a_page_of_no_figures_has_only_its_head(tmp_path):
     assert results_page(tmp_path).startswith("# Results\n") and "##" not in results_page(tmp_path)
 

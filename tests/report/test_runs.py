@@ -1,0 +1,69 @@
+"""A table's runs: the arms asked for, and the controls that stand in every table."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+from fedmuscle_lib.report import runs
+
+COMMON = {"profile": "mini"}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Settings that were asked for; nothing is computed."""
+    seen = []
+
+    def run_all(settings):
+        seen.extend(settings)
+        return [history("local", [40] * 6) for _ in settings]
+
+    monkeypatch.setattr(runs, "run_all", run_all)
+    return seen
+
+
+def test_controls_follow_the_arms_on_every_seed_and_public_set(asked):
+    report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc", "coco"])
+    first = [("local", "voc"), ("fedmuscle", "voc"), ("fedmuscle", "coco"), ("head_only", "voc"), ("self", "voc"), ("self", "coco")]
+    first.append(("probe", "voc"))
+    assert [(s.algorithm, s.public, s.seed) for s in asked] == [(*one, seed) for seed in (0, 1) for one in first]
+
+
+def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_for(asked):
+    report.run_arms(COMMON, ["self", "local"], [0], ["voc"], controls=["self"])
+    assert [s.algorithm for s in asked] == ["self", "local"]
+
+
+def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
+    report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
+    assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
+    asked.clear()
+    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: True)
+    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: {"MLC": {"lr": 3e-4}})
+    finished = report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
+    assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed"), ("fedmuscle", "tuned"), ("local", "tuned")]
+    assert asked[2].of(asked[2].members[0], "lr") == 3e-4
+    assert [isinstance(one, report.Arm) and one.setting for one in finished] == [False, "tuned", "tuned"]
+
+
+def test_whom_a_control_does_not_serve_takes_no_part(asked):
+    common = COMMON | {"setup": "setup2_generation", "users": [1, 7, 9, 11], "others": 2}
+    report.run_arms(common, ["local"], [0], ["flickr30k"])
+    members = {s.algorithm: [user.number for user in s.members] for s in asked}
+    assert members == {"local": [1, 7, 9, 11], "head_only": [1, 7, 9], "self": [1, 7, 9, 11], "probe": [1, 9]}
+    asked.clear()
+    report.run_arms(common | {"users": [11]}, ["local"], [0], ["flickr30k"], controls=["head_only", "probe"])
+    assert [s.algorithm for s in asked] == ["local"]
+
+
+def test_where_nothing_is_computed_a_control_is_whole_or_left_out(asked, monkeypatch, caplog):
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
+    monkeypatch.setattr(runs, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc"])
+    assert list(dict.fromkeys(s.algorithm for s in asked)) == ["local", "fedmuscle", "head_only"]
+    assert [record.getMessage().partition(" is left out")[0] for record in caplog.records] == ["self on voc", "probe on voc"]
