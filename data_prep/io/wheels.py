@@ -85,6 +85,12 @@ class Wheels:
         """Return the wheel's file if it is there already."""
         return wheel.find(self.folder or self.store)
 
+    def whence(self, wheel: Wheel) -> str:
+        """Say how large the wheel is, and where it lies or would come from."""
+        there = self.find(wheel)
+        absent = "MISSING" if self.folder else f"from pip, to {self.store}"
+        return f"{wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else absent}"
+
     def obtain(self, wheel: Wheel) -> Path:
         """Return the wheel's file, downloaded if need be. A file in the store is complete, since pip's are moved there.
 

