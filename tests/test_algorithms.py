@@ -236,7 +236,7 @@ def test_methods_and_properties_of_the_settings_are_guarded_too(settings, regist
 def test_an_algorithm_ignores_nothing_unless_it_says_so():
     assert Algorithm.ignores == FedMuscle.ignores == ()
     without = {name for name in algorithms.names() if "others" in algorithms.get(name).ignores}
-    assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "pseudo_labeling", "sage", "self", "simclr"}
+    assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "probe", "pseudo_labeling", "sage", "self", "simclr"}
 
 
 def test_public_batches_may_have_a_size_of_their_own(settings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation
 
@@ -16,7 +16,7 @@ class LocalTraining(Algorithm):
 
     name, label = "local", "Local training"
     communicates = False
-    ignores = ("public", "public_size", "public_batch_size", "cl_epochs", *NO_ALIGNMENT)
+    ignores: ClassVar[tuple[str, ...]] = ("public", "public_size", "public_batch_size", "cl_epochs", *NO_ALIGNMENT)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
 
 from tqdm.auto import tqdm
 
@@ -47,7 +48,7 @@ class Tick:
         if self.resumed:
             return f"{self.run}: resumed after round {self.round}"
         parts = [f"{self.run}: round {self.round}/{self.rounds}, {self.users} users"]
-        if self.local_loss is not None:
+        if self.local_loss is not None and not isnan(self.local_loss):  # a probe has none
             parts.append(f"local loss {self.local_loss:.3f}")
         if self.alignment_loss is not None:
             parts.append(f"alignment loss {self.alignment_loss:.3f}")
