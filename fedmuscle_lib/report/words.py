@@ -120,7 +120,7 @@ def _and(parts: Sequence[str]) -> str:
 def _destroyed(rows: Sequence[Any]) -> str:
     """What Deltas of users who leave the backbone alone say about local training, which does not."""
     if any(pd.isna(row.ci_low) for row in rows):
-        return "how much of that is chance one seed can't say"
+        return "one seed cannot tell how much of this is chance"
     sides = {side_of_zero(row.ci_low, row.ci_high) for row in rows}
     if 1 in sides:
         return "local training destroys part of what it starts from"
@@ -182,7 +182,7 @@ def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase 
         better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
         return (
             f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)}; "
-            "how much of that is chance one seed can't say."
+            "one seed cannot tell how much of this is chance."
         )
     told = [(row.user, direction(row.metric) * side_of_zero(row.ci_low, row.ci_high)) for row in rows.itertuples()]
     better, worse = ([user for user, side in told if side == sign] for sign in (1, -1))

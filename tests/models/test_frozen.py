@@ -88,7 +88,7 @@ def test_a_resumed_run_has_the_costs_of_the_uninterrupted_one(settings, cut_off_
 
 
 def test_views_pass_through_everything(settings):
-    """What an augmentation changes is no constant."""
+    """Augmented views are not kept."""
     client = _client(settings, 3, algorithm="simclr", lora_blocks="last")
     rows = torch.arange(4)
     flipped = client.represent(rows, lambda pictures: pictures.flip(-1))
