@@ -84,8 +84,8 @@ class Settings(BaseModel):
         None,
         ge=2,
         json_schema_extra={"neutral": None},
-        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Whether local batches have the same '
-        "size, and whether Figure 5 varies both, is not stated in the paper. Public batches of 20 reproduce the costs in Table 5.",
+        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Whether local batches have the '
+        "same size, and whether Figure 5 varies both, is not stated in the paper. Public batches of 20 reproduce the costs in Table 5.",
     )
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
@@ -106,8 +106,8 @@ class Settings(BaseModel):
     order: Literal["local_first", "alignment_first"] = Field(
         "local_first",
         json_schema_extra={"neutral": "local_first"},
-        description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", after '
-        "E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after it. "
+        description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", '
+        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after it. "
         "Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
     )
     refit: int = Field(
