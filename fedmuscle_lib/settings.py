@@ -107,8 +107,8 @@ class Settings(BaseModel):
         "local_first",
         json_schema_extra={"neutral": "local_first"},
         description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", '
-        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after it. "
-        "Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
+        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after "
+        "it. Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
     )
     refit: int = Field(
         0,
