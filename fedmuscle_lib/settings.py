@@ -107,8 +107,8 @@ class Settings(BaseModel):
         "local_first",
         json_schema_extra={"neutral": "local_first"},
         description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", '
-        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after "
-        "it. Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
+        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones "
+        "after it. Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
     )
     refit: int = Field(
         0,
@@ -328,6 +328,11 @@ class Settings(BaseModel):
                 raise ValueError(f"{name}: values by task need a 'default'")
             if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
                 raise ValueError(f"{name}: no task {unknown[0]!r}{_meant(unknown[0], TASKS)}")
+        for user in self.members:
+            if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
+                raise ValueError(
+                    f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"
+                )
 
     def _check_options(self) -> None:
         known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
