@@ -212,7 +212,7 @@ def small(
     dry_run: DryRun = False,
     allow_subset: AllowSubset = False,
 ) -> None:
-    """Prepare the profile small's data sets: 2.7 GB to fetch, and 4.4 GB of Flickr30k if its host gives them out; resumes."""
+    """Prepare the data sets of the profile small: downloads 2.7 GB and resumes. Flickr30k (4.4 GB, after a form) needs its archives."""
     for name, own in _SMALL.items():
         try:
             _write(name, own, data_dir, base_url, archives, dry_run=dry_run, allow_subset=allow_subset)

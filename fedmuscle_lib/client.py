@@ -321,8 +321,8 @@ class Client:
 
     def _over(self, rows: Tensor, view: View | None, what: str, call: Callable[[State | Tensor], Tensor]) -> Tensor:
         """Call on public samples, part by part."""
-        parts = [(len(part), self._seen(part, view)) for part in rows.split(REFERENCE_BATCH)]
-        return torch.cat([self.meter.run((what, n, view is None), partial(call, inputs)) for n, inputs in parts])
+        parts = rows.split(REFERENCE_BATCH)
+        return torch.cat([self.meter.run((what, len(part), view is None), partial(call, self._seen(part, view))) for part in parts])
 
     @torch.no_grad()
     def predict_all(self) -> Tensor:

@@ -66,7 +66,7 @@ class Settings(BaseModel):
     protocol: Literal["fixed", "tuned"] = Field(
         "fixed",
         description="Whose recipe of local training: the profile's, one for all users, or what `tune` chose by task on the validation "
-        "split. Given settings go before both. The project's own.",
+        "split. Settings that are given override both. The project's own.",
     )
     seed: int = Field(0, ge=0, description="Draws the local training sets, initial weights, orders and peers. Not stated in the paper.")
 
@@ -84,8 +84,8 @@ class Settings(BaseModel):
         None,
         ge=2,
         json_schema_extra={"neutral": None},
-        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Not stated in the paper: whether '
-        "local batches are as large, and change with it in Figure 5. The costs of Table 5 come out with public batches of 20.",
+        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Whether local batches have the '
+        "same size, and whether Figure 5 varies both, is not stated in the paper. Public batches of 20 reproduce the costs in Table 5.",
     )
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
@@ -100,23 +100,23 @@ class Settings(BaseModel):
         "seed",
         json_schema_extra={"neutral": "seed"},
         description="Whether each seed draws D^n from the user's file, or D^n is the file's first samples whatever the seed. Not stated in "
-        'the paper, which prints means and standard deviations; its README "expects pre-partitioned client data".',
+        'the paper, which prints means and standard deviations; the original README "expects pre-partitioned client data".',
     )
 
     order: Literal["local_first", "alignment_first"] = Field(
         "local_first",
         json_schema_extra={"neutral": "local_first"},
-        description='What begins a round of FedMuscle and its kin. Section 5: "The users then perform T CL epochs", after E local epochs. '
-        "Table 8's rows with R = 1 would then be local training itself before the alignment (Delta 0), and have heads that "
-        "are hundreds of steps old after it; it prints +5.7, +10.2, +12.8. So the paper's code may begin with the alignment.",
+        description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", '
+        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones "
+        "after it. Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
     )
     refit: int = Field(
         0,
         ge=0,
         le=1,
         json_schema_extra={"neutral": 0},
-        description="1: before an evaluation every user, local training's too, trains a copy of its model for one more local phase, which "
-        "is evaluated and discarded. Not stated in the paper, whose Algorithm 1 does not say when a model is evaluated.",
+        description="1: before each evaluation, every user (also in local training) trains a copy of its model for one more local phase; "
+        "the copy is evaluated and discarded. Not stated in the paper, whose Algorithm 1 does not say when a model is evaluated.",
     )
 
     tau: Temperature = Field(
@@ -268,7 +268,9 @@ class Settings(BaseModel):
         """
         recipes = tuned_recipes(profile)
         if not recipes:
-            raise ValueError(f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune` makes them")
+            raise ValueError(
+                f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune --profile {profile}` makes them"
+            )
         found = {}
         for name in BY_TASK:
             usual = PROFILES[profile].get(name, cls.model_fields[name].default)
@@ -326,6 +328,11 @@ class Settings(BaseModel):
                 raise ValueError(f"{name}: values by task need a 'default'")
             if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
                 raise ValueError(f"{name}: no task {unknown[0]!r}{_meant(unknown[0], TASKS)}")
+        for user in self.members:
+            if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
+                raise ValueError(
+                    f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"
+                )
 
     def _check_options(self) -> None:
         known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}

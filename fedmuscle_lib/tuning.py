@@ -18,7 +18,7 @@ from fedmuscle_lib.profiles import tuned_file, tuned_tasks
 from fedmuscle_lib.runs import Progress, Store, run_all
 from fedmuscle_lib.settings import BY_TASK, Settings
 from fedmuscle_lib.setups import User
-from fedmuscle_lib.tasks import direction
+from fedmuscle_lib.tasks import TASKS, direction
 
 Recipe = dict[str, Any]  # a value of each setting of BY_TASK
 
@@ -71,18 +71,43 @@ def tune(
     """
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
     fixed = {user.task: _recipe_of(base, user) for user in base.members}
-    listed = {name: dict.fromkeys(fixed, recipe) for name, recipe in configurations.items()}
+    listed = {name: {task: _trainable(task, recipe, fixed[task]) for task in fixed} for name, recipe in configurations.items()}
     candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if recipes != fixed}
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
     tried = _measured(base, candidates | lengths, trials, progress, store)
     tried["role"] = tried.configuration.map(lambda name: "comparison" if name in lengths else "candidate")
-    finalists = {task: _ranked(rows)[:_FINALISTS] for task, rows in tried[tried.role == "candidate"].groupby("task")}
+    finalists = {str(task): _best(str(task), rows, candidates) for task, rows in tried[tried.role == "candidate"].groupby("task")}
     finals = [(dict(zip(finalists, names, strict=True)), seed) for seed in others for names in zip(*finalists.values(), strict=True)]
     table = pd.concat([tried, _measured(base, candidates, finals, progress, store).assign(role="candidate")], ignore_index=True)
     winner = {task: _ranked(table[(table.task == task) & table.configuration.isin(names)])[0] for task, names in finalists.items()}
     return table.assign(chosen=table.configuration == table.task.map(winner))
+
+
+def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Recipe]]) -> list[str]:
+    """The finalists of a task: the best configurations, those last that are the same training for this task as a better one."""
+    seen: list[Recipe] = []
+    same = []
+    ranked = _ranked(rows)
+    for name in ranked:
+        recipe = _effective(task, recipes[name][task])
+        same.append(recipe in seen)
+        seen.append(recipe)
+    return [name for _, name in sorted(zip(same, ranked, strict=True), key=lambda pair: pair[0])][:_FINALISTS]
+
+
+def _effective(task: str, recipe: Recipe) -> Recipe:
+    """What of a recipe a task's users look at: a head of another kind has neither width nor depth, and one layer has no width."""
+    unread = (
+        {"head_layers", "head_hidden"} if TASKS[task].head != "two layers" else {"head_hidden"} if recipe["head_layers"] == 1 else set()
+    )
+    return {name: value for name, value in recipe.items() if name not in unread}
+
+
+def _trainable(task: str, recipe: Recipe, fixed: Recipe) -> Recipe:
+    """``recipe``, or the fixed one where it leaves nothing to train: a language model has no head of its own."""
+    return fixed if TASKS[task].head == "language model" and recipe["lora_blocks"] == "none" else recipe
 
 
 def _recipe_of(settings: Settings, user: User) -> Recipe:

@@ -131,3 +131,13 @@ def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder) -> None:
     whose = {"users": (4, 5, 6), "others": 2}
     tuned = address_of(Settings(**whose, protocol="tuned"))
     assert tuned == address_of(Settings(**whose, **QUICK)) != address_of(Settings(**whose))
+
+
+def test_the_finalists_of_a_task_are_two_trainings() -> None:
+    """Texts have one linear layer and no head to widen: the wide head is the base again, and comes last."""
+    base = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 1e-3, "epochs": 40}
+    recipes = {"base": base, "wide": base | {"head_hidden": 1024}, "short": base | {"epochs": 20}}
+    values = {"base": 80.0, "wide": 80.0, "short": 70.0}
+    rows = pd.DataFrame([{"configuration": name, "metric": "Accuracy", "value": value} for name, value in values.items()])
+    by_task = {name: {"TC": recipe, "MLC": recipe} for name, recipe in recipes.items()}
+    assert tuning._best("TC", rows, by_task) == ["base", "short"] and tuning._best("MLC", rows, by_task) == ["base", "wide"]

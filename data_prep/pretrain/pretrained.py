@@ -26,6 +26,7 @@ from data_prep.io.entry import SourceError
 from data_prep.io.files import alone, named, put
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
+from data_prep.pretrain.training import read_report
 
 Say = Callable[[str], None]
 _SHIPPED = {".json", ".md", ".safetensors"}  # of a checkpoint; logs, and what pretraining keeps while it lasts, stay behind
@@ -221,7 +222,7 @@ def prepare(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say
 
 def shipped() -> dict[str, Path]:
     """Return the folders of the small profile's checkpoints that the repository ships, by name."""
-    return {folder.name: folder for folder in sorted(SMALL_WEIGHTS.iterdir()) if _whole(folder)}
+    return {folder.name: folder for folder in sorted(SMALL_WEIGHTS.iterdir()) if read_report(folder)}  # which is written last
 
 
 def copy(folders: Iterable[Path], models_path: Path, say: Say) -> None:

@@ -15,7 +15,7 @@ from fedmuscle_lib.settings import Settings, parse
 
 def command(
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
-    setup: Annotated[str, typer.Option(help="Whose tasks are tuned; the other tasks keep what they have.")] = "setup1",
+    setup: Annotated[str, typer.Option(help="The setup whose tasks are tuned; other tasks keep their recipes.")] = "setup1",
     seeds: Annotated[
         str, typer.Option(metavar="100,101,102", help="The first one tries everything, the others the best two of each task.")
     ] = ",".join(map(str, tuning.SEEDS)),

@@ -25,7 +25,7 @@ Pooling = Literal["mean", "cls"]
 Layers = Literal["attention", "linear"]
 Blocks = Literal["all", "last", "none"]
 
-State = dict[str, Tensor]  # what training never changes of some samples, a row a sample: see UserModel.frozen
+State = dict[str, Tensor]  # results that training never changes, a row a sample: see UserModel.frozen
 
 
 class UserModel(Versioned, nn.Module, ABC):
@@ -198,7 +198,7 @@ class UserModel(Versioned, nn.Module, ABC):
         return {"features": self._finished(hidden, state)}
 
     def kept_inputs(self, inputs: Tensor) -> State:
-        """What of the inputs the blocks look at themselves."""
+        """Return the parts of the inputs that the blocks need, such as token ids for the mask."""
         return {}
 
     def freeze_representation(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +53,9 @@ class Kept(Inputs):
         self._unpaid = flops * len(inputs)
 
     def take(self, rows: Tensor | slice) -> State:
-        return {name: column[rows].to(self._inputs.device) for name, column in self._columns.items()}
+        columns = self._columns.items()
+        there = {name: column[rows.to(column.device) if isinstance(rows, Tensor) else rows] for name, column in columns}
+        return {name: state.to(self._inputs.device) for name, state in there.items()}
 
     def bill(self) -> int:
         unpaid, self._unpaid = self._unpaid, 0
@@ -95,5 +98,22 @@ class FrozenStates:
             return like.new_empty(shape)
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedmuscle-", ignore_cleanup_errors=True)
-        path = Path(self._folder.name) / f"{len(self._kept)}-{len(list(Path(self._folder.name).iterdir()))}"
+        path = Path(self._folder.name) / str(len(list(Path(self._folder.name).iterdir())))
+        _reserve(path, size)
         return torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=like.dtype).view(shape)
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Make a file of ``size`` bytes that are there: a disk that is full would end the process when they are written to.
+
+    Raises:
+        OSError: there is no room; the message names the folder.
+    """
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise OSError(
+                    f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR names another disk"
+                ) from None

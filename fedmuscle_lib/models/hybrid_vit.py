@@ -14,7 +14,7 @@ from fedmuscle_lib.models.vision import VisionTransformer
 
 
 class HybridViTConfig(ViTConfig):
-    """A ViT's for pictures of ``image_size`` px, in which a patch is a place of the stem's map: ``patch_size`` is the stem's stride.
+    """Config of a ViT for pictures of ``image_size`` px. Each patch is one position of the stem's map, so ``patch_size`` is its stride.
 
     ``stem`` holds the numbers of an EfficientNet-Lite's config, of its first stages alone.
     """

@@ -61,7 +61,7 @@ def delta_unshared(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.
     Returns:
         public, algorithm, users (their numbers), delta, delta_std, n_seeds, ci_low, ci_high; no row if all share or none does.
     """
-    settings = histories[0].settings  # as all of them: ``scores`` refuses other users
+    settings = max((history.settings for history in histories), key=lambda s: len(s.members))  # some arms do not serve everybody
     shared = {user.number for users in sharing(settings).values() for user in users}
     own = [user.number for user in settings.members if user.number not in shared]
     gains = relative(scores(histories, phase))

@@ -17,7 +17,6 @@ from fedmuscle_lib.setups import SETUPS, User
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
 _NOT_STATED = {
     "head_hidden",
-    "head_layers",
     "head_on",
     "pooled_stages",
     "lora_alpha",
@@ -27,20 +26,20 @@ _NOT_STATED = {
     "options",
     "precision",
 }
-# What it leaves open and its own tables bear on: what is known, and where our default stands. Every table of departures lists these.
+# Open questions on which the paper's own tables give a hint: what is known, and our default. Every departures.csv lists them.
 _OPEN = {
     "order": "open: Algorithm 1 aligns last, as does our default; Table 8's Δ at R = 1, +5.7 to +12.8, speaks against it",
     "refit": "open: when in a round a model is evaluated; our default: after each phase, as it is",
     "optimisers": 'open: "the AdamW optimizer" is one or two; our default: one for local steps, one for the alignment',
     "pooling": "open; our default: the mean over patches, positions or tokens",
     "public_batch_size": "open: whether local batches have B samples too; our default: both have. Table 5's costs come out with 20",
-    "local_draw": "open: its README expects fixed files; our default: each seed draws from the user's file",
-    "backbones": "open: which ViT-Base; in `paper` the one with patches of 32 px, which counts to Table 1's 29 TFLOP (16 px: 37)",
+    "local_draw": "open: the original README expects fixed files; our default: each seed draws from the user's file",
+    "backbones": "open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches Table 1's 29 TFLOP (16 px: 37)",
 }
 _DELTA = {
     "setting": "Δ",
     "ours": "the mean of each seed's Δ (column delta)",
-    "paper": "of the mean cells, by which its printed values come out (column delta_of_means)",
+    "paper": "Δ of the cells' means, which reproduces the printed values (column delta_of_means)",
 }
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 NO_DEPARTURE = {"algorithm", "public", "profile", "protocol", "seed", "data_dir", "models_path", "device", "threads", "reply"}

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.report.arms import HEADLINE, PHASES, History, Phase, arm, is_blind
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
@@ -61,7 +62,8 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
-    usual = Settings(profile=s.profile, setup=s.setup).model_dump(mode="json") | {"setup": Settings.model_fields["setup"].default}
+    usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
+    usual |= {"setup": Settings.model_fields["setup"].default, "backbones": PROFILES[s.profile].get("backbones", {})}
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in NO_DEPARTURE and value != usual[name]}

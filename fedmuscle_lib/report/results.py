@@ -20,9 +20,9 @@ _HEAD = """# Results
 
 `make reference` makes this page from the CSV files below `figures/`; edit nothing here.
 
-Δ is the mean improvement over local training over all users, in per cent, at the moment that `delta.csv` is about. "Over tuned" is the
-same over local training whose hyper-parameters were tuned on the validation split. The numbers in brackets are 95 % t intervals over
-seeds. A single seed has no interval.
+Δ is the mean over all users of the improvement over local training, in per cent, after the last alignment, the end of Algorithm 1.
+"Over tuned" compares with local training whose hyper-parameters were tuned on the validation split. The numbers in brackets are 95 % t
+intervals over seeds. A single seed has no interval.
 """
 
 

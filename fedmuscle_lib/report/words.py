@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.profiles import tuned_protocol
-from fedmuscle_lib.report.arms import HEADLINE, History, Phase, algorithm_of, arm, label
+from fedmuscle_lib.profiles import tuned_protocol, tuned_tasks
+from fedmuscle_lib.report.arms import HEADLINE, TUNED_BASELINE, History, Phase, algorithm_of, arm, label
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
@@ -44,6 +44,9 @@ def _left_out(histories: Sequence[History]) -> list[str]:
     if not tuned_protocol(histories[0].settings.profile):
         sentences.append("This profile has no tuned protocol, so there is no Δ over tuned local training.")
     tasks = dict.fromkeys(user.task for history in histories for user in history.settings.members)
+    tuned = any(arm(history) == TUNED_BASELINE for history in histories)
+    if tuned and (fixed := [task for task in tasks if task not in tuned_tasks(histories[0].settings.profile)]):
+        sentences.append(f"{_and(fixed)} {'have' if len(fixed) > 1 else 'has'} no tuned recipe: its users' tuned arms have the fixed one.")
     for name in dict.fromkeys(map(arm, histories)):
         if unserved := [task for task in tasks if not algorithms.get(algorithm_of(name)).serves(task)]:
             sentences.append(f"{label(name)} does not serve users with {_and(unserved)}, so it has no Δ over all users.")
@@ -120,7 +123,7 @@ def _and(parts: Sequence[str]) -> str:
 def _destroyed(rows: Sequence[Any]) -> str:
     """What Deltas of users who leave the backbone alone say about local training, which does not."""
     if any(pd.isna(row.ci_low) for row in rows):
-        return "how much of that is chance one seed can't say"
+        return "one seed cannot tell how much of this is chance"
     sides = {side_of_zero(row.ci_low, row.ci_high) for row in rows}
     if 1 in sides:
         return "local training destroys part of what it starts from"
@@ -182,7 +185,7 @@ def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase 
         better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
         return (
             f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)}; "
-            "how much of that is chance one seed can't say."
+            "one seed cannot tell how much of this is chance."
         )
     told = [(row.user, direction(row.metric) * side_of_zero(row.ci_low, row.ci_high)) for row in rows.itertuples()]
     better, worse = ([user for user, side in told if side == sign] for sign in (1, -1))

@@ -63,7 +63,7 @@ class _Training:
         self.federation = build(settings)
         self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
         self.algorithm.begin(self.federation)
-        self.done = [0] * len(self.federation.clients)  # operations that ran, at the last round's end
+        self.done = [client.meter.done for client in self.federation.clients]  # operations that ran, until the last round's end
         for client in self.federation.clients:
             client.prepare()
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}

@@ -33,7 +33,6 @@ __all__ = [
     "TASKS",
     "Classification",
     "Head",
-    "Head",
     "ImageClassification",
     "MultiLabelClassification",
     "SemanticSegmentation",

@@ -135,18 +135,20 @@ def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
     models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = tmp_path / "weights"
-    for name, content in (("ours/config.json", "1"), ("ours/model.safetensors", "2"), ("ours/.cache/x.json", "3"), ("half/README.md", "")):
+    whole = {"config.json": "1", "model.safetensors": "2", "pretraining.json": "[3]", ".cache/x.json": "4"}
+    files = {f"ours/{name}": content for name, content in whole.items()}
+    for name, content in (files | {"half/config.json": "1", "half/model.safetensors": "2"}).items():  # the report is written last
         (ours / name).parent.mkdir(parents=True, exist_ok=True)
         (ours / name).write_text(content)
     monkeypatch.setattr(pretrained, "SMALL_WEIGHTS", ours)
     command = ["pretrained", "ours", "--models-path", models_path]
     assert "copies ours, shipped" in _run(capsys, *command, "--dry-run")[1] and not models_path.exists()
     assert _run(capsys, *command)[1].startswith("ours: shipped with the repository, copied")
-    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"2"}
+    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"2", "pretraining.json": b"[3]"}
     assert "nothing to do" in _run(capsys, *command)[1]
     (ours / "ours/model.safetensors").write_text("4")
     assert "copied" in _run(capsys, *command)[1]
-    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"4"}
+    assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"4", "pretraining.json": b"[3]"}
     assert [path.name for path in models_path.iterdir() if path.is_dir()] == ["ours"]
     code, _, error = _run(capsys, "pretrained", "half", "--models-path", models_path)
     assert code == 2 and "unknown checkpoint 'half'; known: " in error

@@ -134,7 +134,7 @@ def test_the_sentences_do_without_what_was_not_run():
     one_seed = report.in_three_sentences([run for run in in_short_runs((0,)) if report.arm(run) in ("local", "fedmuscle", "probe")])
     assert one_seed == (
         "- `voc`: FedMuscle's Δ is **+10.00** % over local training. Backbones that stay as they were pretrained have a Δ of "
-        "**+2.50** % (logistic probe): how much of that is chance one seed can't say."
+        "**+2.50** % (logistic probe): one seed cannot tell how much of this is chance."
     )
     assert "destroys" not in report.in_three_sentences([history(name, [40] * 6) for name in ("local", "fedmuscle")])
 
