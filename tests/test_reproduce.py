@@ -65,6 +65,17 @@ def test_each_notebook_gets_what_it_declares(folder):
     }
 
 
+def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_others(folder):
+    takes = notebook(folder, "takes", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
+    given = planned([takes, notebook(folder, "table")], setup="setup1_unequal", rounds=3)
+    assert [(own["overrides"], own.get("setup")) for own in given.values()] == [
+        ({"rounds": 3}, "setup1_unequal"),
+        ({"rounds": 3, "setup": "setup1_unequal"}, None),
+    ]
+    with pytest.raises(ValueError, match="setup3"):
+        planned([takes], setup="setup3")
+
+
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -254,6 +265,24 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
     assert given(shipped_only=True) == {"seeds": [0, 1], "overrides": {"rounds": 2}}
     assert given(shipped_only=True, seeds=[3]) == {"seeds": [3], "overrides": {"rounds": 2}}
     assert given() == {"seeds": [0]}
+
+
+def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
+    write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup))"
+    notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
+    for name, parameters in {"table": {}, "table_setup1_unequal": {"setup": "setup1_unequal"}, "table_of_others": {"seeds": [7]}}.items():
+        (tmp_path / "figures/mini" / name).mkdir(parents=True)
+        (tmp_path / "figures/mini" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+
+    def made_by(**options):
+        outcomes = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
+        return {outcome.notebook: outcome.parameters.get("setup") for outcome in outcomes}
+
+    assert made_by(shipped_only=True) == {"table": None, "table_setup1_unequal": "setup1_unequal"}
+    assert made_by(shipped_only=True, overrides={"setup": "setup1_unequal"}) == {"table_setup1_unequal": "setup1_unequal"}
+    assert made_by(overrides={"setup": "setup2"}) == {"table_setup2": "setup2"}
+    for name in ("table", "table_setup1_unequal", "table_setup2"):  # where the notebook itself writes
+        assert str(Path("mini", name)) in (tmp_path / "results/mini" / name / "executed.html").read_text()
 
 
 # --- the index page ----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from fedmuscle_lib.report.compare import (
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.files import data_manifests, file_of, provenance, results_folder, save, write
+from fedmuscle_lib.report.files import data_manifests, file_of, folder_name, provenance, results_folder, save, write
 from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
 from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.runs import CONTROLS, run_arms
@@ -74,6 +74,7 @@ __all__ = [
     "departures",
     "displaced",
     "file_of",
+    "folder_name",
     "gain_difference",
     "in_short",
     "in_three_sentences",

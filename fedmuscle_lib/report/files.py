@@ -21,14 +21,23 @@ from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import TASKS
 
 RESULTS = Path(__file__).parents[2] / "results"
+USUAL_SETUP: str = Settings.model_fields["setup"].default
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
 
 
-def results_folder(name: str, profile: str, output: str = "") -> Path:
-    """``<output>/<profile>/<name>``, made if need be; without ``output`` below the repository's ``results``, which git ignores."""
-    folder = Path(output or RESULTS) / profile / name
+def results_folder(notebook: str, profile: str, output: str = "", setup: str = USUAL_SETUP) -> Path:
+    """``<output>/<profile>/<notebook>``, made if need be; without ``output`` below the repository's ``results``, which git ignores.
+
+    A notebook that takes a setup has a folder for each, as ``folder_name`` calls it.
+    """
+    folder = Path(output or RESULTS) / profile / folder_name(notebook, setup)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def folder_name(notebook: str, setup: str = USUAL_SETUP) -> str:
+    """``<notebook>`` or, where it is run with another setup than the usual one, ``<notebook>_<setup>``."""
+    return notebook if setup == USUAL_SETUP else f"{notebook}_{setup}"
 
 
 def file_of(table: str, phase: Phase) -> str:
@@ -52,7 +61,8 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
             save(unshared, folder / file_of("delta_unshared", phase))
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
-    (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")
+    notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
+    (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], notebook), indent=1) + "\n")
 
 
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
@@ -63,7 +73,7 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
-    usual |= {"setup": Settings.model_fields["setup"].default, "backbones": PROFILES[s.profile].get("backbones", {})}
+    usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in ("algorithm", "public", "seed") and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in NO_DEPARTURE and value != usual[name]}

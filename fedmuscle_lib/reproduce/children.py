@@ -31,7 +31,7 @@ class Outcome:
     """How a notebook's execution ended.
 
     Attributes:
-        notebook: its name.
+        notebook: its name or, where it has several, that of its folder of results.
         parameters: what it was given.
         seconds: how long it took.
         finished: when it ended, in UTC.
@@ -117,7 +117,7 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
         if line := line.rstrip():
             tail.append(line)
             if not children.ending and _PARTING not in line:
-                _log.info("%s: %s", path.stem, line)
+                _log.info("%s: %s", folder.name, line)
     code = process.wait()  # what counts: a kernel that was killed leaves no exception in the notebook
     missing = _error(part) if code == child.NOT_STORED else None
     failure = _diagnosis(path, part, code, tail) if code and not missing else None
@@ -127,7 +127,7 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
         elif (fresh := done.with_suffix(f".part{done.suffix}")).exists():
             os.replace(fresh, done)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
-    outcome = Outcome(path.stem, parameters, seconds, finished, failure, missing)
+    outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
     write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
     return outcome
 

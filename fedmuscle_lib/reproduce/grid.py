@@ -13,7 +13,7 @@ from typing import Any
 from fedmuscle_lib.reproduce import children
 from fedmuscle_lib.reproduce.children import Children, Outcome
 from fedmuscle_lib.reproduce.index import index
-from fedmuscle_lib.reproduce.plan import FIGURES, NOTEBOOKS, as_in_reference, plan, select
+from fedmuscle_lib.reproduce.plan import FIGURES, NOTEBOOKS, folder_of, in_reference, plan, select
 
 _log = logging.getLogger("fedmuscle")
 
@@ -31,7 +31,9 @@ def reproduce(
     folder: Path = NOTEBOOKS,
     reference: Path = FIGURES,
 ) -> list[Outcome]:
-    """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<name>/executed.ipynb``, and write the index page.
+    """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<folder>/executed.ipynb``, and write the index page.
+
+    A notebook's folder has its name. One that takes a setup has a folder for each, such as ``controls_setup1_vit``.
 
     A notebook that fails does not keep the others from running. Their log lines go to the logger "fedmuscle" as they come. Runs that were
     finished or interrupted here before are fetched or resumed; all others are computed, also those that came with the repository.
@@ -42,7 +44,8 @@ def reproduce(
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
         shipped_only: compute nothing. Runs that came with the repository are shown too, each notebook has the parameters of its
-            reference where none are given, and one of which a run is not stored is reported as missing.
+            reference where none are given, once for each setup that the reference has, and one of which a run is not stored is
+            reported as missing.
         scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
         folder: where the notebooks are.
         reference: where their committed results are.
@@ -55,16 +58,16 @@ def reproduce(
     common: dict[str, Any] = {"profile": profile, "output": os.path.relpath(target.parent, folder)}
     if seeds is not None or not shipped_only:
         common["seeds"] = list(seeds or [0])
-    parameters = plan(select(notebooks, folder), common, overrides or {})
+    planned = list(plan(select(notebooks, folder), common, overrides or {}).items())
     if shipped_only:
-        parameters = {path: as_in_reference(path, reference / profile) | given for path, given in parameters.items()}
-    at_a_time = min(jobs, len(parameters))
+        planned = [(path, as_there | given) for path, given in planned for as_there in in_reference(path, reference / profile, given)]
+    at_a_time = min(jobs, len(planned))
     processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
     pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
         _try_to_write(target)
-        futures = [pool.submit(children.execute, path, target / path.stem, given, processes) for path, given in parameters.items()]
+        futures = [pool.submit(children.execute, path, target / folder_of(path, given), given, processes) for path, given in planned]
         for future in as_completed(futures):
             outcomes.append(outcome := future.result())
             if outcome.failure:

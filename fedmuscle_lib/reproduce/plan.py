@@ -43,21 +43,20 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
 
     declared = {path: declared_parameters(path) for path in paths}
     parameters = {name for types in declared.values() for name in types}
-    settings = {name: value for name, value in own.items() if name not in parameters and name in Settings.model_fields}
+    settings = {name: value for name, value in own.items() if name in Settings.model_fields and name not in parameters & _NOTEBOOK_DECIDES}
     problems = [f"{name} has an option of its own" for name in own if name in common]
     problems += [
         f"no parameter or setting {name!r}{_nearest(name, parameters | set(Settings.model_fields))}"
         for name in own
         if name not in parameters and name not in settings
     ]
-    if settings and "overrides" not in parameters:
-        problems.append(f"no chosen notebook takes settings ({', '.join(settings)})")
+    if (others := settings.keys() - parameters) and "overrides" not in parameters:
+        problems.append(f"no chosen notebook takes settings ({', '.join(sorted(others))})")
     overrides = own.get("overrides", {})
     if isinstance(overrides, dict):
         overrides = _absolute(overrides | settings)
         problems += _settings_problems(common["profile"], overrides)
-    wanted = common | own | ({"overrides": overrides} if overrides else {})
-    given = {path: {name: value for name, value in wanted.items() if name in types} for path, types in declared.items()}
+    given = {path: _given(types, common | own, overrides) for path, types in declared.items()}
     problems += [
         f"{path.stem}: {name} is a {declared[path][name]}, not {value!r}"
         for path, values in given.items()
@@ -69,9 +68,33 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     return given
 
 
-def as_in_reference(path: Path, reference: Path) -> dict[str, Any]:
-    """The parameters of which the notebook's committed results in the folder ``reference`` came, where these say so."""
-    provenance = reference / path.stem / "provenance.json"
+def _given(types: Collection[str], wanted: dict[str, Any], overrides: Any) -> dict[str, Any]:
+    """Of ``wanted`` what a notebook declares; settings that it does not declare go into its ``overrides``."""
+    if isinstance(overrides, dict):
+        overrides = {name: value for name, value in overrides.items() if name not in types}
+    return {name: value for name, value in (wanted | ({"overrides": overrides} if overrides else {})).items() if name in types}
+
+
+def folder_of(path: Path, given: dict[str, Any]) -> str:
+    """Name of the folder of results that the notebook writes to when it is given ``given``."""
+    from fedmuscle_lib.report import folder_name
+
+    return folder_name(path.stem, *([given["setup"]] if "setup" in given else []))
+
+
+def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parameters of which the notebook's committed results in the folder ``reference`` came: a dict for each setup that is there.
+
+    A setup in ``given`` is the only one. Where the results do not say what they came of, the dict is empty.
+    """
+    usual = _as_made(path, reference / folder_of(path, given))
+    others = [] if "setup" in given else [_as_made(path, folder) for folder in sorted(reference.glob(f"{path.stem}_*"))]
+    return [usual, *(parameters for parameters in others if "setup" in parameters)]
+
+
+def _as_made(path: Path, results: Path) -> dict[str, Any]:
+    """The parameters of the notebook ``path`` that the provenance in its folder ``results`` has, if there is one."""
+    provenance = results / "provenance.json"
     if not provenance.exists():
         return {}
     parameters = json.loads(provenance.read_text(encoding="utf8")).get("parameters", {})
