@@ -104,7 +104,9 @@ def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
     fonts = {(f, s): _font(f, s) for f in range(4) for s in range(4)}
     digits = _unit(np.stack([mask for font in fonts.values() for digit in "0123456789" if (mask := _draw(font, digit)) is not None]))
     kept: dict[str, dict[tuple[int, int], np.ndarray]] = {}
-    kept_units: dict[tuple[int, int], list[np.ndarray]] = {key: [] for key in fonts}
+    most = sum(last - first + 1 for first, last in _BLOCKS)
+    kept_units = {key: np.empty((most, SIDE * SIDE), np.float32) for key in fonts}  # of each font the first `counts[key]` rows
+    counts = dict.fromkeys(fonts, 0)
     for first, last in _BLOCKS:
         for code in range(first, last + 1):
             char = chr(code)
@@ -118,11 +120,12 @@ def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
             units = dict(zip(drawn, _unit(np.stack(list(drawn.values()))), strict=True))
             if max((digits @ unit).max() for unit in units.values()) > _DIGIT_LOOKALIKE:
                 continue
-            if any(kept_units[key] and (np.stack(kept_units[key]) @ unit).max() > _SAME_GLYPH for key, unit in units.items()):
+            if any((kept_units[key][: counts[key]] @ unit).max(initial=-1) > _SAME_GLYPH for key, unit in units.items()):
                 continue
             kept[char] = drawn
             for key, unit in units.items():
-                kept_units[key].append(unit)
+                kept_units[key][counts[key]] = unit
+                counts[key] += 1
     return kept
 
 
