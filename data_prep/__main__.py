@@ -33,6 +33,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__d
 @app.command()
 def mini(
     data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/mini of the repository")] = ROOT / "data/mini",
+    check: Annotated[bool, typer.Option("--check", help="Measure frozen backbones on classes and topics that users learn: minutes.")] = False,
+    models_path: Annotated[
+        Path, typer.Option(help="Where --check finds the backbones.", show_default="data_prep/weights/mini, as shipped")
+    ] = MINI_WEIGHTS,
 ) -> None:
     """Generate the embedded world: no download, seconds."""
     from data_prep.world.mini import prepare
@@ -41,6 +45,10 @@ def mini(
     typer.echo(f"mini: preparing {data_dir} ...")
     manifest = prepare(data_dir)
     typer.echo(f"mini: {len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}, {time.perf_counter() - started:.1f} s")
+    if check:
+        from data_prep.pretrain.worth import measure_world
+
+        measure_world(models_path, data_dir, typer.echo)
 
 
 @app.command()

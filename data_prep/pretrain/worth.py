@@ -1,12 +1,15 @@
-"""What a frozen checkpoint is worth on the prepared real data: few-shot accuracy on CIFAR-100, a linear classifier on AG's News.
+"""What a frozen checkpoint is worth: few-shot accuracy on pictures, a linear classifier on texts.
 
-Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested on one test set.
+For real data these are CIFAR-100 and AG's News, for the embedded world their analogues: the 100 classes and the ten topics of its users,
+on the validation split. Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested
+on one set. Features are those that a user's model would start from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -18,16 +21,15 @@ from torch.nn import functional as F
 from data_prep.io.entry import SourceError
 from data_prep.pretrain.pretrained import Checkpoint
 from fedmuscle_lib.data import Pickled, Pixels, Samples, Tokens, draw_local
-from fedmuscle_lib.models import load_backbone, load_tokenizer
-from fedmuscle_lib.models.efficientnet_lite import scaled
-from fedmuscle_lib.models.text import mean_of_tokens
+from fedmuscle_lib.models import UserModel, architecture, load_backbone, load_tokenizer, model_type
 
-PICTURES, TEXTS = "IC/CIFAR100", "TC/ag_news"
+PICTURES, TEXTS, QUESTIONS = "IC/CIFAR100", "TC/ag_news", "TC/yahoo_qa"
 _PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
-_CLASSES = {PICTURES: 100, TEXTS: 4}
+_CLASSES = {PICTURES: 100, TEXTS: 4, QUESTIONS: 10}
 DRAWS = 20
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
+_SIDE = 32  # pixels of the embedded world's pictures
 
 
 def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
@@ -55,6 +57,24 @@ def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, sid
         say(f"TF-IDF: AG's News, {TRAINING_TEXTS} texts: {tfidf_on_texts(data_dir):.1f} %")
 
 
+def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None]) -> None:
+    """Print what each checkpoint below ``models_path`` is worth in the embedded world, whose data lie in ``data_dir``.
+
+    Raises:
+        OSError: there is no checkpoint, or one can't be read.
+    """
+    folders = sorted(config.parent for config in models_path.glob("*/config.json"))
+    if not folders:
+        raise FileNotFoundError(f"{models_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them")
+    for path in folders:
+        if architecture(model_type(path)).reads == "texts":
+            say(f"{path.name}: ten topics, {TRAINING_TEXTS} questions: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
+        else:
+            found = few_shot(path, data_dir, _SIDE, split="val")
+            say(f"{path.name}: 100 classes, " + ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in found.items()))
+    say(f"TF-IDF: ten topics, {TRAINING_TEXTS} questions: {tfidf_on_texts(data_dir, QUESTIONS, 'val'):.1f} %")
+
+
 def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
     """Return the users' files of a data set.
 
@@ -64,29 +84,30 @@ def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
     found = sorted((data_dir / folder / split).glob("client_*.pkl"))
     if not found:
         raise SourceError(
-            f"{data_dir / folder}: not prepared, and --check measures on it; run `python -m data_prep {_PREPARED_BY[folder]}`"
+            f"{data_dir / folder}: not prepared, and --check measures on it; run `python -m data_prep {_PREPARED_BY.get(folder, 'mini')}`"
         )
     return found
 
 
-def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500) -> dict[int, float]:
-    """Return accuracy in per cent on CIFAR-100 by the number of training pictures a class, 1 and 5, of the nearest class mean.
+def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, split: str = "test") -> dict[int, float]:
+    """Return accuracy in per cent on 100 classes by the number of training pictures a class, 1 and 5, of the nearest class mean.
 
     Features are pooled, centred on the training set's mean, and of unit norm.
 
     Args:
         side: in pixels, to which pictures are enlarged.
-        tests: number of test pictures, drawn from the users' test sets; all, if these have fewer.
+        tests: number of test pictures, drawn from the users' sets of the split; all, if these have fewer.
+        split: "test", or "val" for what informs a choice.
     """
-    pool, test = (_pictures(data_dir, split) for split in ("train", "test"))
+    pool, test = (_pictures(data_dir, part) for part in ("train", split))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
     return {shots: _mean(_nearest(draw, test) for draw in _draws(pool, shots * _CLASSES[PICTURES])) for shots in (1, 5)}
 
 
-def linear_on_texts(checkpoint: Path, data_dir: Path) -> float:
-    """Return accuracy in per cent on AG's News of a logistic regression on the mean token of 100 training texts."""
-    pool, test = (_encoded(checkpoint, data_dir, split) for split in ("train", "test"))
+def linear_on_texts(checkpoint: Path, data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
+    """Return accuracy in per cent of a logistic regression on the mean token of 100 training texts."""
+    pool, test = (_encoded(checkpoint, data_dir, folder, part) for part in ("train", split))
     classifier = LogisticRegression(max_iter=1000)
     return _mean(
         100 * classifier.fit(draw.inputs.numpy(), draw.targets.numpy()).score(test.inputs.numpy(), test.targets.numpy())
@@ -94,9 +115,9 @@ def linear_on_texts(checkpoint: Path, data_dir: Path) -> float:
     )
 
 
-def tfidf_on_texts(data_dir: Path) -> float:
+def tfidf_on_texts(data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
     """Return the same of a logistic regression on the frequencies of words (TF-IDF)."""
-    (texts, labels), (test_texts, test_labels) = (_texts(data_dir, split) for split in ("train", "test"))
+    (texts, labels), (test_texts, test_labels) = (_texts(data_dir, folder, part) for part in ("train", split))
     pool = Samples(torch.arange(len(texts)), labels)
     classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
     return _mean(
@@ -131,36 +152,36 @@ def _pictures(data_dir: Path, split: str) -> Samples:
     return Samples(torch.cat(pictures), torch.cat(labels))
 
 
+def _untrained(checkpoint: Path) -> UserModel:
+    """Return a user's model of this checkpoint before any training, for its features: it scales pixels and pools as users' models do."""
+    family = architecture(model_type(checkpoint))
+    unused: dict[str, Any] = {"head": family.heads[0], "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear", "head_hidden": 1}
+    return family(load_backbone(checkpoint), 1, lora_blocks="none", head_on="features", **unused).eval()
+
+
 @torch.inference_mode()
 def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
     """Features of the pictures, and their labels."""
-    backbone = load_backbone(checkpoint)
-    parts = (scaled(Pixels(side).resize(part)) for part in pictures.inputs.split(64))
-    return Samples(torch.cat([_mean_of_places(backbone(part).last_hidden_state) for part in parts]), pictures.targets)
-
-
-def _mean_of_places(state: Tensor) -> Tensor:
-    """Pool a map (b, width, h, w), or tokens (b, 1 + patches, width) of which the first is [CLS], to (b, width)."""
-    return state.mean((2, 3)) if state.ndim == 4 else state[:, 1:].mean(1)
+    model, pixels = _untrained(checkpoint), Pixels(side)
+    return Samples(torch.cat([model.features(pixels.resize(part)) for part in pictures.inputs.split(64)]), pictures.targets)
 
 
 @torch.inference_mode()
-def _encoded(checkpoint: Path, data_dir: Path, split: str) -> Samples:
+def _encoded(checkpoint: Path, data_dir: Path, folder: str, split: str) -> Samples:
     """Features and labels of the users' texts."""
-    texts, labels = _texts(data_dir, split)
-    backbone, encoding = load_backbone(checkpoint), Tokens(load_tokenizer(checkpoint), LONGEST)
+    texts, labels = _texts(data_dir, folder, split)
+    model = _untrained(checkpoint)
+    encoding = Tokens(load_tokenizer(checkpoint), min(LONGEST, model.backbone.config.max_position_embeddings))
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # texts of a length together: padding costs time
-    features = torch.empty(len(texts), backbone.config.hidden_size)
+    features = torch.empty(len(texts), model.backbone.config.hidden_size)
     for rows in torch.tensor(order).split(32):
-        tokens = encoding.encode([texts[row] for row in rows.tolist()])
-        known = tokens != backbone.config.pad_token_id
-        features[rows] = mean_of_tokens(backbone(input_ids=tokens, attention_mask=known.long()).last_hidden_state, known)
+        features[rows] = model.features(encoding.encode([texts[row] for row in rows.tolist()]))
     return Samples(features, labels)
 
 
-def _texts(data_dir: Path, split: str) -> tuple[list[str], Tensor]:
+def _texts(data_dir: Path, folder: str, split: str) -> tuple[list[str], Tensor]:
     """The users' texts and their labels."""
-    files = [Pickled(path, "texts", "labels") for path in _users_files(data_dir, TEXTS, split)]
+    files = [Pickled(path, "texts", "labels") for path in _users_files(data_dir, folder, split)]
     texts = [file.texts() for file in files]
-    labels = [file.labels(len(own), _CLASSES[TEXTS], TEXTS) for file, own in zip(files, texts, strict=True)]
+    labels = [file.labels(len(own), _CLASSES[folder], folder) for file, own in zip(files, texts, strict=True)]
     return [text for own in texts for text in own], torch.cat(labels)
