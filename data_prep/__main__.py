@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__d
 @app.command()
 def mini(
     data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/mini of the repository")] = ROOT / "data/mini",
-    check: Annotated[bool, typer.Option("--check", help="Measure frozen backbones on classes and topics that users learn: minutes.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Measure frozen backbones on the users' classes and topics: minutes.")] = False,
     models_path: Annotated[
         Path, typer.Option(help="Where --check finds the backbones.", show_default="data_prep/weights/mini, as shipped")
     ] = MINI_WEIGHTS,
@@ -55,14 +55,15 @@ def mini(
 def mini_backbones(
     names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
     out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/mini, as shipped")] = MINI_WEIGHTS,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of pretraining.", show_default="the recipe's")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each phase of pretraining.", show_default="the recipe's")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")] = False,
 ) -> None:
-    """Pretrain the embedded world's backbones again: minutes each on one core."""
+    """Pretrain the embedded world's backbones again: minutes each on one core; resumes after the last whole phase if interrupted."""
     from data_prep.pretrain.mini_backbones import RECIPES, TEXT_RECIPES, pretrain
 
     known = RECIPES | TEXT_RECIPES
     for name in _chosen(names, known, "backbone"):
-        report = pretrain(name, out, steps)
+        report = pretrain(name, out, steps, resume=not fresh)
         reached = (
             f"{report['accuracy']:.1%} of held-out tokens"
             if name in TEXT_RECIPES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from itertools import islice
 from pathlib import Path
 
 import miniature_archives as miniature
@@ -114,7 +115,8 @@ def test_a_long_text_is_cut_and_nothing_of_it_is_lost(name: str) -> None:
 
 def test_every_text_is_read_before_one_is_read_again() -> None:
     pieces = [{"input_ids": [i] * (1 + i % 7), "special_tokens_mask": []} for i in range(130)]
-    drawn = [[piece["input_ids"][0] for piece in step] for step in language_models._draws(pieces, recipe("bert", steps=27, batch=10))]
+    steps = islice(language_models._draws(pieces, recipe("bert", batch=10)), 27)
+    drawn = [[piece["input_ids"][0] for piece in step] for step in steps]
     assert [len(step) for step in drawn] == [10] * 27
     for first in (0, 13):
         assert sorted(sum(drawn[first : first + 13], [])) == list(range(130))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 from transformers import (
     BertConfig,
     BertModel,
@@ -33,7 +32,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, descend, optimisation, save
+from data_prep.pretrain.contrast import TEMPERATURE, contrastive
+from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, fit, optimisation, save
+from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
 NO_TARGET = -100  # of the collator's
@@ -67,6 +68,21 @@ class Recipe:
         return self.architecture == "gpt2"
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Steps of supervised contrast after those of language modelling, which goes on beside it, 1 : 1.
+
+    Attributes:
+        pairs: draws a batch: texts, and for each another one of its topic; no two of the former are of one topic.
+        about: for the card: what a topic is.
+    """
+
+    pairs: Callable[[np.random.RandomState], tuple[list[str], list[str]]]
+    about: str
+    steps: int
+    lr: float = 1e-3
+
+
 def pretrain(
     name: str,
     recipe: Recipe,
@@ -78,6 +94,7 @@ def pretrain(
     data: str,
     command: str,
     license: str,
+    contrast: Contrast | None = None,
     threads: int = 1,
 ) -> dict:
     """Pretrain a backbone and its tokenizer on ``texts``, and save both under ``out/name`` with a model card.
@@ -91,6 +108,7 @@ def pretrain(
         data: for the card: the texts and their terms.
         command: for the card: the command that remakes the backbone.
         license: its key on Hugging Face.
+        contrast: what follows, if anything.
 
     Returns:
         The report that ``pretraining.json`` holds: scores, those of guessing by token frequency ("trivial"), and cost.
@@ -110,19 +128,27 @@ def pretrain(
     train, test = (_pieces(tokenizer, given, recipe.longest) for given in (texts, held_out))
     if not train or not test:
         raise ValueError(f"{name}: no {'held-out ' if train else ''}text has a token to guess from another")
-    optimizer, schedule = optimisation(model, recipe.lr, recipe.steps)
     collate = _collator(recipe, tokenizer)
-    with tqdm(_draws(train, recipe), total=recipe.steps, desc=name, mininterval=5) as bar:
-        for step, pieces in enumerate(bar):
-            logits, targets = model(**collate(pieces))
-            loss = F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
-            descend(loss, model, optimizer, schedule, MAX_NORM)
-            if step % 50 == 0:
-                bar.set_postfix(loss=f"{loss.item():.3f}")
+    batches = _draws(train, recipe)
+
+    def guessing(_: int) -> Tensor:
+        logits, targets = model(**collate(next(batches)))
+        return F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
+
+    fit(name, model, guessing, recipe.steps, optimisation(model, recipe.lr, recipe.steps), MAX_NORM)
+    if contrast:
+        rng = np.random.RandomState(recipe.seed)
+
+        def loss(step: int) -> Tensor:
+            first, second = contrast.pairs(rng)
+            return contrastive(model.means([*first, *second], tokenizer, recipe.longest)) + guessing(step)
+
+        fit(f"{name}, contrast", model, loss, contrast.steps, optimisation(model, contrast.lr, contrast.steps), MAX_NORM)
     report = {
         "name": name,
         **asdict(recipe),
         "vocabulary": len(tokenizer),
+        **({"contrast_steps": contrast.steps} if contrast else {}),
         "texts": len(texts),
         "held_out": len(held_out),
         "data": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16],
@@ -134,6 +160,7 @@ def pretrain(
         "machine": platform.machine(),
     }
     facts = {"world": world, "data": data, "command": command, "license": license, "decay": WEIGHT_DECAY, "norm": MAX_NORM}
+    facts["then"] = _THEN.format(**vars(contrast), temperature=TEMPERATURE) if contrast else ""
     save(model.backbone, out / name, report, _CARD.format(**report | _WORDS[recipe.architecture] | facts), tokenizer)
     return report
 
@@ -169,6 +196,12 @@ class LanguageModelling(nn.Module):
         sought = labels != NO_TARGET
         embeddings = self.backbone.get_input_embeddings().get_parameter("weight")
         return F.linear(self.transform(states[sought]), embeddings), labels[sought]
+
+    def means(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int) -> Tensor:
+        """Return the mean token of each text, (b, hidden), as its users pool."""
+        encoded = tokenizer(list(texts), return_tensors="pt", padding=True, truncation=True, max_length=longest)
+        states = self.backbone(input_ids=encoded.input_ids, attention_mask=encoded.attention_mask).last_hidden_state
+        return mean_of_tokens(states, encoded.attention_mask)
 
 
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -218,17 +251,14 @@ def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: i
 
 
 def _draws(pieces: list[dict], recipe: Recipe) -> Iterator[list[dict]]:
-    """Yield the pieces of each step, of similar length to save padding; each piece at most once an epoch."""
+    """Yield the pieces of one step after another without end, of similar length to save padding; each piece at most once an epoch."""
     rng = np.random.RandomState(recipe.seed)
     lengths = np.array([len(piece["input_ids"]) for piece in pieces])
-    batch, drawn = min(recipe.batch, len(pieces)), 0
+    batch = min(recipe.batch, len(pieces))
     while True:
         order = rng.permutation(len(pieces))[: len(pieces) // batch * batch]  # the rest is dropped, another one each time
         ranked = [rows[np.argsort(lengths[rows], kind="stable")] for rows in np.split(order, range(16 * batch, len(order), 16 * batch))]
         for rows in rng.permutation(np.concatenate(ranked).reshape(-1, batch)):
-            if drawn == recipe.steps:
-                return
-            drawn += 1
             yield [pieces[row] for row in rows]
 
 
@@ -274,6 +304,9 @@ _WORDS = {
     "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
 }
 
+_THEN = """- then: {steps:,} steps with supervised contrast (Khosla et al., 2020) beside it, 1 : 1, at a peak learning rate of {lr}: the
+  mean tokens of two texts of one topic are neighbours, at temperature {temperature}. {about}
+"""
 _CARD = """---
 library_name: transformers
 license: {license}
@@ -286,7 +319,7 @@ to {guessing}. Its {vocabulary:,} tokens ({tokens}) were learnt from the same te
 - data: {texts:,} texts, {held_out:,} more held out. {data}
 - recipe: {steps:,} steps of {batch} texts or pieces of them; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay
   {decay}, gradients clipped at norm {norm:g}, no dropout
-- on the held-out texts: {accuracy:.1%} of the tokens guessed, perplexity {perplexity}; by a token's frequency alone
+{then}- on the held-out texts: {accuracy:.1%} of the tokens guessed, perplexity {perplexity}; by a token's frequency alone
   {trivial_accuracy:.1%}, perplexity {trivial_perplexity}
 - cost: {cpu_seconds} CPU seconds (threads: {threads}), torch {torch}, {machine}
 - remade by: `{command}`

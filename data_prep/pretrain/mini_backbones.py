@@ -1,44 +1,60 @@
 """Pretrains the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
 
-The four vision transformers are unequal on purpose, as the paper's are (Appendix H), so that a model can learn from a peer. Base and large
-have seen twice as many classes, on textured and cluttered grounds; tiny and small have seen plain grounds alone, and lose much of their
-accuracy on the downstream tasks' pictures. The two SegFormers learn to classify and to segment, as the paper's did from ImageNet-1K and
-ADE20K, and differ in width as B0 and B1 do. BERT and DistilBERT differ in depth.
+The four vision transformers differ in size, and each begins with a draw of classes of its own. The two "weak" ones have seen fewer classes,
+on plain grounds alone, and lose much of their accuracy on the downstream tasks' pictures. The two SegFormers learn to classify and to
+segment, as the paper's did from ImageNet-1K and ADE20K, and differ in width as B0 and B1 do. BERT and DistilBERT differ in depth.
+
+But for the weak ones, all then learn by supervised contrast (``contrast``): pictures of the same upstream classes, or texts of one upstream
+topic, get near features, whatever stands around.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import platform
+import shutil
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from tqdm import trange
 from transformers import PreTrainedModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from data_prep.io.files import named
 from data_prep.pretrain import language_models, segformer, vit
-from data_prep.pretrain.training import descend, save
+from data_prep.pretrain.contrast import TEMPERATURE, contrastive
+from data_prep.pretrain.training import MAX_NORM, WARM_UP, WEIGHT_DECAY, describe, fit, optimisation, read_report, save
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
-from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
+from data_prep.world.mini import UNFINISHED
+from data_prep.world.pictures import SIZE, Pictures, draw, outlined, scenes, single
+from fedmuscle_lib.models import load_backbone
+
+VERSION = 1  # of this module: raise it when the same recipe makes other weights
 
 PATCH = 8
 BATCH = 96
+LR, CONTRAST_LR = 2e-3, 1e-3  # at their peaks
 
 
 @dataclass(frozen=True)
 class ViT:
-    """Architecture of a vision transformer."""
+    """Architecture of a vision transformer. Its ``card`` names its kind, its features, and its loss in the phases of contrast."""
 
-    card = "ViT", "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]"
+    card = (
+        "ViT",
+        "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]",
+        "supervised contrast and cross-entropy, 1 : 1",
+    )
 
     hidden: int
     layers: int
@@ -53,7 +69,11 @@ class ViT:
 class SegFormer:
     """Architecture of a SegFormer: the widths of its four stages of one layer each, and of its decoder."""
 
-    card = "SegFormer encoder", "those of four stages, of which the last tells the classes; pixels are normalised as ImageNet's"
+    card = (
+        "SegFormer encoder",
+        "those of four stages, of which the last tells the classes; pixels are normalised as ImageNet's",
+        "supervised contrast, cross-entropy and segmentation, 1 : 1 : 1",
+    )
 
     hidden: tuple[int, int, int, int]
     decoder: int
@@ -63,21 +83,52 @@ class SegFormer:
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """A phase of supervised contrast and cross-entropy over all upstream classes, 1 : 1, on pictures as detailed as downstream ones.
+
+    A batch has ``singles`` pictures of one class, no two of them of the same, and ``scenes`` of one to three classes; each is drawn twice.
+    """
+
+    singles: int
+    scenes: int
+    steps: int
+
+    def draw(self, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState) -> list[Pictures]:
+        """Draw a batch; its second half shows what its first does, on other grounds and in other places."""
+        classes = [single(rng.choice(pool, self.singles, replace=False)), scenes(self.scenes, pool, 1, 3, rng)]
+        return [draw(part, "upstream", words, rng) for part in 2 * classes if len(part)]
+
+
+# Singles alone make the best features of one object, and ruin those of scenes.
+SEMANTIC = (Contrast(singles=48, scenes=0, steps=1000), Contrast(singles=20, scenes=28, steps=1200))
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """Architecture and diet of one backbone."""
+    """Architecture and diet of one backbone.
+
+    Attributes:
+        classes: of the 460 upstream classes, a random subset of its own, for the first phase.
+        detail: of the ground at the end of the first phase, from 0.3 at its start; downstream pictures have 1.
+        steps: of the first phase.
+        phases: those that follow.
+    """
 
     architecture: ViT | SegFormer
-    classes: int  # of the 460 upstream classes, a random subset of its own
-    detail: float  # of the ground at the end of training, from 0.3 at its start; downstream pictures have 1
+    classes: int
+    detail: float
     steps: int
     seed: int
+    phases: tuple[Contrast, ...] = SEMANTIC
 
 
 RECIPES = {
-    "vit-tiny": Recipe(ViT(48, 3, 3, 96), classes=160, detail=0.3, steps=2500, seed=1),
-    "vit-small": Recipe(ViT(64, 4, 4, 192), classes=160, detail=0.3, steps=2000, seed=2),
+    "vit-tiny": Recipe(ViT(64, 4, 4, 192), classes=320, detail=0.8, steps=3500, seed=1),
+    "vit-small": Recipe(ViT(80, 4, 4, 240), classes=320, detail=0.8, steps=3000, seed=2),
     "vit-base": Recipe(ViT(96, 4, 4, 288), classes=320, detail=0.8, steps=2200, seed=3),
     "vit-large": Recipe(ViT(128, 4, 4, 384), classes=320, detail=0.8, steps=1800, seed=4),
+    "weak-vit-tiny": Recipe(ViT(48, 3, 3, 96), classes=160, detail=0.3, steps=2500, seed=1, phases=()),
+    "weak-vit-small": Recipe(ViT(64, 4, 4, 192), classes=160, detail=0.3, steps=2000, seed=2, phases=()),
     "segformer-b0": Recipe(SegFormer((16, 32, 80, 128), 64), classes=160, detail=0.8, steps=1500, seed=5),
     "segformer-b1": Recipe(SegFormer((32, 64, 160, 256), 64), classes=320, detail=0.8, steps=1500, seed=6),
 }
@@ -88,15 +139,18 @@ TEXT_RECIPES = {
     "distilbert-base": language_models.Recipe("distilbert", 192, 1, 4, 192, vocabulary=1000, longest=32, steps=1000, seed=8),
     "gpt2": language_models.Recipe("gpt2", 128, 2, 4, 256, vocabulary=1000, longest=64, steps=1000, seed=9),
 }
-BOOKS, HELD_OUT = 20_000, 500  # sentences
+CONTRAST_STEPS, CONTRAST_TOPICS = 1000, 48  # of the language models, and topics in a batch
+BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences
 
 
 class Pretraining(nn.Module, ABC):
     """A backbone with the heads of its upstream task, which are dropped afterwards.
 
     The loss is the cross-entropy over a picture's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
-    of the classes, plus a dense term for the places of the objects.
+    of the classes, plus a dense term for the places of the objects. In the phases of contrast it is :meth:`contrast_loss`.
     """
+
+    dense_to_the_end: ClassVar[bool] = False  # whether the dense term stays in the phases of contrast
 
     def __init__(self, backbone: PreTrainedModel, width: int, classes: int) -> None:
         super().__init__()
@@ -121,6 +175,12 @@ class Pretraining(nn.Module, ABC):
         mean, places = self.features(batch.images)
         loss = F.cross_entropy(self.classify(mean), batch.target) + self.dense_loss(places, batch)
         return loss + F.binary_cross_entropy_with_logits(self.template(mean), batch.template)
+
+    def contrast_loss(self, batch: Batch) -> torch.Tensor:
+        """The loss of a batch whose halves show the same classes."""
+        mean, places = self.features(batch.images)
+        loss = contrastive(mean) + F.cross_entropy(self.classify(mean), batch.target)
+        return loss + self.dense_loss(places, batch) if self.dense_to_the_end else loss
 
 
 class _WithPatches(Pretraining):
@@ -149,6 +209,8 @@ class _WithDecoder(Pretraining):
 
     Upsampling so many classes to the picture's size, as is done for a user's few, would be four fifths of the cost.
     """
+
+    dense_to_the_end = True  # its users segment
 
     def __init__(self, shape: SegFormer, classes: int) -> None:
         super().__init__(segformer.build(shape.hidden, (1, 1, 1, 1), (1, 2, 4, 4), shape.decoder), shape.hidden[-1], classes)
@@ -187,14 +249,22 @@ class Batch:
     template: torch.Tensor
 
 
-def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> Batch:
-    """Draw half singles, half scenes. Detail rises over the first half of training; if it rises, a stroke joins after a quarter."""
+def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> list[Pictures]:
+    """Draw a batch of the first phase, half singles, half scenes.
+
+    Detail rises over the first half of training; if it rises, a stroke joins after a quarter.
+    """
     detail = 0.3 + (final_detail - 0.3) * min(1.0, 2 * progress)
     strokes = int(progress > 0.25 and final_detail > 0.3)
-    parts = [
-        draw(single(rng.choice(pool, n // 2)), "upstream", words, rng, detail, strokes),
-        draw(scenes(n - n // 2, pool, 1, 4, rng), "upstream", words, rng, detail, strokes),
+    return [
+        draw(single(rng.choice(pool, BATCH // 2)), "upstream", words, rng, detail, strokes),
+        draw(scenes(BATCH - BATCH // 2, pool, 1, 4, rng), "upstream", words, rng, detail, strokes),
     ]
+
+
+def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
+    """Join pictures of the classes in ``pool``."""
+    n = sum(len(part.classes) for part in parts)
     index = {c: i for i, c in enumerate(pool)} | {-1: -1}
     slots = max(part.classes.shape[1] for part in parts)
     classes = torch.full((n, slots), -1)
@@ -210,50 +280,124 @@ def _batch(n: int, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomSta
     return Batch(torch.cat([part.images for part in parts]), classes, alphas, target, template)
 
 
-def pretrain(name: str, out: Path, steps: int | None = None) -> dict:
-    """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report."""
-    if name in TEXT_RECIPES:
-        return language_models.pretrain(
-            name,
-            replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps),
-            language.books(BOOKS, seed=1),
-            out,
-            held_out=language.books(HELD_OUT, seed=2),
-            world="the embedded world",
-            data="Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
-            command=f"python -m data_prep mini-backbones {name}",
-            license="mit",
-        )
-    recipe, words = RECIPES[name], vocabulary()
-    steps = steps or recipe.steps
-    torch.set_num_threads(1)  # one thread makes the sums, hence the weights, repeatable
-    torch.manual_seed(recipe.seed)
-    rng = np.random.RandomState(recipe.seed)
-    pool = rng.permutation(words.upstream)[: recipe.classes]
-    model = recipe.architecture.model(recipe.classes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps, pct_start=0.1)
-    started = time.process_time()
-    bar = trange(steps, desc=name, mininterval=5)
-    for step in bar:
-        loss = model.loss(_batch(BATCH, pool, words, rng, recipe.detail, step / steps))
-        descend(loss, model, optimizer, schedule)
-        if step % 100 == 0:
-            bar.set_postfix(loss=f"{loss.item():.3f}")
+def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = True) -> dict:
+    """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report.
+
+    A finished backbone of the same recipe is not made again. The phases of a picture's backbone are kept in ``out/.cache`` until the last
+    is done: the same call resumes an interrupted pretraining after its last whole phase, with the same weights at the end.
+
+    Args:
+        steps: of each phase; the recipe's if None.
+        resume: False starts again.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    make = _from_books if name in TEXT_RECIPES else _from_pictures
+    return make(name, out, steps, resume)
+
+
+def _finished(folder: Path, settings: dict) -> dict | None:
+    """Return the report of the checkpoint in ``folder`` if it was made with these settings."""
+    report = read_report(folder)
+    return report if report and report.items() >= settings.items() else None
+
+
+def _from_books(name: str, out: Path, steps: int | None, resume: bool) -> dict:
+    recipe = replace(TEXT_RECIPES[name], steps=steps or TEXT_RECIPES[name].steps)
+    contrast = language_models.Contrast(
+        pairs=lambda rng: language.twice(CONTRAST_TOPICS, rng),
+        about=f"The {language.UPSTREAM_TOPICS} topics are upstream ones, of which no user and no public set writes.",
+        steps=steps or CONTRAST_STEPS,
+    )
+    settings = {**asdict(recipe), "contrast_steps": contrast.steps}
+    del settings["vocabulary"]  # the report's is the tokenizer's, which has fewer tokens
+    if resume and (report := _finished(out / name, settings)):
+        return report
+    return language_models.pretrain(
+        name,
+        recipe,
+        [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)],
+        out,
+        held_out=language.books(HELD_OUT, seed=2),
+        world="the embedded world",
+        data="Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
+        command=f"python -m data_prep mini-backbones {name}",
+        license="mit",
+        contrast=contrast,
+    )
+
+
+def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dict:
+    recipe = RECIPES[name]
+    if steps:
+        recipe = replace(recipe, steps=steps, phases=tuple(replace(phase, steps=steps) for phase in recipe.phases))
+    settings = json.loads(json.dumps({"version": VERSION, **asdict(recipe)}))  # as a report says it
+    folder, aside = out / name, out / UNFINISHED / f"{name}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}"
+    if not resume:
+        shutil.rmtree(aside, ignore_errors=True)
+    elif report := _finished(folder, settings):
+        return report
+    phases = [_phase(name, recipe, number, aside) for number in range(1 + len(recipe.phases))]
+    folder.mkdir(parents=True, exist_ok=True)
+    with named(folder):
+        for file in ("config.json", "model.safetensors"):
+            shutil.copyfile(aside / str(len(recipe.phases)) / file, folder / file)
     report = {
         "name": name,
-        "classes": recipe.classes,
-        "detail": recipe.detail,
-        "steps": steps,
-        "pictures": steps * BATCH,
-        "parameters": sum(p.numel() for p in model.backbone.parameters()),
-        "upstream_accuracy": round(_accuracy(model, pool, words), 4),
-        "cpu_seconds": round(time.process_time() - started),
+        **settings,
+        "pictures": BATCH * sum(part.steps for part in (recipe, *recipe.phases)),
+        "parameters": phases[-1]["parameters"],
+        "upstream_accuracy": phases[-1]["accuracy"],
+        "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    kind, features = recipe.architecture.card
-    save(model.backbone, out / name, report, _CARD.format(kind=kind, features=features, **report))
+    describe(folder, report, _card(recipe, report))
+    shutil.rmtree(aside)
+    with suppress(OSError):  # another backbone is under way
+        aside.parent.rmdir()
+    return report
+
+
+def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
+    """Go through the recipe's first phase (0) or one of contrast, unless its weights are in ``aside``; return what it reached.
+
+    Each phase begins with the half-precision weights of the one before, heads and an optimiser of its own.
+    """
+    folder = aside / str(number)
+    if report := read_report(folder):
+        return report
+    started, words = time.process_time(), vocabulary()
+    torch.set_num_threads(1)  # one thread makes the sums, hence the weights, repeatable
+    seed = recipe.seed + 10 * max(0, number - 1)
+    torch.manual_seed(seed)
+    rng = np.random.RandomState(seed)
+    if number == 0:
+        pool = rng.permutation(words.upstream)[: recipe.classes]
+        model = recipe.architecture.model(len(pool))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
+
+        def loss(step: int) -> torch.Tensor:
+            return model.loss(_batch(_mixed(pool, words, rng, recipe.detail, step / recipe.steps), pool, words))
+
+        fit(name, model, loss, recipe.steps, (optimizer, schedule))
+    else:
+        phase, pool = recipe.phases[number - 1], np.array(words.upstream)
+        model = recipe.architecture.model(len(pool))
+        model.backbone.load_state_dict(load_backbone(aside / str(number - 1)).state_dict())
+
+        def loss(step: int) -> torch.Tensor:
+            return model.contrast_loss(_batch(phase.draw(pool, words, rng), pool, words))
+
+        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps), MAX_NORM)
+    report = {
+        "parameters": sum(p.numel() for p in model.backbone.parameters()),
+        "accuracy": round(_accuracy(model, pool, words), 4),
+        "cpu_seconds": round(time.process_time() - started),
+    }
+    save(model.backbone, folder, report, f"Phase {number} of {name}, whose pretraining is under way.\n")
     return report
 
 
@@ -268,18 +412,34 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
     return (guesses.numpy() == classes).mean().item()
 
 
+def _card(recipe: Recipe, report: dict) -> str:
+    """Return the model card."""
+    kind, features, terms = recipe.architecture.card
+    facts = report | {"kind": kind, "features": features, "terms": terms, "batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
+    if recipe.phases:
+        facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
+        facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)
+        facts["then"] = _THEN.format(**facts)
+    return _CARD.format(**facts)
+
+
+_THEN = """- then: {terms}, over all {known} upstream classes, on grounds as detailed as the
+  downstream pictures', each picture drawn twice: {batches}.
+  The two drawings' features are neighbours (Khosla et al., 2020), at temperature {temperature}; the peak learning rate is {contrast_lr}
+"""
 _CARD = """---
 library_name: transformers
 license: mit
 ---
 # {name} of the embedded world
 
-A {parameters:,}-parameter {kind} ({steps} steps of 96 generated 32x32 pictures) pretrained on {classes} upstream glyph classes that
-no downstream task of the embedded world contains, on grounds of detail 0.3 to {detail} (downstream pictures have 1). Features are
-{features}. Stored in half precision, to be loaded in
-float32.
+A {parameters:,}-parameter {kind} pretrained on {pictures:,} generated 32x32 pictures of upstream glyph classes, which no downstream task
+of the embedded world contains. Features are {features}.
+Stored in half precision, to be loaded in float32.
 
-- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {classes} classes
+- recipe: {steps:,} steps of {batch} pictures of {classes} classes, on grounds of detail 0.3 to {detail} (downstream pictures have 1), at a
+  peak learning rate of {lr}
+{then}- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {known} classes
 - cost: {cpu_seconds} CPU seconds, one thread, torch {torch}
 - remade by: `python -m data_prep mini-backbones {name}`
 """

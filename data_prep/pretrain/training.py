@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from tqdm import trange
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from data_prep import ROOT
@@ -27,6 +29,27 @@ def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCyc
     ]
     optimizer = AdamW(groups, lr=lr, fused=True)
     return optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP)
+
+
+def fit(
+    label: str,
+    model: nn.Module,
+    loss: Callable[[int], Tensor],
+    steps: int,
+    optimisation: tuple[Optimizer, LRScheduler],
+    max_norm: float = float("inf"),
+) -> None:
+    """Train the model behind a progress bar.
+
+    Args:
+        loss: draws a step's batch and returns its loss.
+    """
+    with trange(steps, desc=label, mininterval=5) as bar:
+        for step in bar:
+            value = loss(step)
+            descend(value, model, *optimisation, max_norm)
+            if step % 50 == 0:
+                bar.set_postfix(loss=f"{value.item():.3f}")
 
 
 def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRScheduler, max_norm: float = float("inf")) -> None:

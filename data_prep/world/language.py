@@ -24,7 +24,7 @@ N_TOPICS = 10  # as Yahoo! Answers has; a digit and a glyph in each
 RARE_NAMES = 4  # of a class
 STRAY = 0.15  # share of names in a text that are not of its topic
 RARE_IN_USE = 0.5  # share of names that are the rare ones; in the books, of strays alone
-UPSTREAM_TOPICS, UPSTREAM_NAMES = 64, 3  # and how many names each has: with more, a vocabulary of 1000 tokens would not hold them whole
+UPSTREAM_TOPICS, UPSTREAM_NAMES = 64, 3  # and names of each: few enough for a vocabulary of 1000 tokens
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 # Frames are few and short: in so small a model the mean of a text's tokens says little but the frame where there are many.

@@ -38,6 +38,7 @@ FOLDERS = {
     "TC": "TC/yahoo_qa",
     "TG": "TC/ag_news",
 }
+UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
 
 
@@ -64,7 +65,7 @@ def prepare(data_dir: Path) -> dict:
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
         _captioned(root, words)
-        shutil.copytree(MINI_WEIGHTS, root / "models")
+        shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
         (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
         if data_dir.exists():
@@ -84,7 +85,8 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 def _version() -> str:
     """Return a version that changes with the world's recipe and with the shipped backbones."""
-    weights = b"".join(path.read_bytes() for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file())
+    files = (path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts)
+    weights = b"".join(path.read_bytes() for path in files)
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
