@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import miniature_archives as miniature
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -17,7 +18,7 @@ from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.datasets import topics
 from data_prep.pretrain import language_models
-from data_prep.pretrain.language_models import Recipe, pretrain, train_tokenizer
+from data_prep.pretrain.language_models import Contrast, Recipe, pretrain, train_tokenizer
 from data_prep.pretrain.text_backbones import CORPUS, NAME, RECIPE
 from fedmuscle_lib.data import Tokens
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
@@ -81,6 +82,28 @@ def test_it_is_repeatable(name: str, tmp_path: Path) -> None:
         one, two, three = ((tmp_path / folder / name / file).read_bytes() for folder in ("one", "two", "three"))
         assert one == two
         assert (one == three) == (file != "model.safetensors")
+
+
+@every_architecture
+def test_contrast_brings_the_texts_of_a_topic_together(name: str, tmp_path: Path) -> None:
+    """A topic is a pair of words that no text holds together: guessing tokens can't tell that they belong together."""
+
+    def pairs(rng: np.random.RandomState) -> tuple[list[str], list[str]]:
+        return tuple([" ".join([word] * rng.randint(5, 9)) for word in half] for half in (WORDS[:4], WORDS[4:]))
+
+    near = {}
+    for folder, contrast in (("without", None), ("with", Contrast(pairs, "A topic is a pair of words.", steps=40, lr=1e-2))):
+        settings = recipe(name, steps=40, lr=1e-2, batch=32)
+        pretrain(name, settings, parrot(400, seed=0), tmp_path / folder, held_out=parrot(100, seed=1), contrast=contrast, **FACTS)
+        model, tokens = user_model(tmp_path / folder / name, name), Tokens(load_tokenizer(tmp_path / folder / name), 12)
+        with torch.no_grad():
+            unit = torch.nn.functional.normalize(model.features(tokens.encode([" ".join([word] * 6) for word in WORDS])), dim=1)
+        near[folder] = (unit @ unit.T).fill_diagonal_(-1).argmax(1).tolist()
+        said = (tmp_path / folder / name / "README.md").read_text()
+        assert ("A topic is a pair of words." in said) == (contrast is not None)
+        assert report(tmp_path / folder / name).get("contrast_steps") == (contrast and contrast.steps)
+    partners = [(i + 4) % 8 for i in range(8)]
+    assert near["with"] == partners != near["without"]
 
 
 def test_bert_and_distilbert_read_alike(trained: Path) -> None:

@@ -232,12 +232,12 @@ class _WithDecoder(Pretraining):
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures of a backbone's own ``n`` classes.
+    """Pictures of a pool of ``n`` classes, of at most k objects each.
 
     Attributes:
         images: (b, 3, SIZE, SIZE) in [0, 1].
-        classes: (b, 4), 0 .. n - 1, or -1 for an empty slot.
-        alphas: (b, 4, SIZE, SIZE), the mask of each slot's object.
+        classes: (b, k), 0 .. n - 1, or -1 for an empty slot.
+        alphas: (b, k, SIZE, SIZE), the mask of each slot's object.
         target: (b, n), 1 / number of objects for each class that is present.
         template: (b, 14 * 14), the drawings of the objects' classes, superimposed.
     """
