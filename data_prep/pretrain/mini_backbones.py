@@ -346,7 +346,7 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
     report = {
         "name": name,
         **settings,
-        "pictures": BATCH * sum(part.steps for part in (recipe, *recipe.phases)),
+        "pictures": BATCH * (recipe.steps + sum(phase.steps for phase in recipe.phases)),
         "parameters": phases[-1]["parameters"],
         "upstream_accuracy": phases[-1]["accuracy"],
         "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
