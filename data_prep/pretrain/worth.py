@@ -13,19 +13,19 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
-from torch.nn import functional as F
 
 from data_prep.io.entry import SourceError
 from data_prep.pretrain.pretrained import Checkpoint
+from fedmuscle_lib import models
 from fedmuscle_lib.data import Pickled, Pixels, Samples, Tokens, draw_local
 from fedmuscle_lib.models import load_backbone, load_tokenizer
+from fedmuscle_lib.models.class_means import draws
 from fedmuscle_lib.models.efficientnet_lite import scaled
 from fedmuscle_lib.models.text import mean_of_tokens
 
 PICTURES, TEXTS = "IC/CIFAR100", "TC/ag_news"
 _PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
 _CLASSES = {PICTURES: 100, TEXTS: 4}
-DRAWS = 20
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
 
@@ -81,7 +81,7 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500) -> 
     pool, test = (_pictures(data_dir, split) for split in ("train", "test"))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
-    return {shots: _mean(_nearest(draw, test) for draw in _draws(pool, shots * _CLASSES[PICTURES])) for shots in (1, 5)}
+    return {shots: models.few_shot(pool, test, shots * _CLASSES[PICTURES]) for shots in (1, 5)}
 
 
 def linear_on_texts(checkpoint: Path, data_dir: Path) -> float:
@@ -90,7 +90,7 @@ def linear_on_texts(checkpoint: Path, data_dir: Path) -> float:
     classifier = LogisticRegression(max_iter=1000)
     return _mean(
         100 * classifier.fit(draw.inputs.numpy(), draw.targets.numpy()).score(test.inputs.numpy(), test.targets.numpy())
-        for draw in _draws(pool, TRAINING_TEXTS)
+        for draw in draws(pool, TRAINING_TEXTS)
     )
 
 
@@ -101,26 +101,13 @@ def tfidf_on_texts(data_dir: Path) -> float:
     classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
     return _mean(
         100 * classifier.fit([texts[row] for row in draw.inputs.tolist()], draw.targets.numpy()).score(test_texts, test_labels.numpy())
-        for draw in _draws(pool, TRAINING_TEXTS)
+        for draw in draws(pool, TRAINING_TEXTS)
     )
 
 
 def _mean(values: Iterator[float]) -> float:
     found = list(values)
     return sum(found) / len(found)
-
-
-def _draws(pool: Samples, n: int) -> Iterator[Samples]:
-    return (draw_local(pool, n, "worth", seed) for seed in range(DRAWS))
-
-
-def _nearest(train: Samples, test: Samples) -> float:
-    """Accuracy in per cent of the nearest class mean."""
-    centre = train.inputs.mean(0)
-    x, y = (F.normalize(samples.inputs - centre, dim=1) for samples in (train, test))
-    classes = train.targets.unique()
-    means = torch.stack([x[train.targets == c].mean(0) for c in classes])
-    return 100 * (classes[torch.cdist(y, means).argmin(1)] == test.targets).double().mean().item()
 
 
 def _pictures(data_dir: Path, split: str) -> Samples:

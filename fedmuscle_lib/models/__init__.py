@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.class_means import few_shot
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.hybrid_vit import HybridViT
@@ -45,6 +46,7 @@ __all__ = [
     "UserModel",
     "architecture",
     "checkpoint_folder",
+    "few_shot",
     "linear_probe",
     "load_backbone",
     "load_tokenizer",
