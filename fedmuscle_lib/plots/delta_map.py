@@ -128,7 +128,8 @@ def _place(ax: Axes, rows: pd.DataFrame, letter: str, look: Look, aside: float) 
 
 def _axis_of_steps(ax: Axes, steps: Iterable[int], paper: dict[str, int]) -> None:
     """A logarithmic axis of alignment steps: the map's above it, the paper's hollow and below."""
-    ax.set(xscale="log", xlim=(min(*steps, *paper.values()) / 2, 2 * max(*steps, *paper.values())), ylim=(-1, 1), yticks=[])
+    every = [*steps, *paper.values()]
+    ax.set(xscale="log", xlim=(min(every) / 2, 2 * max(every)), ylim=(-1, 1), yticks=[])
     ax.set_xticks([], minor=True)
     ax.set_xticks([])
     ax.spines[:].set_visible(False)

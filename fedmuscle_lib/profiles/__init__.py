@@ -1,7 +1,7 @@
 """The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
 
 A table ``[setups.<setup>]`` of a profile has numbers for this setup alone, a table ``[places."<name>"]`` the settings of a place of the
-map of Delta (``fedmuscle_lib.report.delta_map``). Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of
+map of Delta (``fedmuscle_lib.report.places``). Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of
 local training for each task that it tuned.
 """
 

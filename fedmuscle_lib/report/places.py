@@ -74,26 +74,31 @@ def run_map(
         ValueError: settings that no run can have, or a number of steps that no public set gives.
         NotStored, and what else ``run_all`` raises.
     """
-    usual = parse(common)
-    places = places or PLACES[usual.profile] or {_AS_IT_IS: {}}
-    first, last = next(iter(places)), list(places)[-1]
-    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(usual.profile)]
+    profile = parse(common).profile
+    places = places or PLACES[profile] or {_AS_IT_IS: {}}
+    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(profile)]
     planned: list[tuple[str, int, str, Settings]] = []
-    for place, own in places.items():
+    for k, (place, own) in enumerate(places.items()):
         here = parse({**common, **own})
-        numbers = sorted(steps or [alignment_steps(here)], key=lambda n: abs(log(n / alignment_steps(here))))
+        sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
+        numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
         for n in numbers:
-            repeated = (place, n) in {(first, numbers[0]), (last, max(numbers))}
-            given = {**common, **own, "public": public, "public_size": _public_size(here, n)}
-            for seed in seeds if repeated else seeds[:1]:
-                for name in arms:
-                    kept = {key: value for key, value in given.items() if not (setting_of(name) and key in own and key in _RECIPE)}
-                    if settings := settings_of({**kept, "seed": seed}, name):
-                        planned.append((place, n, name, settings))
+            corner = k == 0 and n == numbers[0] or k == len(places) - 1 and n == max(numbers)
+            given = {**common, **own, "public": public, "public_size": sizes[n]}
+            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if corner else seeds[:1]) for name in arms]
     points: dict[tuple[str, int], list[History]] = {}
-    for (place, n, name, _), history in zip(planned, run_all(one for *_, one in planned), strict=True):
+    for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
         points.setdefault((place, n), []).append(named(history, name))
     return [Point(place, n, tuple(histories)) for (place, n), histories in points.items()]
+
+
+def _settings(given: dict[str, Any], place: dict[str, Any], arm: str, seed: int) -> Settings:
+    """The settings of an arm's run; a tuned arm leaves out the place's recipe."""
+    left_out = _RECIPE & place.keys() if setting_of(arm) else set()
+    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
+    if settings is None or len(settings.members) < len(parse(given).members):
+        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and the map is of Delta over all users")
+    return settings
 
 
 def _public_size(settings: Settings, steps: int) -> int:

@@ -16,7 +16,7 @@ from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS
 
 _TASK = "IC100"  # whose classes are told apart
-_TESTS = 1500  # test pictures, as `python -m data_prep pretrained --check` takes
+TESTS = 1500  # test pictures, as `python -m data_prep pretrained --check` takes
 
 
 def one_shot(settings: Settings) -> dict[str, float]:
@@ -34,7 +34,7 @@ def one_shot(settings: Settings) -> dict[str, float]:
     for checkpoint, user in {settings.backbones[user.model]: user for user in alike if pupils}.items():
         model = _frozen(settings, user)
         train, test = (_read(settings, user, model, pupils, split) for split in ("train", SPLITS[settings.evaluate_on]))
-        few = draw_local(test, min(_TESTS, len(test)), "test")
+        few = draw_local(test, min(TESTS, len(test)), "test")
         pool, few = (_features(model, samples, settings.device) for samples in (train, few))
         found[checkpoint] = few_shot(pool, few, n=len(pool.targets.unique()))
     return found
