@@ -19,11 +19,11 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.report.arms import HEADLINE, TUNED_BASELINE, History, Phase, label, setting_of
+from fedmuscle_lib.report.arms import HEADLINE, PHASES, TUNED_BASELINE, History, Phase, label, setting_of
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.costs import alignment_steps
 from fedmuscle_lib.report.delta import delta
-from fedmuscle_lib.report.files import save, write
+from fedmuscle_lib.report.files import file_of, save, write
 from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.runs import named, settings_of
 from fedmuscle_lib.report.statistics import side_of_zero
@@ -150,16 +150,17 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 
 
 def write_map(points: Sequence[Point], folder: Path) -> None:
-    """Write ``delta_map.csv`` and ``peers.csv``, of both moments, and what ``report.write`` gives of the first point.
+    """Write ``delta_map.csv`` and ``peers.csv``, each for both moments, and what ``report.write`` gives of the first point.
 
     ``provenance.json`` names every run of the map once.
     """
     first = points[0].histories
-    found = {history.provenance.get("address"): history for point in points for history in point.histories}
-    known = {history.provenance.get("address") for history in first}
-    write(first, folder, others=[history for address, history in found.items() if address not in known])
-    save(delta_map(points), folder / "delta_map.csv")
-    save(map_peers(points), folder / "peers.csv")
+    runs = {history.provenance["address"]: history for point in points for history in point.histories}
+    known = {history.provenance["address"] for history in first}
+    write(first, folder, others=[history for address, history in runs.items() if address not in known])
+    for phase in PHASES:
+        save(delta_map(points, phase), folder / file_of("delta_map", phase))
+        save(map_peers(points, phase), folder / file_of("peers", phase))
 
 
 def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
@@ -188,7 +189,7 @@ def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
     return "\n".join(
         [
             f"- FedMuscle's Δ is above that {', '.join(above[:-1])} and {above[-1]}.",
-            f"- It is lowest with {_where(least)}, and highest with {_where(most)}.",
+            f"- It goes from {_where(least)} to {_where(most)}.",
             f"- FedMuscle minus self, which is what live peers give beyond one's own frozen copy, goes from {alone.difference.min():+.1f} "
             f"to {alone.difference.max():+.1f} points of Δ and is above 0 at {_at(alone.difference > 0)}; "
             f"{told if sides else 'one seed cannot tell how much of this is chance'}.",
@@ -201,4 +202,4 @@ def _at(found: pd.Series) -> str:
 
 
 def _where(row: Any) -> str:
-    return f"{row.delta:+.1f} % ({row.place}, {row.steps} steps; local training forgets {row.forgotten:+.1f} %)"
+    return f"{row.delta:+.1f} % ({row.place}, {row.steps} steps, where local training forgets {row.forgotten:+.1f} %)"

@@ -132,7 +132,7 @@ def test_the_map_in_words(points):
     rows, peers = report.delta_map(points), report.map_peers(points)
     above, ends, given = report.map_in_words(rows, peers).splitlines()
     assert above == "- FedMuscle's Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
-    assert "as it is, 320 steps; local training forgets +5.0 %" in ends
+    assert "as it is, 320 steps, where local training forgets +5.0 %" in ends
     assert "above 0 at 4 of 4 points" in given and "of the 2 points that have one" in given
     single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
     assert single.endswith("one seed cannot tell how much of this is chance.")
@@ -147,7 +147,7 @@ def test_the_folder_names_every_run_once(points, tmp_path):
     assert len(set(addresses)) == len(addresses) == len({run.provenance["address"] for point in points for run in point.histories})
     assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
-    assert len(pd.read_csv(tmp_path / "peers.csv")) == 8
+    assert len(pd.read_csv(tmp_path / "peers.csv")) == 8 and (tmp_path / "delta_map_after_local.csv").exists()
 
 
 def test_the_papers_steps_are_those_of_its_numbers():
