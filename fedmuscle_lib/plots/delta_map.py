@@ -41,8 +41,7 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
     """
     rows = rows[rows.algorithm != BASELINE].dropna(subset=["forgotten", "delta"])
     steps = sorted(set(rows.steps))
-    places = rows.drop_duplicates("place").sort_values("forgotten").set_index("place").forgotten
-    letters = dict(zip(places.index, ascii_uppercase, strict=False))
+    letters = dict(zip(rows.groupby("place").forgotten.mean().sort_values().index, ascii_uppercase, strict=False))
     look = styles(rows.algorithm)
     with plt.rc_context(HOUSE):
         figure = plt.figure(figsize=(2.6 + max(5, 3.3 * len(steps)), 5.4))
@@ -59,10 +58,11 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
         figure.legend(handles=_legend(look, letters), loc="outside right center", labelspacing=0.75)
         closed(figure)  # places can be kept apart once the axes stay where they are
         for ax, n in zip(panels, steps, strict=True):
-            exact = ax.transData.transform([(x, 0) for x in places])[:, 0] * 72 / figure.dpi
-            aside = dict(zip(places.index, _spread(exact, _WIDE) - exact, strict=True))
-            for place, own in rows[rows.steps == n].groupby("place"):
-                _place(ax, own.set_index("algorithm"), letters[str(place)], look, aside[place])
+            own = rows[rows.steps == n]
+            places = own.drop_duplicates("place").sort_values("forgotten")
+            exact = ax.transData.transform([(x, 0) for x in places.forgotten])[:, 0] * 72 / figure.dpi
+            for place, aside in zip(places.place, _spread(exact, _WIDE) - exact, strict=True):
+                _place(ax, own[own.place == place].set_index("algorithm"), letters[place], look, aside)
     return figure
 
 

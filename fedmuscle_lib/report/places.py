@@ -115,15 +115,15 @@ def papers_steps() -> dict[str, int]:
     """Alignment steps of a user in the paper: in its main tables, and in Table 6 with 300 public pictures."""
     paper = parse({"profile": "paper"})
     few = paper.model_copy(update={"public_size": 300})
-    return {"the paper": alignment_steps(paper), "its Table 6 with 300 pictures": alignment_steps(few)}
+    return {"the paper": alignment_steps(paper), "the paper, 300 pictures": alignment_steps(few)}
 
 
 def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     """Delta of every arm at every point.
 
     Returns:
-        place, setup, steps, forgotten (Delta of head_only, in per cent: how much local training forgets), and the columns of
-        ``report.delta`` but for the paper's.
+        place, setup, steps, forgotten (Delta of head_only, in per cent, on the seeds of the point: how much local training forgets), and
+        the columns of ``report.delta`` but for the paper's.
     """
     parts = []
     for point in points:
@@ -166,7 +166,8 @@ def write_map(points: Sequence[Point], folder: Path) -> None:
 def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
     """:func:`delta_map` and :func:`map_peers` laid out for reading: a row a point, from what forgets most to what forgets least."""
     by = ["place", "steps"]
-    rows = rows.sort_values(["forgotten", "steps"], ascending=[False, True], kind="stable")
+    rows = rows.assign(rank=rows.groupby("place").forgotten.transform("mean"))
+    rows = rows.sort_values(["rank", "steps"], ascending=[False, True], kind="stable")
     cells = rows.assign(cell=[with_interval(*cell) for cell in rows[["delta", "ci_low", "ci_high"]].to_numpy()])
     wide = cells.pivot_table(index=by, columns="algorithm", values="cell", aggfunc="first", sort=False).drop(columns="local")
     wide = wide.rename(columns=label).rename_axis(columns=None)

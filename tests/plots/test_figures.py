@@ -109,6 +109,16 @@ def test_places_that_are_close_stand_apart_and_in_order():
     assert min(b - a for a, b in zip(points, points[1:], strict=False)) > 25
 
 
+def test_a_place_stands_in_each_panel_where_its_seeds_put_it():
+    rows = map_rows([10.0, 30.0])
+    moved = (rows.place == "place 0") & (rows.steps == 320)
+    rows.loc[moved, "forgotten"] = 12.0
+    rows.loc[moved & (rows.algorithm == "head_only"), "delta"] = 12.0
+    for ax, x in zip(plots.delta_map(rows, {}).axes[1:], (10, 12), strict=True):
+        diamonds = [line for line in ax.lines if line.get_marker() == "D"]
+        assert sorted(line.get_xdata()[0] for line in diamonds) == [x, 30]
+
+
 def test_a_map_of_one_place_and_one_number_of_steps():
     assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 2
 

@@ -151,4 +151,4 @@ def test_the_folder_names_every_run_once(points, tmp_path):
 
 
 def test_the_papers_steps_are_those_of_its_numbers():
-    assert report.papers_steps() == {"the paper": 150 * 157, "its Table 6 with 300 pictures": 150 * 10}
+    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 pictures": 150 * 10}
