@@ -114,7 +114,7 @@ def _place(ax: Axes, rows: pd.DataFrame, letter: str, look: Look, aside: float) 
         colour = _GIVEN if ends[1] > ends[0] else _TAKEN
         ax.plot([x, x], ends, color=colour, linewidth=9, solid_capstyle="butt", zorder=2, **moved(aside))
     if TUNED_BASELINE in rows.index:  # a level, which shows behind the others
-        level = {"color": look[TUNED_BASELINE][0], "markersize": 24, "markeredgewidth": 1.6}
+        level: dict[str, Any] = {"color": look[TUNED_BASELINE][0], "markersize": 24, "markeredgewidth": 1.6}
         ax.plot(x, rows.delta[TUNED_BASELINE], marker="_", zorder=2.5, **level, **moved(aside))
     for name, row in rows.iterrows():
         beside = aside + _APART * (_SIDE_BY_SIDE.index(name) - 1.5) if name in _SIDE_BY_SIDE else aside
@@ -143,7 +143,7 @@ def _axis_of_steps(ax: Axes, steps: Iterable[int], paper: dict[str, int]) -> Non
 
 
 def _legend(look: Look, letters: dict[str, str]) -> list[Artist]:
-    lines = {UNFORGETTING: "--", TUNED_BASELINE: "-"}
+    lines: dict[str, Any] = {UNFORGETTING: "--", TUNED_BASELINE: "-"}
     arms = [
         Line2D([], [], color=colour, marker=marker, linestyle=lines.get(name, ""), label=label(name), markersize=7)
         for name, (colour, marker) in look.items()

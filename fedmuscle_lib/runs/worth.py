@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -43,10 +44,10 @@ def one_shot(settings: Settings) -> dict[str, float]:
 def _frozen(settings: Settings, user: User) -> UserModel:
     """The user's backbone, without anything to train."""
     folder = checkpoint_of(settings, user)
-    nothing: dict = {"head": "linear", "head_on": "features", "head_hidden": 1, "proj_dim": 1}
-    nothing |= {"lora_blocks": "none", "lora_layers": "linear", "rank": 1, "lora_alpha": 1}
-    how = {"pooling": settings.pooling, "precision": settings.precision}
-    return architecture(model_type(folder))(load_backbone(folder, settings.device), 1, **nothing, **how).to(settings.device)
+    options: dict[str, Any] = {"head": "linear", "head_on": "features", "head_hidden": 1, "proj_dim": 1}
+    options |= {"lora_blocks": "none", "lora_layers": "linear", "rank": 1, "lora_alpha": 1}
+    options |= {"pooling": settings.pooling, "precision": settings.precision}
+    return architecture(model_type(folder))(load_backbone(folder, settings.device), 1, **options).to(settings.device)
 
 
 def _read(settings: Settings, user: User, model: UserModel, pupils: Sequence[User], split: str) -> Samples:

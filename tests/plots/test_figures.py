@@ -86,7 +86,7 @@ def test_the_map_holds_every_place_and_the_papers_steps(tmp_path):
     assert [ax.get_title() for ax in panels] == ["160 alignment steps a user", "320 alignment steps a user"]
     assert {text.get_text() for text in above.texts} == {"160", "320", "the paper: 23,550"}
     for ax in panels:
-        assert [text.get_text() for text in ax.texts if text.get_text()] == ["B", "A"]  # from what forgets least
+        assert {text.get_text(): text.xy[0] for text in ax.texts if text.get_text()} == {"A": -2, "B": 31}
         drawn = {(line.get_color(), *line.get_xydata()[0]) for line in ax.lines if line.get_marker() not in ("None", "_")}
         expected = {(plots.styles(rows.algorithm)[row.algorithm][0], row.forgotten, row.delta) for row in rows.itertuples()}
         assert drawn == {one for one in expected if one[0] != plots.STYLES["local"][0]}
