@@ -22,7 +22,7 @@ from data_prep.__main__ import main
 from data_prep.io.entry import SourceError
 from data_prep.io.layout import write_pickle
 from data_prep.io.wheels import Wheels
-from data_prep.pretrain import backbones, views, worth
+from data_prep.pretrain import backbones, views
 from data_prep.pretrain.backbones import RECIPES, Recipe, Student, distil, distillation_loss
 from data_prep.pretrain.conversion import shapes
 from data_prep.pretrain.pretrained import CHECKPOINTS
@@ -322,7 +322,7 @@ def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.usefixtures("command")
 def test_the_check_writes_what_they_are_worth_on_their_cards(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worth, "DRAWS", 2)
+    monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     labels = np.repeat(np.arange(100), 6)  # a class is a colour
     colours = np.stack([labels % 5 * 60, labels // 5 % 5 * 60, labels // 25 * 60], 1)[:, None, None] + np.zeros((1, 8, 8, 1))
     for split in ("train", "test"):

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.pretrain import mini_backbones, worth
+from data_prep.pretrain import mini_backbones
 from data_prep.pretrain.contrast import contrastive
 from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, SegFormer, pretrain
 from data_prep.world import language, mini
@@ -391,7 +391,7 @@ def test_preparing_says_what_it_made(mini_world: Path, capsys: pytest.CaptureFix
 def test_the_check_measures_pictures_and_texts(
     mini_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(worth, "DRAWS", 2)
+    monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     for name in ("vit-tiny", "distilbert-base"):
         shutil.copytree(MINI_WEIGHTS / name, tmp_path / name)
     assert _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path)) == 0

@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -297,6 +298,8 @@ def test_figures_and_index(grid):
     assert page.count('<td class="computed here">computed here</td>') == len(ARMS)
     minus_self = pd.read_csv(results / "controls/fedmuscle_minus_self.csv")
     assert minus_self.user.tolist() == [4, 5, 6]
+    world = pd.read_csv(results / "controls/world.csv").set_index("of").value
+    assert world.loc[["vit-base", "vit-small", "vit-tiny"]].between(3, 100).all()  # chance is 1
 
 
 def test_reading_is_computed(grid):
@@ -354,6 +357,25 @@ def test_where_nothing_is_computed_a_notebook_is_whole_or_missing(grid, override
     else:
         assert outcome.missing.startswith("7 runs are not stored")
         assert not (tmp_path / "runs").exists()
+
+
+def test_the_map_shares_its_first_place_with_the_controls(grid, overrides, tmp_path, monkeypatch):
+    results, runs, run_of = grid
+    shutil.copytree(runs, tmp_path / "runs")
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
+    places = {"as it is": {}, "narrow": {"head_hidden": 8}}
+    (outcome,) = reproduce(["delta_map"], output=tmp_path, overrides=overrides | {"places": places})
+    assert outcome.failure is None
+    map_arms = ["local", "fedmuscle", "self", "anchored", "frozen_peers", "head_only"]
+    assert len(list((tmp_path / "runs").glob("*/run.zip"))) == len(list(runs.glob("*/run.zip"))) + len(map_arms)
+    rows = pd.read_csv(tmp_path / "mini/delta_map/delta_map.csv")
+    assert rows.algorithm.tolist() == map_arms * 2 and rows.place.unique().tolist() == list(places)
+    first, controls = (
+        pd.read_csv(folder / "delta.csv").set_index("algorithm").delta for folder in (tmp_path / "mini/delta_map", results / "controls")
+    )
+    assert first.to_dict() == controls[map_arms].to_dict() == rows[rows.place == "as it is"].set_index("algorithm").delta.to_dict()
+    assert rows.forgotten[0] == first.head_only
+    assert (tmp_path / "mini/delta_map/delta_map.svg").exists() and (tmp_path / "mini/delta_map/delta_map_after_local.csv").exists()
 
 
 def test_the_skeleton_of_a_notebook_is_one_that_runs(grid, overrides, tmp_path, monkeypatch):

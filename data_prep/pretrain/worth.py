@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
-from torch.nn import functional as F
 
 from data_prep.io.entry import SourceError
 from data_prep.pretrain.pretrained import Checkpoint
+from fedmuscle_lib import models
 from fedmuscle_lib.data import Pickled, Pixels, Samples, Tokens, draw_local
-from fedmuscle_lib.models import UserModel, architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models import architecture, load_tokenizer, model_type, untrained
+from fedmuscle_lib.models.class_means import draws
 
 PICTURES, TEXTS, QUESTIONS = "IC/CIFAR100", "TC/ag_news", "TC/yahoo_qa"
 _PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
 _CLASSES = {PICTURES: 100, TEXTS: 4, QUESTIONS: 10}
-DRAWS = 20
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
 _SIDE = 32  # pixels of the embedded world's pictures
@@ -102,7 +101,7 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, spl
     pool, test = (_pictures(data_dir, part) for part in ("train", split))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
-    return {shots: _mean(_nearest(draw, test) for draw in _draws(pool, shots * _CLASSES[PICTURES])) for shots in (1, 5)}
+    return {shots: models.few_shot(pool, test, shots * _CLASSES[PICTURES]) for shots in (1, 5)}
 
 
 def linear_on_texts(checkpoint: Path, data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
@@ -111,7 +110,7 @@ def linear_on_texts(checkpoint: Path, data_dir: Path, folder: str = TEXTS, split
     classifier = LogisticRegression(max_iter=1000)
     return _mean(
         100 * classifier.fit(draw.inputs.numpy(), draw.targets.numpy()).score(test.inputs.numpy(), test.targets.numpy())
-        for draw in _draws(pool, TRAINING_TEXTS)
+        for draw in draws(pool, TRAINING_TEXTS)
     )
 
 
@@ -122,26 +121,13 @@ def tfidf_on_texts(data_dir: Path, folder: str = TEXTS, split: str = "test") -> 
     classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
     return _mean(
         100 * classifier.fit([texts[row] for row in draw.inputs.tolist()], draw.targets.numpy()).score(test_texts, test_labels.numpy())
-        for draw in _draws(pool, TRAINING_TEXTS)
+        for draw in draws(pool, TRAINING_TEXTS)
     )
 
 
 def _mean(values: Iterator[float]) -> float:
     found = list(values)
     return sum(found) / len(found)
-
-
-def _draws(pool: Samples, n: int) -> Iterator[Samples]:
-    return (draw_local(pool, n, "worth", seed) for seed in range(DRAWS))
-
-
-def _nearest(train: Samples, test: Samples) -> float:
-    """Accuracy in per cent of the nearest class mean."""
-    centre = train.inputs.mean(0)
-    x, y = (F.normalize(samples.inputs - centre, dim=1) for samples in (train, test))
-    classes = train.targets.unique()
-    means = torch.stack([x[train.targets == c].mean(0) for c in classes])
-    return 100 * (classes[torch.cdist(y, means).argmin(1)] == test.targets).double().mean().item()
 
 
 def _pictures(data_dir: Path, split: str) -> Samples:
@@ -152,17 +138,10 @@ def _pictures(data_dir: Path, split: str) -> Samples:
     return Samples(torch.cat(pictures), torch.cat(labels))
 
 
-def _untrained(checkpoint: Path) -> UserModel:
-    """Return a user's model of this checkpoint before any training, for its features: it scales pixels and pools as users' models do."""
-    family = architecture(model_type(checkpoint))
-    unused: dict[str, Any] = {"head": family.heads[0], "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear", "head_hidden": 1}
-    return family(load_backbone(checkpoint), 1, lora_blocks="none", head_on="features", **unused).eval()
-
-
 @torch.inference_mode()
 def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
     """Features of the pictures, and their labels."""
-    model, pixels = _untrained(checkpoint), Pixels(side)
+    model, pixels = untrained(checkpoint), Pixels(side)
     return Samples(torch.cat([model.features(pixels.resize(part)) for part in pictures.inputs.split(64)]), pictures.targets)
 
 
@@ -170,7 +149,7 @@ def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
 def _encoded(checkpoint: Path, data_dir: Path, folder: str, split: str) -> Samples:
     """Features and labels of the users' texts."""
     texts, labels = _texts(data_dir, folder, split)
-    model = _untrained(checkpoint)
+    model = untrained(checkpoint)
     encoding = Tokens(load_tokenizer(checkpoint), min(LONGEST, model.backbone.config.max_position_embeddings))
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # texts of a length together: padding costs time
     features = torch.empty(len(texts), model.backbone.config.hidden_size)

@@ -5,8 +5,12 @@ One module a family; a checkpoint's ``model_type`` says which it is.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.class_means import few_shot
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
 from fedmuscle_lib.models.hybrid_vit import HybridViT
@@ -38,6 +42,23 @@ def architecture(checkpoint: str) -> type[UserModel]:
     return ARCHITECTURES[checkpoint]
 
 
+def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
+    """A user's model of the checkpoint in ``folder`` as it was pretrained, for its features: nothing adapts it, and its head means nothing.
+
+    Args:
+        folder: of the checkpoint.
+        device: where it goes.
+        options: of ``UserModel``, such as ``pooling``.
+
+    Raises:
+        ValueError, OSError: as :func:`architecture` and :func:`load_backbone`.
+    """
+    family = architecture(model_type(folder))
+    sizes = {"head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1}
+    head = {"head": family.heads[0], "head_on": "features"}
+    return family(load_backbone(folder, device), 1, lora_layers="linear", lora_blocks="none", **sizes, **head, **options).to(device).eval()
+
+
 __all__ = [
     "ARCHITECTURES",
     "FrozenStates",
@@ -45,8 +66,10 @@ __all__ = [
     "UserModel",
     "architecture",
     "checkpoint_folder",
+    "few_shot",
     "linear_probe",
     "load_backbone",
     "load_tokenizer",
     "model_type",
+    "untrained",
 ]

@@ -6,10 +6,24 @@ A figure is a file; ``style`` has what they share.
 
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.controls import controls, in_short
+from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.style import STYLES, Marker, save, styles
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import training_curve
 
-__all__ = ["STYLES", "Marker", "agreement", "controls", "figure2", "figure6", "in_short", "save", "styles", "table1", "training_curve"]
+__all__ = [
+    "STYLES",
+    "Marker",
+    "agreement",
+    "controls",
+    "delta_map",
+    "figure2",
+    "figure6",
+    "in_short",
+    "save",
+    "styles",
+    "table1",
+    "training_curve",
+]

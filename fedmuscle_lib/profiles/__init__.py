@@ -1,7 +1,8 @@
 """The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
 
-A table ``[setups.<setup>]`` of a profile has numbers for this setup alone. Beside a profile may lie ``<profile>_tuned.json``, which
-``tune`` writes: a recipe of local training for each task that it tuned.
+A table ``[setups.<setup>]`` of a profile has numbers for this setup alone, a table ``[places."<name>"]`` the settings of a place of the
+map of Delta (``fedmuscle_lib.report.places``). Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of
+local training for each task that it tuned.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def read(path: Path) -> dict[str, Any]:
 
 PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted(FOLDER.glob("*.toml"))}
 OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("setups", {}) for name, profile in PROFILES.items()}
+PLACES: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("places", {}) for name, profile in PROFILES.items()}
 
 
 def numbers_of(profile: str, setup: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
 
 The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``departures``,
-``delta``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. Two more keep the written pages true to the committed CSV files:
-``prose`` and ``results``.
+``delta``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. ``places`` and ``world_table`` serve a notebook each, ``delta_map`` and
+``controls``. Two more keep the written pages true to the committed CSV files: ``prose`` and ``results``.
 """
 
 from fedmuscle_lib.report.arms import (
@@ -29,16 +29,28 @@ from fedmuscle_lib.report.compare import (
     per_user_difference,
     rank_agreement,
 )
-from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
+from fedmuscle_lib.report.costs import alignment_steps, costs, ledger, local_steps, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.files import data_manifests, file_of, folder_name, provenance, results_folder, save, write
 from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
 from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
+from fedmuscle_lib.report.places import (
+    UNFORGETTING,
+    Point,
+    delta_map,
+    map_by_place,
+    map_in_words,
+    map_peers,
+    papers_steps,
+    run_map,
+    write_map,
+)
 from fedmuscle_lib.report.runs import CONTROLS, run_arms
 from fedmuscle_lib.report.scores import USER, references, relative, scores
 from fedmuscle_lib.report.statistics import CONFIDENCE, over_seeds
 from fedmuscle_lib.report.words import against_target, compared, cost_order, displaced, in_three_sentences, note, users_told_apart
+from fedmuscle_lib.report.world_table import papers_world, world, worlds
 
 __all__ = [
     "BASELINE",
@@ -51,11 +63,14 @@ __all__ = [
     "PAPER",
     "TABLE_COLUMNS",
     "TUNED_BASELINE",
+    "UNFORGETTING",
     "USER",
     "Arm",
+    "Point",
     "added",
     "against_target",
     "algorithm_of",
+    "alignment_steps",
     "arm",
     "as_arm",
     "by_public",
@@ -69,6 +84,7 @@ __all__ = [
     "delta_by_seed",
     "delta_by_task",
     "delta_difference",
+    "delta_map",
     "delta_over",
     "delta_unshared",
     "departures",
@@ -82,12 +98,18 @@ __all__ = [
     "is_blind",
     "label",
     "ledger",
+    "local_steps",
+    "map_by_place",
+    "map_in_words",
+    "map_peers",
     "note",
     "over_baseline",
     "over_seeds",
     "paper_deltas",
     "paper_gains",
     "paper_table",
+    "papers_steps",
+    "papers_world",
     "per_user_difference",
     "provenance",
     "rank_agreement",
@@ -97,10 +119,14 @@ __all__ = [
     "replies",
     "results_folder",
     "run_arms",
+    "run_map",
     "save",
     "scores",
     "side_by_side",
     "table",
     "users_told_apart",
+    "world",
+    "worlds",
     "write",
+    "write_map",
 ]

@@ -1,4 +1,4 @@
-"""What runs cost: bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
+"""What runs cost: steps, bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.report.arms import BASELINE, History, arm
 from fedmuscle_lib.report.paper import beside_paper, paper_table
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import User
+
+
+def alignment_steps(settings: Settings) -> int:
+    """Steps on public data that a user takes in a run of FedMuscle: R x T x the batches of the public set."""
+    return settings.rounds * settings.cl_epochs * len(batches(settings.public_size, settings.public_batch, "count"))
+
+
+def local_steps(settings: Settings, user: User) -> int:
+    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training set."""
+    return settings.epochs_after(settings.rounds, user) * len(batches(user.train_samples, settings.batch_size, "count"))
 
 
 def costs(histories: Sequence[History]) -> pd.DataFrame:

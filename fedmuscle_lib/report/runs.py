@@ -41,7 +41,7 @@ def run_arms(
         if setting_of(name) == TUNED and not tuned_protocol(profile):
             continue
         for public in publics[:1] if is_blind(name) else publics:
-            if settings := [one for seed in seeds if (one := _settings({**common, "seed": seed, "public": public}, name))]:
+            if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
                 runs[name, public] = settings
     if not may_compute():
         lacking = [key for key, settings in runs.items() if key[0] not in asked and not all(map(stored, settings))]
@@ -50,12 +50,20 @@ def run_arms(
             del runs[key]
     in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
     finished = run_all([settings for _, settings in in_order])
-    pairs = zip(in_order, finished, strict=True)
-    return [as_arm([history], TUNED)[0] if setting_of(name) == TUNED else history for (name, _), history in pairs]
+    return [named(history, name) for (name, _), history in zip(in_order, finished, strict=True)]
 
 
-def _settings(given: dict[str, Any], arm: str) -> Settings | None:
-    """The settings of an arm's run; None if its algorithm serves none of the users."""
+def named(history: History, arm: str) -> History:
+    """A run under the name of its arm."""
+    return as_arm([history], TUNED)[0] if setting_of(arm) == TUNED else history
+
+
+def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
+    """The settings of an arm's run; None if its algorithm serves none of the users.
+
+    Raises:
+        ValueError: settings that no run can have.
+    """
     everyone = parse({**given, "algorithm": "local"}).members
     served = [user.number for user in everyone if algorithms.get(algorithm_of(arm)).serves(user.task)]
     some = {"users": served} if len(served) < len(everyone) else {}

@@ -55,7 +55,7 @@ def build(settings: Settings) -> Federation:
         head = _head(reads, user)
         if head not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
-        encoding = _encoding(settings, user, backbone)
+        encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
@@ -111,7 +111,7 @@ def _head(reads: Reading, user: User) -> Head:
     return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
 
 
-def _encoding(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
+def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
     """How the user's model reads its inputs.
 
     Raises:

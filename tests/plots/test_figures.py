@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 from histories import as_runs, history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import algorithms, plots, report
@@ -56,6 +57,70 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def map_rows(forgotten, steps=(160, 320)):
+    """A map whose places forget so much; FedMuscle is 3 points above self at the first and 3 below at the others."""
+    rows = []
+    for n in steps:
+        for k, x in enumerate(forgotten):
+            deltas = {
+                "local": 0,
+                "self": 5,
+                "fedmuscle": 2 if k else 8,
+                "anchored": 9,
+                "frozen_peers": 4,
+                "head_only": x,
+                "local, tuned": 20,
+            }
+            rows += [{"place": f"place {k}", "steps": n, "forgotten": x, "algorithm": name, "delta": d} for name, d in deltas.items()]
+    seeds = {"ci_low": math.nan, "ci_high": math.nan}
+    return pd.DataFrame(rows).assign(**seeds)
+
+
+def test_the_map_holds_every_place_and_the_papers_steps(tmp_path):
+    rows = map_rows([31.0, -2.0])
+    rows.loc[rows.algorithm == "fedmuscle", ["ci_low", "ci_high"]] = [1.0, 9.0]
+    figure = plots.delta_map(rows, {"the paper": 23550})
+    above, *panels = figure.axes
+    assert [ax.get_title() for ax in panels] == ["160 alignment steps a user", "320 alignment steps a user"]
+    assert {text.get_text() for text in above.texts} == {"160", "320", "the paper: 23,550"}
+    for ax in panels:
+        assert {text.get_text(): text.xy[0] for text in ax.texts if text.get_text()} == {"A": -2, "B": 31}
+        drawn = {(line.get_color(), *line.get_xydata()[0]) for line in ax.lines if line.get_marker() not in ("None", "_")}
+        expected = {(plots.styles(rows.algorithm)[row.algorithm][0], row.forgotten, row.delta) for row in rows.itertuples()}
+        assert drawn == {one for one in expected if one[0] != plots.STYLES["local"][0]}
+        (low, high), (left, right) = ax.get_ylim(), ax.get_xlim()
+        assert low < -2 and high > 31 and left < -2 and right > 31
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[-2:] == ["place 1", "place 0"] and "FedMuscle" in names
+    for name in ("a", "b"):
+        plots.save(plots.delta_map(rows, {"the paper": 23550}), tmp_path, name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_places_that_are_close_stand_apart_and_in_order():
+    figure = plots.delta_map(map_rows([3.0, 3.01, 3.02, 30.0], steps=[160]), {})
+    ax = figure.axes[1]
+    boxes = [text.get_window_extent() for text in ax.texts if text.get_text()]
+    letters = dict(sorted((text.get_text(), box.x0) for text, box in zip([t for t in ax.texts if t.get_text()], boxes, strict=True)))
+    assert list(letters.values()) == sorted(letters.values())
+    points = [x * 72 / figure.dpi for x in letters.values()]
+    assert min(b - a for a, b in zip(points, points[1:], strict=False)) > 25
+
+
+def test_a_place_stands_in_each_panel_where_its_seeds_put_it():
+    rows = map_rows([10.0, 30.0])
+    moved = (rows.place == "place 0") & (rows.steps == 320)
+    rows.loc[moved, "forgotten"] = 12.0
+    rows.loc[moved & (rows.algorithm == "head_only"), "delta"] = 12.0
+    for ax, x in zip(plots.delta_map(rows, {}).axes[1:], (10, 12), strict=True):
+        diamonds = [line for line in ax.lines if line.get_marker() == "D"]
+        assert sorted(line.get_xdata()[0] for line in diamonds) == [x, 30]
+
+
+def test_a_map_of_one_place_and_one_number_of_steps():
+    assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 2
 
 
 def test_names_of_points_cover_nothing():

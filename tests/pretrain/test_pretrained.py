@@ -25,7 +25,7 @@ from data_prep.__main__ import main
 from data_prep.io import wheels
 from data_prep.io.layout import write_pickle, write_texts
 from data_prep.io.wheels import Wheel
-from data_prep.pretrain import pretrained, worth
+from data_prep.pretrain import pretrained
 from data_prep.pretrain.conversion import converted, shapes
 from data_prep.pretrain.pretrained import CHECKPOINTS, HUB, Checkpoint
 from fedmuscle_lib.models import load_backbone, load_tokenizer
@@ -400,7 +400,7 @@ def prepared(tmp_path: Path) -> Path:
 def test_the_check_measures_pictures_and_texts(
     archives: Path, models_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(worth, "DRAWS", 2)
+    monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     narrow = {"in_channels": [32, 8, 8, 8, 8, 8, 8], "out_channels": [8] * 7, "num_block_repeats": [1] * 7}
     config = CHECKPOINTS["efficientnet-lite0"].config | narrow
     torch.manual_seed(0)

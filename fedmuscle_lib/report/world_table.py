@@ -1,0 +1,148 @@
+"""The table of worlds: what a profile's federation is like in numbers that have no unit, beside other profiles' and the paper's.
+
+Each run of ``controls`` writes its own world to ``world.csv``. Those of the committed references stand beside it, so that no other
+profile's runs, data or checkpoints are needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.data import DataError
+from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.report.arms import BASELINE, HEADLINE, History, Phase
+from fedmuscle_lib.report.costs import alignment_steps, local_steps
+from fedmuscle_lib.report.delta import delta, table
+from fedmuscle_lib.report.files import USUAL_SETUP
+from fedmuscle_lib.report.layout import with_interval
+from fedmuscle_lib.report.paper import paper_table
+from fedmuscle_lib.report.statistics import side_of_zero
+from fedmuscle_lib.runs import one_shot
+from fedmuscle_lib.settings import Settings, parse
+
+WORLD_COLUMNS = ["measure", "of", "value", "ci_low", "ci_high"]
+_ONE_SHOT = "one-shot accuracy of frozen features (%)"
+_GAINS = {"head_only": "head only over local training (%)", "probe": "logistic probe over local training (%)"}
+_LOCAL, _ALIGNMENT, _PER_LOCAL = "local steps", "alignment steps", "alignment steps per local step"
+_SPREAD = "largest mean local cell of a task over its smallest"
+_SIGNS = {name: f"Δ of {name}" for name in ("fedmuscle", "self", "frozen_peers", "anchored", "shuffled")}
+_log = logging.getLogger("fedmuscle")
+
+
+def world(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """``WORLD_COLUMNS``: what the runs' federation is like.
+
+    ``of`` is the checkpoint or the task that a value is about, if it is about one. Steps are a user's in the whole run. Where the data or
+    a checkpoint is absent, as where only shipped runs are shown, one-shot accuracy is missing, and a warning says so.
+    """
+    settings = histories[0].settings
+    try:
+        shots = one_shot(settings)
+    except (DataError, OSError) as error:
+        _log.warning("one-shot accuracy is not measured: %s", error)
+        shots = {}
+    deltas = delta(histories, phase).rename(columns={"algorithm": "arm", "delta": "value"})
+    cells = table(histories, phase)
+    rows = [{"measure": _ONE_SHOT, "of": checkpoint, "value": value} for checkpoint, value in shots.items()]
+    return _together(
+        rows, _of_deltas(deltas, _GAINS), _steps(settings), _spread(cells[cells.algorithm == BASELINE]), _of_deltas(deltas, _SIGNS)
+    )
+
+
+def papers_world(settings: Settings) -> pd.DataFrame:
+    """The same of the paper, as far as it prints it, in the setup that these settings' is made from."""
+    setup = settings.setup.partition("_")[0]
+    cells, deltas = (
+        found[found.setup == setup] for found in (paper_table("table1", "table2"), paper_table("table1_delta", "table2_delta"))
+    )
+    public = settings.public if settings.public in set(deltas.public) else deltas.public.iloc[0]
+    deltas = deltas[deltas.public == public].rename(columns={"algorithm": "arm", "delta_paper": "value"})
+    paper = parse({"profile": "paper", "setup": setup, "public": public})
+    local = cells[(cells.algorithm == BASELINE) & (cells.public == public)]
+    return _together(_steps(paper), _spread(local), _of_deltas(deltas, _SIGNS))
+
+
+def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figures") -> pd.DataFrame:
+    """The table of worlds: a row a measure; a column for each committed ``world.csv``, for ``own`` in place of its profile's and setup's,
+    and for the paper. All cells are texts.
+
+    A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
+    """
+    committed = {path: path.parent.name.removeprefix("controls").removeprefix("_") for path in figures.glob("*/controls*/world.csv")}
+    found = {_name(path.parts[-3], setup or USUAL_SETUP): pd.read_csv(path) for path, setup in committed.items()}
+    found[_name(settings.profile, settings.setup)] = own
+    shown = {name: _cells(found[name]) for name in sorted(found)} | {"the paper": _cells(papers_world(settings))}
+    whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
+    tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
+    return whole.rename(index={measure: f"{measure}: {named}" for measure, named in tasks.items() if named})
+
+
+def _together(*parts: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame([row for rows in parts for row in rows], columns=WORLD_COLUMNS)
+
+
+def _of_deltas(deltas: pd.DataFrame, measures: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A row an arm of ``measures`` that has a Delta, with its interval if there is one."""
+    for row in deltas.itertuples():
+        if row.arm in measures:
+            low, high = getattr(row, "ci_low", None), getattr(row, "ci_high", None)
+            yield {"measure": measures[row.arm], "value": row.value, "ci_low": low, "ci_high": high}
+
+
+def _steps(settings: Settings) -> Iterator[dict[str, Any]]:
+    local = {user.task: local_steps(settings, user) for user in settings.members}
+    aligned = alignment_steps(settings)
+    yield from ({"measure": _LOCAL, "of": task, "value": n} for task, n in local.items())
+    yield {"measure": _ALIGNMENT, "value": aligned}
+    yield from ({"measure": _PER_LOCAL, "of": task, "value": aligned / n} for task, n in local.items() if n)
+
+
+def _spread(local: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """A row a task that several users have, from the cells of local training."""
+    for task, rows in local.groupby("task", sort=False):
+        if len(rows) > 1:
+            yield {"measure": _SPREAD, "of": task, "value": rows["mean"].max() / rows["mean"].min()}
+
+
+def _name(profile: str, setup: str) -> str:
+    return profile if setup == USUAL_SETUP else f"{profile}, {setup}"
+
+
+def _cells(world: pd.DataFrame) -> dict[str, str]:
+    return {measure: _FORMATS[measure](rows) for measure, rows in world.groupby("measure") if measure in _FORMATS}
+
+
+def _range(rows: pd.DataFrame) -> str:
+    low, high = rows.value.min(), rows.value.max()
+    return f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"
+
+
+def _listed(digits: int) -> Callable[[pd.DataFrame], str]:
+    return lambda rows: " / ".join(f"{value:,.{digits}f}" for value in rows.value)
+
+
+def _gain(rows: pd.DataFrame) -> str:
+    return with_interval(*rows.iloc[0][["value", "ci_low", "ci_high"]])
+
+
+def _sign(rows: pd.DataFrame) -> str:
+    value, low, high = rows.iloc[0][["value", "ci_low", "ci_high"]].astype(float)
+    side = int(value > 0) - int(value < 0) if pd.isna(low) else side_of_zero(low, high)
+    sign = {1: "+", -1: "−", 0: "0"}[side]
+    return f"({sign})" if pd.isna(low) else sign
+
+
+_FORMATS: dict[str, Callable[[pd.DataFrame], str]] = {
+    _ONE_SHOT: _range,
+    **dict.fromkeys(_GAINS.values(), _gain),
+    _LOCAL: _listed(0),
+    _ALIGNMENT: _listed(0),
+    _PER_LOCAL: _listed(1),
+    _SPREAD: _listed(2),
+    **dict.fromkeys(_SIGNS.values(), _sign),
+}

@@ -1,0 +1,154 @@
+"""The map of Delta: which runs it asks for, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+from fedmuscle_lib.profiles import PLACES
+from fedmuscle_lib.report import places as module
+from fedmuscle_lib.settings import BY_TASK, parse
+
+PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
+STEPS = [160, 320, 80]
+VALUES = {"local": 40, "fedmuscle": 46, "self": 44, "anchored": 47, "frozen_peers": 45, "head_only": 42}
+COMMON = {"profile": "mini", "rounds": 20, "public_size": 256}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Settings that were asked for; an algorithm ends with its value, whatever the settings."""
+    seen = []
+
+    def run_all(settings):
+        seen.extend(settings)
+        facts = [{"address": str(hash(one.model_dump_json()))} for one in seen]
+        values = [[VALUES[one.algorithm] + (one.protocol == "tuned") + one.seed] * 6 for one in seen]
+        names = ("rounds", "epochs", "lr", "head_hidden", "public_size", "setup", "protocol")
+        given = [{name: getattr(one, name) for name in names} for one in seen]
+        runs = zip(seen, values, facts, given, strict=True)
+        return [history(one.algorithm, value, seed=one.seed, facts=fact, **own) for one, value, fact, own in runs]
+
+    monkeypatch.setattr(module, "run_all", run_all)
+    monkeypatch.setattr(module, "tuned_protocol", lambda profile: False)
+    return seen
+
+
+@pytest.fixture
+def tuned(asked, monkeypatch):
+    """The same where the profile has a tuned recipe, whose head is 7 wide."""
+    monkeypatch.setattr(module, "tuned_protocol", lambda profile: True)
+    recipes = {task: {"head_hidden": 7, "lr": 2e-3} for task in ("MLC", "IC100", "IC10")}
+    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: recipes)
+    return asked
+
+
+def different(one, other):
+    return {name for name in type(one).model_fields if getattr(one, name) != getattr(other, name)}
+
+
+def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
+    points = report.run_map(COMMON, {"as it is": {}}, STEPS, [0], "voc")
+    assert [point.steps for point in points] == [160, 320, 80]  # R 20 and 256 pictures make 160
+    for point in points:
+        for run in point.histories:
+            assert report.alignment_steps(run.settings) == point.steps
+    runs = {(s.algorithm, s.public_size): s for s in asked}
+    for (name, size), one in runs.items():
+        assert different(one, runs[name, 256]) <= {"public_size"} and size in (128, 256, 512)
+
+
+def test_the_first_seed_is_run_everywhere_and_all_in_two_corners(asked):
+    points = report.run_map(COMMON, PLACES_HERE, STEPS, [3, 1, 2], "voc")
+    seeds = {(point.place, point.steps): [run.settings.seed for run in point.histories] for point in points}
+    assert len(seeds) == 9
+    everywhere = {key: sorted(set(own)) for key, own in seeds.items() if len(set(own)) > 1}
+    assert everywhere == {("as it is", 160): [1, 2, 3], ("long", 320): [1, 2, 3]}
+    assert all(set(own) == {3} for key, own in seeds.items() if key not in everywhere)
+    assert (points[0].place, points[0].steps) == ("as it is", 160)
+
+
+def test_without_numbers_of_steps_every_place_has_its_own(asked):
+    points = report.run_map(COMMON, {"a": {}, "b": {"rounds": 10}}, [], [0], "voc")
+    assert [(point.place, point.steps) for point in points] == [("a", 160), ("b", 80)]
+
+
+def test_the_tuned_baseline_has_no_places_recipe(tuned):
+    points = report.run_map(COMMON, PLACES_HERE, [], [0], "voc")
+    baselines = {point.place: [run for run in point.histories if report.arm(run) == report.TUNED_BASELINE] for point in points}
+    assert [len(runs) for runs in baselines.values()] == [1, 1, 1]
+    settings = {s.setup: s for s in tuned if s.protocol == "tuned"}
+    assert set(settings) == {"setup1", "setup1_unequal"}
+    for s in [s for s in tuned if s.protocol == "tuned"]:
+        assert s.head_hidden["MLC"] == 7 and s.lr["MLC"] == 2e-3 and different(s, settings["setup1"]) <= {"setup"}
+    wide = next(s for s in tuned if s.head_hidden == 999)
+    assert wide.protocol == "fixed" and wide.setup == "setup1_unequal"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": [170]}, "steps: 170 alignment steps can't be shared among 20 rounds"),
+        ({"steps": [0]}, "steps: 0 alignment steps"),
+        ({"places": {"a": {"setup": "setup2_generation"}}}, "head_only does not serve every user of setup2_generation"),
+        ({"places": {"a": {"heads": 3}}}, "unknown setting 'heads'"),
+    ],
+)
+def test_what_no_map_can_have_is_refused_before_anything_runs(asked, given, message):
+    with pytest.raises(ValueError, match=message):
+        report.run_map(**({"common": COMMON, "places": {}, "steps": [], "seeds": [0], "public": "voc"} | given))
+    assert not asked
+
+
+@pytest.mark.parametrize("profile", PLACES)
+def test_the_places_of_a_profile_are_settings_that_differ(profile):
+    places = [parse({"profile": profile, **own}) for own in PLACES[profile].values()]
+    for k, one in enumerate(places):
+        assert all(different(one, other) & {*BY_TASK, "setup"} for other in places[:k])
+
+
+@pytest.fixture
+def points(asked):
+    return report.run_map(COMMON, {"as it is": {}, "wide": {"head_hidden": 999}}, [160, 320], [0, 1], "voc")
+
+
+def test_every_delta_stands_beside_what_local_training_forgets(points):
+    rows = report.delta_map(points)
+    assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 12, 1: 12}
+    first = rows[(rows.place == "as it is") & (rows.steps == 320)].set_index("algorithm")
+    assert first.delta.to_dict() == pytest.approx({name: 100 * (value / 40 - 1) for name, value in VALUES.items()})
+    assert first.forgotten.tolist() == pytest.approx([5] * len(VALUES)) and first.ci_low.isna().all()
+    assert not [name for name in rows if name.startswith("paper")]
+    peers = report.map_peers(points)
+    assert peers[peers.over == "self"].difference.round(6).tolist()[1:3] == [5, 5]  # one seed at each
+    assert peers.ci_low.notna().sum() == 4
+
+
+def test_the_map_in_words(points):
+    rows, peers = report.delta_map(points), report.map_peers(points)
+    above, ends, given = report.map_in_words(rows, peers).splitlines()
+    assert above == "- FedMuscle's Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
+    assert "as it is, 320 steps, where local training forgets +5.0 %" in ends
+    assert "above 0 at 4 of 4 points" in given and "of the 2 points that have one" in given
+    single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
+    assert single.endswith("one seed cannot tell how much of this is chance.")
+    wide = report.map_by_place(rows, peers)
+    assert wide.loc[("wide", 160), "FedMuscle"] == "+15.00" and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
+
+
+def test_the_folder_names_every_run_once(points, tmp_path):
+    report.write_map(points, tmp_path)
+    runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
+    addresses = [run["address"] for run in runs]
+    assert len(set(addresses)) == len(addresses) == len({run.provenance["address"] for point in points for run in point.histories})
+    assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
+    assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
+    assert len(pd.read_csv(tmp_path / "peers.csv")) == 8 and (tmp_path / "delta_map_after_local.csv").exists()
+
+
+def test_the_papers_steps_are_those_of_its_numbers():
+    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 pictures": 150 * 10}

@@ -1,0 +1,78 @@
+"""The table of worlds: a column a committed reference, the present runs' and the paper's."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+from fedmuscle_lib.data import DataError
+from fedmuscle_lib.report import world_table as module
+
+SHOTS = {"vit-base": 51.0, "vit-tiny": 42.0}
+
+
+@pytest.fixture
+def shots(monkeypatch):
+    monkeypatch.setattr(module, "one_shot", lambda settings: SHOTS)
+
+
+def runs(**settings):
+    """Four seeds: FedMuscle above local training, shuffled below, self undecided; users 4 and 5 differ by half."""
+    values = {"local": [40, 44, 40, 20, 30, 50]}
+    values |= {"fedmuscle": [44, 48, 44, 22, 33, 55], "shuffled": [38, 42, 38, 19, 29, 48], "head_only": [40, 44, 40, 20, 30, 60]}
+    found = [history(name, own, seed=seed, **settings) for seed in range(4) for name, own in values.items()]
+    undecided = [[v + (-1) ** seed for v in values["local"]] for seed in range(4)]
+    return found + [history("self", own, seed=seed, **settings) for seed, own in enumerate(undecided)]
+
+
+def cells(table, measure):
+    (found,) = [name for name in table.index if name.startswith(measure)]
+    return table.loc[found]
+
+
+def test_a_world_in_numbers_without_units(shots, tmp_path):
+    settings = {"rounds": 20, "local_epochs": 2, "public_size": 512}
+    own = report.world(runs(**settings))
+    table = report.worlds(own, runs(**settings)[0].settings, tmp_path)
+    assert list(table) == ["mini", "the paper"]
+    assert cells(table, "one-shot").tolist() == ["42.0 to 51.0", ""]
+    assert cells(table, "head only").tolist() == ["+3.33 [+3.33, +3.33]", ""]
+    assert cells(table, "local steps: MLC / IC100 / IC10").tolist() == ["280 / 160 / 80", "1,050 / 600 / 300"]
+    assert cells(table, "alignment steps per").tolist() == ["1.1 / 2.0 / 4.0", "22.4 / 39.2 / 78.5"]
+    assert table.loc["alignment steps"].tolist() == ["320", "23,550"]
+    assert cells(table, "largest mean local cell").tolist() == ["1.10 / 1.50", "1.04 / 1.00"]
+    signs = {name: cells(table, f"Δ of {name}").tolist() for name in ("fedmuscle", "self", "shuffled")}
+    assert signs == {"fedmuscle": ["+", "(+)"], "self": ["0", ""], "shuffled": ["−", ""]}
+    assert not [name for name in table.index if "probe" in name or "anchored" in name]  # which were not run
+
+
+def test_one_seed_has_signs_in_brackets(shots, tmp_path):
+    single = [run for run in runs() if run.settings.seed == 0]
+    table = report.worlds(report.world(single), single[0].settings, tmp_path)
+    assert [cells(table, f"Δ of {name}")["mini"] for name in ("fedmuscle", "self", "shuffled")] == ["(+)", "(+)", "(−)"]
+
+
+def test_other_worlds_are_those_of_the_committed_references(shots, tmp_path):
+    own = report.world(runs())
+    for k, name in enumerate(("mini/controls", "small/controls", "small/controls_setup1_vit", "small/table1")):
+        (tmp_path / name).mkdir(parents=True)
+        report.save(own.assign(value=own.value + 1000 * (k + 1)), tmp_path / name / "world.csv")
+    table = report.worlds(own, runs()[0].settings, tmp_path)
+    assert list(table) == ["mini", "small", "small, setup1_vit", "the paper"]
+    assert cells(table, "one-shot").tolist() == ["42.0 to 51.0", "2042.0 to 2051.0", "3042.0 to 3051.0", ""]
+    unequal = report.worlds(own, runs(setup="setup1_unequal")[0].settings, tmp_path)
+    assert list(unequal) == ["mini", "mini, setup1_unequal", "small", "small, setup1_vit", "the paper"]
+    read_back = pd.read_csv(tmp_path / "mini/controls/world.csv")
+    assert list(read_back) == list(own)
+
+
+def test_where_data_are_absent_the_other_rows_stand(monkeypatch, tmp_path, caplog):
+    def absent(settings):
+        raise DataError("data/mini/IC: not there")
+
+    monkeypatch.setattr(module, "one_shot", absent)
+    table = report.worlds(report.world(runs()), runs()[0].settings, tmp_path)
+    assert not [name for name in table.index if "one-shot" in name] and len(table) == 8
+    assert "one-shot accuracy is not measured: data/mini/IC: not there" in caplog.text
