@@ -1,6 +1,7 @@
 """The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
 
-A table ``[setups.<setup>]`` of a profile has numbers for this setup alone. Beside a profile may lie ``<profile>_tuned.json``, which
+A table ``[setups.<setup>]`` of a profile has numbers for this setup alone. The table ``[options]`` has what was tuned of single algorithms,
+by "<algorithm>.<option>"; the others do not see it. Beside a profile may lie ``<profile>_tuned.json``, which
 ``tune`` writes: a recipe of local training for each task that it tuned.
 """
 
