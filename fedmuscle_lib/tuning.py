@@ -21,7 +21,7 @@ import pandas as pd
 from fedmuscle_lib import algorithms, report
 from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
-from fedmuscle_lib.runs import History, Progress, Store, run_all
+from fedmuscle_lib.runs import PHASES, History, Progress, Store, run_all
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import BY_TASK, Settings
 from fedmuscle_lib.setups import User
@@ -213,13 +213,13 @@ def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | 
         raise ValueError("tune: local training diverged; is lr too large?")
     told = [report.as_arm(histories, arm) for arm, histories in zip(arms, whole[1:], strict=True) if len(histories) == len(seeds)]
     compared = [*whole[0], *(history for histories in told for history in histories)]
-    deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in report.PHASES}
+    deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in PHASES}
     cells = report.table(compared).sort_values("user").groupby("algorithm")["mean"].apply(lambda means: " ".join(f"{m:.1f}" for m in means))
     rows = []
     for options in arms:
         name = f"{kind.name}, {options}"
         about = {"algorithm": kind.name, "setup": settings.setup, "public": settings.public, "seeds": " ".join(map(str, seeds))}
-        measured = {f"delta_{phase}": round(deltas[phase].get(name, math.nan), 2) for phase in report.PHASES}
+        measured = {f"delta_{phase}": round(deltas[phase].get(name, math.nan), 2) for phase in PHASES}
         rows.append(about | {"options": options, "users": cells.get(name, _DIVERGED), **measured})
     table = pd.DataFrame(rows)
     reached = table[f"delta_{report.HEADLINE}"]
