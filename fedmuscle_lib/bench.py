@@ -94,7 +94,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
     """
     settings = settings or Settings()
     with torch_threads(settings.threads):
-        settings = settings.model_copy(update={"public_size": settings.batch_size})  # one batch is all that is looked at
+        settings = settings.model_copy(update={"public_size": settings.public_batch})  # one batch is all that is looked at
         clients, heads = (build(settings).clients for _ in range(2))
         rows = [
             _step_row(client, settings, rounds) | _kept_row(client, head, settings, rounds)
@@ -102,7 +102,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
         ]
     table = pd.DataFrame(rows)
     if verbose:
-        print(f"One alignment step, B = {settings.batch_size}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
+        print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
         print(table.to_string(index=False, float_format=_three_digits))
         whole = table.library_ms.sum()
         forward, loss = (table[name].sum() / whole for name in ("forward_ms", "loss_ms"))
@@ -114,7 +114,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
 
 
 def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
-    rows = torch.arange(settings.batch_size)
+    rows = torch.arange(settings.public_batch)
     local = torch.arange(min(len(client.train), settings.batch_size))
     images = client.public[rows]
     others = normalize(torch.randn(settings.others, len(rows), settings.proj_dim, device=settings.device), dim=-1)  # (m, b, d)

@@ -23,3 +23,9 @@ def test_bench_step_times_every_user(mini_world):
     assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
     assert table.head_speedup.tolist() == pytest.approx((table.head_again_ms / table.head_ms).tolist())
     assert (table.states_mb == 0).all()  # LoRA in all blocks: nothing is kept
+
+
+def test_an_alignment_step_has_the_public_batch(mini_world):
+    own = {"users": (2, 6), "others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
+    whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1, verbose=False) for size in (32, 8))
+    assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.01)
