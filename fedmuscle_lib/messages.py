@@ -9,12 +9,14 @@ Letters: ``b`` batch, ``d`` dimension, ``n`` public samples, ``k`` decisions a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from fedmuscle_lib.objectives import divergence, hard_label_loss
-from fedmuscle_lib.views import View
+
+if TYPE_CHECKING:  # a server loads no augmentations
+    from fedmuscle_lib.views import View
 
 # --- between users and server ------------------------------------------------------------------------------------------------
 

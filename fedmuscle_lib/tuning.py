@@ -203,7 +203,7 @@ def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | 
         raise ValueError(f"tune: {kind.name} names no options to try; {kind.__name__}.tried would")
     base = settings.model_copy(update={"evaluate_on": SPLIT, "evaluate_every": settings.rounds})
     arms = [json.dumps(options) for options in kind.tried]
-    wanted = [{"algorithm": report.BASELINE}]
+    wanted: list[dict[str, Any]] = [{"algorithm": report.BASELINE}]
     wanted += [{"options": settings.options | kind.named(kind.Options(**options))} for options in kind.tried]
     runs = [base.model_copy(update=one | {"seed": seed}) for one in wanted for seed in seeds]
     found = _finished(runs, progress, store)

@@ -38,10 +38,10 @@ def command(
     given = seeds_of(seeds) if seeds else None
     if algorithm == report.BASELINE:
         table = tuning.tune(settings, given or tuning.SEEDS, tuning.CONFIGURATIONS)
-        paths = tuning.write(table, settings, figures)
+        paths = [*tuning.write(table, settings, figures)]
     else:
         table = tuning.tune_options(settings, given or tuning.SEEDS[:1])
-        paths = (tuning.write_options(table, settings, figures),)
+        paths = [tuning.write_options(table, settings, figures)]
     print(table.to_string(index=False))
     for path in paths:
         print(f"{path}: written")
