@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
-from fedmuscle_lib.messages import HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Teacher
+from fedmuscle_lib.messages import Aligned, Contrast, Diverged, HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Taught, Teacher
 from fedmuscle_lib.models import FrozenStates, State, UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
@@ -138,9 +138,13 @@ class Client:
         self.model.head = linear_probe(features, self.train.targets, self.task.loss, self.task.n_outputs(self.classes))
         self.model.head_on = "features"
 
-    def prepare(self) -> None:
-        """Compute what training never changes of the samples, before the first round."""
-        for inputs in (self.train.inputs, self.evaluation.inputs, self.public):
+    def prepare(self, public: bool = True) -> None:
+        """Compute what training never changes of the samples, before the first round.
+
+        Args:
+            public: whether public samples will be read as they are, and not as views alone.
+        """
+        for inputs in (self.train.inputs, self.evaluation.inputs, *([self.public] if public else [])):
             if len(inputs):
                 self.meter.done += self._states.of(self.model, inputs).bill()
 
@@ -185,31 +189,93 @@ class Client:
             term: added to the task's loss, which is L^n of the paper.
 
         Raises:
-            ValueError: a loss is not finite, or the model has no levels or the task no classes for ``term``.
+            Diverged: a loss is not finite.
+            ValueError: the model has no levels or the task no classes for ``term``, or it asks for a view of what is no picture.
+        """
+        return self._passes(epochs, len(self.train), lambda rows, step: self.fit_batch(rows, term, step))
+
+    def fit_labelled(self, epochs: int, balanced: bool) -> float:
+        """LocalUpdate on D^n and the public samples with a label together; without any, it is :meth:`fit`.
+
+        Args:
+            balanced: whether a decision's rarer outcomes among all of these labels weigh more (``objectives.inverse_counts``).
+
+        Raises:
+            Diverged: a loss is not finite.
+        """
+        if self._labels is None or not (self._labels >= 0).any():
+            return self.fit(epochs)
+        made_up = self._labels.to(self.public.device)
+        rows = (made_up >= 0).any(1).nonzero().flatten()
+        task, n = self._classification(), len(self.train)
+        labels = torch.cat([task.labels(self.train.targets), made_up[rows].long()])
+        weights = inverse_counts(labels, task.outcomes) if balanced else None
+
+        def fit_batch(drawn: Tensor, step: int) -> Tensor:
+            own, public = drawn[drawn < n], drawn[drawn >= n]
+            inputs = [self._read(self.train.inputs, own)] if len(own) else []
+            inputs += [self._read(self.public, rows[public - n])] if len(public) else []
+            wanted = HardLabels(labels[torch.cat([own, public])], weights)
+            return self.meter.run(
+                ("fit labelled", len(own), len(public)),
+                lambda: self._step(self._local, wanted.loss(task.decisions(torch.cat([self.model(part) for part in inputs])))),
+            )
+
+        return self._passes(epochs, len(labels), fit_batch)
+
+    def _passes(self, epochs: int, n: int, fit_batch: Callable[[Tensor, int], Tensor]) -> float:
+        """Passes over ``n`` samples; returns the mean loss of the last one (0 for none).
+
+        Args:
+            fit_batch: takes a step on some of the samples and returns its loss, given their numbers and how many steps were before it.
         """
         self.model.train()
         losses: list[float] = []
         for _ in range(epochs):
-            parts = batches(len(self.train), self.batch_size, "local order", *self.address, self._epochs)
-            losses = [self.fit_batch(rows, term).item() for rows in parts]
+            parts = batches(n, self.batch_size, "local order", *self.address, self._epochs)
+            losses = [fit_batch(rows, self._epochs * len(parts) + i).item() for i, rows in enumerate(parts)]
             self._epochs += 1
             if not all(map(math.isfinite, losses)):
-                raise ValueError(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
+                raise Diverged(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
         mean = sum(losses) / max(1, len(losses))
         self._local_loss = mean if losses else math.nan
         return mean
 
-    def fit_batch(self, rows: Tensor, term: LocalTerm | None = None) -> Tensor:
-        """One step on the samples ``rows`` of D^n; returns the loss."""
+    def fit_batch(self, rows: Tensor, term: LocalTerm | None = None, step: int = 0) -> Tensor:
+        """One step on the samples ``rows`` of D^n; returns the loss.
+
+        Args:
+            term: added to the task's loss.
+            step: how many steps were before it; a ``Taught`` draws its public samples by it.
+        """
         inputs, targets = self._read(self.train.inputs, rows), self.train.targets[rows]
+        beside = self._on_public(term, step)
 
         def loss() -> Tensor:
-            if term is None:
-                return self.task.loss(self.model(inputs), targets)
-            outputs, levels = self.model.forward_with_levels(inputs)
-            return self.task.loss(outputs, targets) + term.value(levels, *self._classification().alike(targets))
+            if isinstance(term, Contrast):
+                outputs, levels = self.model.forward_with_levels(inputs)
+                return self.task.loss(outputs, targets) + term.value(levels, *self._classification().alike(targets))
+            own = self.task.loss(self.model(inputs), targets)
+            return own if beside is None else own + beside[1]()
 
-        return self.meter.run(("fit", type(term), len(rows)), lambda: self._step(self._local, loss()))
+        key = ("fit", type(term), len(rows), None if beside is None else beside[0])
+        return self.meter.run(key, lambda: self._step(self._local, loss()))
+
+    def _on_public(self, term: LocalTerm | None, step: int) -> tuple[int, Callable[[], Tensor]] | None:
+        """How many public samples ``term`` adds to a local step, and its loss of them; None where they have nothing to say."""
+        if isinstance(term, Aligned):
+            seen = self._read(self.public, term.rows)
+            return len(term.rows), lambda: term.reply.loss(self.model.represent(seen))
+        if isinstance(term, Taught):
+            address = ("taught", *self.address)
+            turn, position = divmod(step, len(batches(len(self.public), term.size, *address)))
+            rows = batches(len(self.public), term.size, *address, turn)[position]
+            labels = self._taught(rows, term.teacher, term.predicted.at(*self.address, step))
+            self.model.train()
+            if labels is not None:
+                strong = self._seen(rows, term.trained.at(*self.address, step))
+                return len(rows), lambda: labels.loss(self._classification().decisions(self.model(strong)))
+        return None
 
     @staticmethod
     def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> Tensor:
@@ -235,9 +301,11 @@ class Client:
         self._pending = self.meter.run(("represent", len(rows), view is None), lambda: self.model.represent(inputs))
         return self._pending.detach()
 
+    @torch.no_grad()
     def similarities(self, rows: Tensor) -> Tensor:
-        """Represent a public batch and return its Gram matrix Z Z^T, (b, b)."""
-        z = self.represent(rows)
+        """Z Z^T of public samples, (b, b), without a step to follow."""
+        self.model.eval()
+        z = self._over(rows, None, "reference", self.model.represent)
         return z @ z.T
 
     def _seen(self, rows: Tensor, view: View | None) -> State | Tensor:
@@ -281,8 +349,12 @@ class Client:
             predicted: augments the images for the prediction, which stays with the client.
             trained: augments the images for the step.
         """
-        labels = teacher.labels(self._classification().decisions(self.predict(rows, predicted)))
+        labels = self._taught(rows, teacher, predicted)
         return None if labels is None else self.fit_public(rows, labels, trained)
+
+    def _taught(self, rows: Tensor, teacher: Teacher, view: View | None) -> Labels | None:
+        """What the teacher makes of the client's prediction for a view of public samples."""
+        return teacher.labels(rows, self._classification().decisions(self.predict(rows, view)))
 
     def label_public(self, rule: Labelling) -> Tensor:
         """Label the whole public set from the client's own predictions; keep the labels and return them: (n, k), -1 for none."""
@@ -294,24 +366,6 @@ class Client:
     def keep_labels(self, labels: Tensor) -> None:
         """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each decision, -1 for none."""
         self._labels = labels
-
-    def fit_labels(self, balanced: bool, size: int, *address: object) -> list[float]:
-        """Train for an epoch on the public samples that have a label; returns the loss of each batch, none for fewer than two samples.
-
-        Args:
-            balanced: whether the rarer outcomes of a decision weigh more (``objectives.inverse_counts``).
-            size: of a batch.
-            address: of the order.
-        """
-        if self._labels is None:
-            return []
-        labels = self._labels.to(self.public.device)
-        labelled = (labels >= 0).any(1).nonzero().flatten()
-        if len(labelled) < 2:
-            return []
-        weights = inverse_counts(labels, self._classification().outcomes) if balanced else None
-        parts = batches(len(labelled), size, "labelled order", *self.address, *address)
-        return [self.fit_public(rows, HardLabels(labels[rows], weights)) for rows in (labelled[part] for part in parts)]
 
     @torch.no_grad()
     def predict(self, rows: Tensor, view: View | None = None) -> Tensor:

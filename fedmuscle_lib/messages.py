@@ -9,17 +9,34 @@ Letters: ``b`` batch, ``d`` dimension, ``n`` public samples, ``k`` decisions a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from fedmuscle_lib.objectives import divergence, hard_label_loss
 
+if TYPE_CHECKING:  # a server loads no augmentations
+    from fedmuscle_lib.views import View
+
 # --- between users and server ------------------------------------------------------------------------------------------------
+
+
+class Diverged(ValueError):
+    """A user's training gives no finite numbers any more; the text names the user.
+
+    Attributes:
+        address: of the run, where it is known.
+    """
+
+    address: str = ""
 
 
 class RefusedMessage(ValueError):
     """A client sent something else than the server asked for; the text names the user."""
+
+
+class NotFinite(RefusedMessage, Diverged):
+    """A client sent numbers that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +109,15 @@ class HardLabels:
 
 
 class Teacher(Protocol):
-    """Labels a public batch from the client's own decisions (b, k, c), or returns None where there is nothing to learn."""
+    """Labels public samples from the client's own prediction."""
 
-    def labels(self, log_p: Tensor) -> Labels | None: ...
+    def labels(self, rows: Tensor, log_p: Tensor) -> Labels | None:
+        """Return the labels, or None where there is nothing to learn.
+
+        Args:
+            rows: of the public set.
+            log_p: (b, k, c), the client's decisions for these rows.
+        """
 
 
 class Labelling(Protocol):
@@ -109,8 +132,9 @@ class Labelling(Protocol):
         """
 
 
-class LocalTerm(Protocol):
-    """A term that is added to the task's local loss."""
+@runtime_checkable
+class Contrast(Protocol):
+    """Adds a term on the features of each batch of local data to the task's loss."""
 
     def value(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
         """Return the term for a batch of local data, its weight included.
@@ -120,3 +144,28 @@ class LocalTerm(Protocol):
             same: (b, b) mask of samples with the same label, themselves included.
             different: (b, b) mask of samples that have nothing in common.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Adds a reply's loss of the representations of public samples, the same ``rows`` at every local step, to the task's loss."""
+
+    rows: Tensor
+    reply: Reply
+
+
+@dataclass(frozen=True, eq=False)
+class Taught:
+    """Adds the loss of a teacher's labels for the next ``size`` public samples to the task's loss at every local step.
+
+    The teacher labels the view ``predicted`` and the client learns the view ``trained``; it extends their addresses by its own and the
+    step. Samples come in shuffled passes over the public set.
+    """
+
+    teacher: Teacher
+    size: int
+    predicted: View
+    trained: View
+
+
+LocalTerm = Contrast | Aligned | Taught

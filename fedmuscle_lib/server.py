@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.messages import Batch, CountedReply, RefusedMessage
+from fedmuscle_lib.messages import Batch, CountedReply, NotFinite, RefusedMessage
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
 
@@ -92,8 +92,10 @@ class Server:
         error = (norms - 1).abs()
         worst = int(error.nan_to_num(nan=torch.inf).argmax())
         if not error[worst] <= NORM_TOLERANCE:  # the negation also catches nan
-            kind = "is not finite" if not torch.isfinite(norms[worst]) else f"has norm {norms[worst]:.4g}, not 1"
-            raise RefusedMessage(f"user {user} sent a representation that {kind} (row {worst} of {what})")
+            where = f"(row {worst} of {what})"
+            if not torch.isfinite(norms[worst]):
+                raise NotFinite(f"user {user} sent a representation that is not finite {where}")
+            raise RefusedMessage(f"user {user} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}")
 
     def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str) -> Tensor:
         """Take a message of another kind than representations, such as predictions for the public set, and count it.
@@ -108,7 +110,7 @@ class Server:
         if tuple(message.shape) != shape:
             raise RefusedMessage(f"user {user} sent {what} of shape {tuple(message.shape)}; {shape} is expected")
         if not torch.isfinite(message).all():
-            raise RefusedMessage(f"user {user} sent {what} that are not finite (round {round})")
+            raise NotFinite(f"user {user} sent {what} that are not finite (round {round})")
         self.uplink[round, user] += message.nbytes
         return message
 

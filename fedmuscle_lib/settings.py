@@ -253,6 +253,8 @@ class Settings(BaseModel):
             numbers["epochs"] = given.get("epochs")
         if isinstance(given.get("backbones"), dict):
             numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
+        if isinstance(own := given.get("options", {}), dict):
+            numbers["options"] = numbers_of(profile, str(setup)).get("options", {}) | own
         if isinstance(sizes := given.get("train_samples", {}), dict):  # a profile's are for whichever setup has the task
             tasks = {user.task for name, users in SETUPS.items() if name == setup for user in users}
             served = PROFILES[profile].get("train_samples", {})

@@ -1,12 +1,16 @@
-"""Recipes of local training by task: what ``tune`` tries, how it chooses, and what it writes.
+"""What ``tune`` tries, how it chooses, and what it writes: recipes of local training by task, and the options of other algorithms.
 
 In local training every user trains alone, so one run tries a configuration for the users of all tasks at once, and another run can
-confirm a different one for each task.
+confirm a different one for each task. Other algorithms are tried with the fixed recipe, by Delta over local training.
+
+A run that diverges is recorded as such, and the search goes on. It counts as diverged for all of its users.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +18,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib import algorithms, report
+from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
-from fedmuscle_lib.runs import Progress, Store, run_all
+from fedmuscle_lib.runs import PHASES, History, Progress, Store, run_all
+from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import BY_TASK, Settings
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS, direction
@@ -42,6 +49,8 @@ _LENGTHS = (20, 40, 150)  # epochs of the fixed recipe, for comparison
 SEEDS = (100, 101, 102)  # development seeds
 SPLIT = "validation"
 _FINALISTS = 2
+_DIVERGED = "diverged"
+_log = logging.getLogger("fedmuscle")
 
 
 def tune(
@@ -64,9 +73,10 @@ def tune(
 
     Returns:
         One row a configuration, task and seed: task, configuration, the settings of BY_TASK, seed, metric, value (mean over the task's
-        users), role ("candidate", or "comparison" for the fixed recipe at other lengths), chosen.
+        users), role ("candidate", or "comparison" for the fixed recipe at other lengths; "diverged" without a value), chosen.
 
     Raises:
+        ValueError: every configuration diverged.
         DataError, OSError, ValueError, NotStored: as :func:`run_all`.
     """
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
@@ -77,10 +87,12 @@ def tune(
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
     tried = _measured(base, candidates | lengths, trials, progress, store)
-    tried["role"] = tried.configuration.map(lambda name: "comparison" if name in lengths else "candidate")
+    tried["role"] = tried.role.mask(tried.configuration.isin(lengths), "comparison").where(tried.value.notna(), _DIVERGED)
+    if not (tried.role == "candidate").any():
+        raise ValueError(f"every configuration diverged on seed {first}; is lr too large?")
     finalists = {str(task): _best(str(task), rows, candidates) for task, rows in tried[tried.role == "candidate"].groupby("task")}
     finals = [(dict(zip(finalists, names, strict=True)), seed) for seed in others for names in zip(*finalists.values(), strict=True)]
-    table = pd.concat([tried, _measured(base, candidates, finals, progress, store).assign(role="candidate")], ignore_index=True)
+    table = pd.concat([tried, _measured(base, candidates, finals, progress, store)], ignore_index=True)
     winner = {task: _ranked(table[(table.task == task) & table.configuration.isin(names)])[0] for task, names in finalists.items()}
     return table.assign(chosen=table.configuration == table.task.map(winner))
 
@@ -122,15 +134,35 @@ def _measured(
     progress: Progress | None,
     store: Store | None,
 ) -> pd.DataFrame:
-    """A row a task of each trial, which is a configuration for each task, and a seed. ``recipes`` are by configuration and task."""
+    """A row a task of each trial, which is a configuration for each task, and a seed. ``recipes`` are by configuration and task.
+
+    The role is "candidate", or "diverged" where there is no value.
+    """
     chosen = [{task: recipes[name][task] for task, name in names.items()} for names, _ in trials]
     runs = [base.model_copy(update=_by_task(own) | {"seed": seed}) for own, (_, seed) in zip(chosen, trials, strict=True)]
     rows = []
-    for (names, seed), own, history in zip(trials, chosen, run_all(runs, progress, store), strict=True):
-        for task, users in history.final().groupby("task", sort=False):
-            measured = {"seed": seed, "metric": users.metric.iloc[0], "value": round(users.value.mean(), 4)}
-            rows.append({"task": task, "configuration": names[task], **own[task], **measured})
-    return pd.DataFrame(rows, columns=["task", "configuration", *BY_TASK, "seed", "metric", "value"])
+    for (names, seed), own, history in zip(trials, chosen, _finished(runs, progress, store), strict=True):
+        means = {} if history is None else history.final().groupby("task").value.mean().round(4)
+        for task in dict.fromkeys(user.task for user in base.members):
+            measured = {"seed": seed, "metric": TASKS[task].metric, "value": means.get(task, math.nan)}
+            role = "candidate" if task in means else _DIVERGED
+            rows.append({"task": task, "configuration": names[task], **own[task], **measured, "role": role})
+    return pd.DataFrame(rows, columns=["task", "configuration", *BY_TASK, "seed", "metric", "value", "role"])
+
+
+def _finished(runs: Sequence[Settings], progress: Progress | None, store: Store | None) -> list[History | None]:
+    """What the runs measured, None for those that diverged."""
+    addresses = [str(address_of(run)) for run in runs]
+    diverged: set[str] = set()
+    while True:
+        left = [run for run, address in zip(runs, addresses, strict=True) if address not in diverged]
+        try:
+            found = iter(run_all(left, progress, store))
+        except Diverged as error:  # the others' rounds are in the store
+            _log.warning("%s: recorded as diverged", error)
+            diverged.add(error.address)
+            continue
+        return [None if address in diverged else next(found) for address in addresses]
 
 
 def _by_task(recipes: Mapping[str, Recipe]) -> dict[str, Any]:
@@ -141,8 +173,71 @@ def _by_task(recipes: Mapping[str, Recipe]) -> dict[str, Any]:
 
 def _ranked(rows: pd.DataFrame) -> list[str]:
     """The configurations of one task's rows, the best mean first."""
-    means = direction(rows.metric.iloc[0]) * rows.groupby("configuration", sort=False).value.mean()
+    values = rows.groupby("configuration", sort=False).value
+    means = direction(rows.metric.iloc[0]) * values.mean().where(values.count() == values.size())  # no mean where a seed diverged
     return list(means.sort_values(ascending=False, kind="stable").index)
+
+
+def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | None = None, store: Store | None = None) -> pd.DataFrame:
+    """Compare the options that the settings' algorithm names in ``tried``, by Delta over local training on the validation split.
+
+    The one with the largest Delta at the tables' moment is chosen; the earlier one if two are equal.
+
+    Args:
+        settings: the algorithm, and everything that is not tuned. Split and times of evaluation are set here; what the profile tuned
+            of this algorithm is not looked at.
+        seeds: development seeds.
+        progress, store: as :func:`run_all` takes them.
+
+    Returns:
+        One row a configuration: algorithm, setup, public, seeds, options (as JSON, what differs from the authors' values), users (their
+        metrics in the order of their numbers), delta_after_local, delta_after_alignment, chosen. A configuration that diverged says so in
+        place of the metrics, and has no Delta.
+
+    Raises:
+        ValueError: the algorithm names no options to try; none has a Delta, since all diverged or local training has a metric of 0.
+        DataError, OSError, ValueError, NotStored: as :func:`run_all`.
+    """
+    kind = algorithms.get(settings.algorithm)
+    if not kind.tried:
+        raise ValueError(f"tune: {kind.name} names no options to try; {kind.__name__}.tried would")
+    base = settings.model_copy(update={"evaluate_on": SPLIT, "evaluate_every": settings.rounds})
+    arms = [json.dumps(options) for options in kind.tried]
+    wanted: list[dict[str, Any]] = [{"algorithm": report.BASELINE}]
+    wanted += [{"options": settings.options | kind.named(kind.Options(**options))} for options in kind.tried]
+    runs = [base.model_copy(update=one | {"seed": seed}) for one in wanted for seed in seeds]
+    found = _finished(runs, progress, store)
+    by_arm = [found[i : i + len(seeds)] for i in range(0, len(found), len(seeds))]
+    whole = [[history for history in histories if history is not None] for histories in by_arm]
+    if len(whole[0]) < len(seeds):
+        raise ValueError("tune: local training diverged; is lr too large?")
+    told = [report.as_arm(histories, arm) for arm, histories in zip(arms, whole[1:], strict=True) if len(histories) == len(seeds)]
+    compared = [*whole[0], *(history for histories in told for history in histories)]
+    deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in PHASES}
+    cells = report.table(compared).sort_values("user").groupby("algorithm")["mean"].apply(lambda means: " ".join(f"{m:.1f}" for m in means))
+    rows = []
+    for options in arms:
+        name = f"{kind.name}, {options}"
+        about = {"algorithm": kind.name, "setup": settings.setup, "public": settings.public, "seeds": " ".join(map(str, seeds))}
+        measured = {f"delta_{phase}": round(deltas[phase].get(name, math.nan), 2) for phase in PHASES}
+        rows.append(about | {"options": options, "users": cells.get(name, _DIVERGED), **measured})
+    table = pd.DataFrame(rows)
+    reached = table[f"delta_{report.HEADLINE}"]
+    if reached.isna().all():
+        raise ValueError(f"tune: no configuration of {kind.name} has a Delta: all diverged, or a metric of local training is 0")
+    return table.assign(chosen=table.index == reached.idxmax())
+
+
+def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Path:
+    """Write the comparison below ``figures`` and return its path; those of other algorithms, setups and public sets stay."""
+    path = figures / settings.profile / "tuning_options.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = ["algorithm", "setup", "public"]
+    if path.exists():
+        earlier = pd.read_csv(path, dtype={"seeds": str})
+        table = pd.concat([earlier[~earlier[key].agg(tuple, axis=1).isin(table[key].agg(tuple, axis=1))], table])
+    table.to_csv(path, index=False)
+    return path
 
 
 def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path, Path]:

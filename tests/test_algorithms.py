@@ -20,13 +20,14 @@ from fedmuscle_lib.algorithms.feddf import ensemble
 from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
-from fedmuscle_lib.messages import LabelSpace, RefusedMessage
+from fedmuscle_lib.messages import HardLabels, LabelSpace, RefusedMessage
 from fedmuscle_lib.runs import build
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
 PUBLIC = 66
+INSIDE = {"cofed", "fedhenn", "fedrcl", "pseudo_labeling", "sage"}  # all that they train on is in the local update
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
 SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
@@ -70,17 +71,18 @@ def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, n
     flops = [client.meter.total for client in federation.clients]
     states = [weights(client) for client in federation.clients]
     loss = algorithm.communicate(federation, SECOND_HALF)
-    assert loss is None if name == "fedrcl" else 0 < loss < 50
+    assert loss is None if name in INSIDE else 0 < loss < 50
     for client, counted, state in zip(federation.clients, flops, states, strict=True):
-        skips = name == "fedrcl" or (name == "feddf" and client.user.number == 6)
+        skips = name in INSIDE or (name == "feddf" and client.user.number == 6)
         assert counted > 0 and (client.meter.total == counted) == same(state, client) == skips
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_resumed_run_is_the_uninterrupted_one(settings, cut_off_and_resumed, name):
     """The same tables to the bit, though the run was cut off in the middle of a phase."""
-    rounds, after = (9, 4) if name == "pseudo_labeling" else (2, 1)  # rounds 4 and 5 are a phase, whose labels are made at its start
-    cut_off_and_resumed(settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=EAGER), after)
+    rounds, after = {"pseudo_labeling": (9, 4), "cofed": (4, 3)}.get(name, (2, 1))  # labels are made before, and trained on afterwards
+    options = EAGER | {"pseudo_labeling.restart": True}
+    cut_off_and_resumed(settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=options), after)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -109,9 +111,10 @@ def test_users_on_their_own_send_and_get_nothing(settings, name):
     assert not federation.server.uplink and not federation.server.downlink
 
 
-@pytest.mark.parametrize("name", ["feddf", "sage"])
-def test_predictions_travel_within_a_label_space(settings, name):
-    federation, algorithm = begun(settings, name)
+@pytest.mark.parametrize(("name", "coupled"), [("feddf", True), ("sage", True), ("sage", False)])
+def test_predictions_travel_within_a_label_space(settings, name, coupled):
+    federation, algorithm = begun(settings, name, options={"sage.coupled": coupled})
+    algorithm.local_update(federation, 0)
     algorithm.communicate(federation, 0)
     expected = {(0, user): PUBLIC * 100 * 4 for user in (4, 5)}  # MLC's user 2 is alone here, and so is user 6
     assert dict(federation.server.uplink) == expected == dict(federation.server.downlink)
@@ -245,9 +248,6 @@ def test_public_batches_may_have_a_size_of_their_own(settings):
         _, algorithm = begun(settings, "fedmuscle", **given)
         sizes[given.get("public_batch_size")] = [batch.size for batch, _ in algorithm.public_batches(0)]
     assert sizes == {None: [32, 32, 2], 32: [32, 32, 2], 20: [20, 20, 20, 6]}
-    client = build(settings(users=(4, 5), others=1)).clients[0]
-    client.keep_labels(torch.zeros(PUBLIC, 1, dtype=torch.int8))
-    assert [len(client.fit_labels(False, size, 0)) for size in (32, 20)] == [3, 4]
 
 
 # --- a new file ---------------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_a_file_that_is_written_while_the_program_runs_is_found(folder):
 
 def test_options_belong_to_one_algorithm_and_leave_the_runs_of_others_alone(settings):
     plain, other = settings(algorithm="simclr"), settings(algorithm="simclr", options={"simclr.tau": 0.1})
-    default = settings(algorithm="simclr", options={"simclr.tau": 0.5, "fedhenn.samples": 64})
+    default = settings(algorithm="simclr", options={"simclr.tau": 0.5, "fedhenn.samples": 64, "sage.balanced": False})
     assert address_of(plain) == address_of(default) != address_of(other)
     assert algorithms.get("simclr")(other).options.tau == 0.1
 
@@ -398,22 +398,43 @@ def test_votes_are_merged_by_quorum_and_contradictions_dropped():
     assert torch.equal(merge(votes[[2, 0, 1]], 3, 0.3), merge(votes, 3, 0.3))
 
 
-def test_cofed_sends_a_byte_a_decision_after_its_warm_up(settings):
-    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), options={"cofed.schedule": "every round", "cofed.warm_up": 1})
-    assert algorithm.communicate(federation, 0) is None and not federation.server.uplink
-    algorithm.communicate(federation, 1)
+def test_cofed_votes_once_by_a_byte_a_decision(settings):
+    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6))
+    for round in range(6):
+        algorithm.communicate(federation, round)
     classes = len(federation.clients[0].classes)
-    assert dict(federation.server.uplink) == {(1, 2): PUBLIC * classes, (1, 3): PUBLIC * classes, (1, 4): PUBLIC, (1, 5): PUBLIC}
+    once = {(2, 2): PUBLIC * classes, (2, 3): PUBLIC * classes, (2, 4): PUBLIC, (2, 5): PUBLIC}  # at half time
+    assert dict(federation.server.uplink) == once == dict(federation.server.downlink)
 
 
-def test_cofeds_warm_up_is_that_of_the_user_with_the_fewest_epochs(settings):
-    by_task = {"default": 12, "IC10": 4}  # of six rounds: user 6 has trained for 0, 1, 2, 2, 3, 4 epochs
-    options = {"cofed.schedule": "every round", "cofed.warm_up": 1}
-    federation, algorithm = begun(settings, "cofed", users=(2, 3, 4, 5, 6), epochs=by_task, options=options)
-    algorithm.communicate(federation, 1)
-    assert not federation.server.uplink
-    algorithm.communicate(federation, 2)
-    assert federation.server.uplink
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"rounds": 6}, 3),
+        ({"rounds": 7}, 4),
+        ({"rounds": 60}, 40),
+        ({"rounds": 20, "local_epochs": 3}, 14),
+        ({"rounds": 20, "epochs": {"default": 20, "IC10": 60}}, 14),  # user 6 has three epochs a round
+        ({"rounds": 2, "local_epochs": 75}, 1),
+        ({"rounds": 60, "options": {"cofed.epochs": 5}}, 55),
+    ],
+)
+def test_cofed_ends_with_at_most_twenty_epochs_on_both_sets(settings, given, first):
+    _, algorithm = begun(settings, "cofed", **given)
+    assert algorithm._first_together() == first
+
+
+def test_cofed_in_a_long_round_passes_over_both_sets_at_its_end(settings):
+    federation, algorithm = begun(settings, "cofed", users=(4, 5), others=1, rounds=2, local_epochs=3, options={"cofed.epochs": 2})
+    client = federation.clients[0]
+    client.keep_labels(torch.zeros(PUBLIC, 1, dtype=torch.int8))
+    algorithm.local_phase(client, 1)
+    assert steps(client) == 4 + 2 * 6  # batches of 100 samples, then of 166
+
+
+def steps(client):
+    """Steps of the optimiser of local training."""
+    return max(int(state["step"]) for state in client.state()["local"]["state"].values())
 
 
 @pytest.mark.parametrize("name", ["local", "fedmuscle", "fedrcl"])
@@ -439,47 +460,92 @@ def test_models_are_built_by_task(settings):
     assert [client.model.head[0].out_features for client in (mlc, ic10)] == [8, 16]
 
 
-@pytest.mark.parametrize(("schedule", "trains_in"), [("keep", [3, 4, 5]), ("one pass", [3])])
-def test_cofed_votes_once_and_trains_on_what_was_accepted(settings, schedule, trains_in):
-    federation, algorithm = begun(settings, "cofed", users=(4, 5), others=1, options=EAGER | {"cofed.schedule": schedule})
-    losses = {round: algorithm.communicate(federation, round) for round in range(6)}
-    assert {round for round, _ in federation.server.uplink} == {3}
-    assert [round for round, loss in losses.items() if loss is not None] == trains_in
-
-
 def test_votes_for_many_classes_take_two_bytes():
     log_p = torch.zeros(2, 1, 200).index_fill(2, torch.tensor([150]), 9).log_softmax(-1)
     votes = Vote(0.3).labels(log_p, None)
     assert votes.tolist() == [[150], [150]] and votes.dtype == torch.int16
 
 
-def test_cofed_without_accepted_labels_changes_nothing(settings):
-    federation, algorithm = begun(settings, "cofed", options={"cofed.quorum": 1.0})
-    before = [weights(client) for client in federation.clients]
-    assert algorithm.communicate(federation, SECOND_HALF) is None
-    assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
+def trained(settings, name, **given):
+    """Weights and metrics after a whole run, in this process."""
+    federation, algorithm = begun(settings, name, **given)
+    for round in range(algorithm.settings.rounds):
+        algorithm.local_update(federation, round)
+        algorithm.communicate(federation, round)
+    return federation.clients
+
+
+def is_local_training(settings, clients, but=(), **given):
+    """Whether users have the weights of local training to the bit, but for those with such a name."""
+    for client, other in zip(clients, trained(settings, "local", **given), strict=True):
+        theirs = other.model.trainable_state()
+        mine = client.model.trainable_state()
+        assert [name for name, p in mine.items() if not torch.equal(p, theirs[name]) and not any(word in name for word in but)] == []
+    return True
+
+
+def test_cofed_without_accepted_labels_is_local_training(settings):
+    assert is_local_training(settings, trained(settings, "cofed", rounds=4, options={"cofed.quorum": 1.0}), rounds=4)
+
+
+def test_labelled_and_accepted_samples_are_passed_over_together(settings):
+    """Labels that a user's own samples already have change the loss of a pass by nothing but its order; each sample is seen once."""
+    client = build(settings(users=(2, 5, 6))).clients[2]
+    seen = []
+    read = client._read
+    client._read = lambda inputs, rows: (seen.append((inputs is client.public, rows.tolist())), read(inputs, rows))[1]
+    labels = torch.full((PUBLIC, 1), -1, dtype=torch.int8)
+    labels[[3, 7, 9]] = 4
+    client.keep_labels(labels)
+    client.fit_labelled(2, balanced=True)
+    assert steps(client) == 4  # two batches of 53 samples, twice
+    own, public = (sorted(row for there, rows in seen if there == kind for row in rows) for kind in (False, True))
+    assert own == sorted([*range(50), *range(50)]) and public == [3, 3, 7, 7, 9, 9]
+
+
+@pytest.mark.parametrize("user", [2, 6])
+def test_a_step_on_own_samples_by_labels_is_one_by_targets(settings, user):
+    """The loss of hard labels is the task's where there are no weights."""
+    client = next(c for c in build(settings(users=(2, 5, 6))).clients if c.user.number == user)
+    targets = client.train.targets[:8]
+    outputs = client.model(client.train.inputs[:8])
+    by_labels = HardLabels(client.task.labels(targets)).loss(client.task.decisions(outputs))
+    torch.testing.assert_close(by_labels, client.task.loss(outputs, targets))
 
 
 # --- FedHeNN ------------------------------------------------------------------------------------------------------------------
 
 
 def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(settings):
-    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": 32})
-    assert algorithm.communicate(federation, 0) is None
-    before = [weights(client) for client in federation.clients]
-    algorithm.communicate(federation, 1)
+    federation, algorithm = begun(settings, "fedhenn")
+    algorithm.local_update(federation, 0)
+    assert not federation.server.uplink
+    algorithm.local_update(federation, 1)
     assert dict(federation.server.uplink) == {(1, user): 32 * 32 * 4 for user in (2, 4, 5, 6)}
     assert dict(federation.server.downlink) == {(1, user): 32 * 32 * 4 + 32 * 8 for user in (2, 4, 5, 6)}
-    for state, client in zip(before, federation.clients, strict=True):
-        changed = {name for name, p in client.model.trainable_state().items() if not torch.equal(state[name], p)}
-        assert changed and not any("head" in name for name in changed)
+    before = [weights(client) for client in federation.clients]
+    assert algorithm.communicate(federation, 1) is None
+    assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
-def test_a_user_alone_has_nothing_to_learn_from_fedhenn(settings):
-    """Its own matrix is the mean: the loss is 0 there."""
-    federation, algorithm = begun(settings, "fedhenn")
-    alone = Federation(federation.clients[:1], federation.server)
-    assert algorithm.communicate(alone, 1) == pytest.approx(0, abs=1e-6)
+def test_fedhenn_without_a_weight_is_local_training(settings):
+    """But for the projection, which has a gradient of zero, so that AdamW's decay acts on it."""
+    assert is_local_training(settings, trained(settings, "fedhenn", rounds=3, options={"fedhenn.eta": 0.0}), but=("projection",), rounds=3)
+
+
+def test_fedhenn_pulls_at_every_local_step_and_a_user_alone_by_nothing_at_first(settings):
+    """Its own matrix is the mean: the term is 0 at the first step."""
+    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.eta": 1e6})
+    alone = Federation(federation.clients[3:], federation.server)
+    client = alone.clients[0]
+    algorithm.local_update(alone, 1)
+    assert steps(client) == 2 and all(state["step"] == 2 for state in client.state()["local"]["state"].values())  # the projection's too
+    plain = build(settings()).clients[3]
+    rows = torch.arange(8)
+    term = algorithm.local_term(client)
+    client.restore(build(settings()).clients[3].state())
+    assert client.fit_batch(rows, term).item() == pytest.approx(plain.fit_batch(rows).item(), abs=1)  # of 1e6 (1 - CKA)
+    assert client.fit_batch(rows, term) > plain.fit_batch(rows) + 1
 
 
 # --- SAGE and SimCLR: views ---------------------------------------------------------------------------------------------------
@@ -524,17 +590,49 @@ def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictu
     assert len(two) == 12 and not torch.equal(two[:6], two[6:])
 
 
-def test_sage_learns_nothing_where_nobody_is_sure(settings):
+def test_sage_decoupled_learns_nothing_where_nobody_is_sure(settings):
     """Not even by the momentum of the local steps before."""
-    federation, algorithm = begun(settings, "sage", options={"sage.threshold": 1.0})
+    federation, algorithm = begun(settings, "sage", options={"sage.threshold": 1.0, "sage.coupled": False})
     algorithm.local_update(federation, 0)
     before = [weights(client) for client in federation.clients]
     assert algorithm.communicate(federation, 0) == 0
     assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
+def test_sage_is_local_training_where_nobody_is_sure(settings):
+    assert is_local_training(settings, trained(settings, "sage", rounds=2, options={"sage.threshold": 1.0}), rounds=2)
+
+
+def test_sage_takes_as_many_labelled_steps_as_local_training_and_sees_two_public_batches_in_each(settings):
+    given = {"users": (4, 5, 6), "rounds": 2, "options": EAGER, "public_batch_size": 20}
+    ours, local = trained(settings, "sage", **given), trained(settings, "local", **given)
+    assert [steps(client) for client in ours] == [steps(client) for client in local] == [8, 8, 4]
+    federation, algorithm = begun(settings, "sage", **given)
+    client, seen = federation.clients[2], []
+    predict = client.predict
+    client.predict = lambda rows, view=None: (seen.append((rows.tolist(), view)), predict(rows, view))[1]
+    for round in range(2):
+        algorithm.local_update(federation, round)
+    batches = [(rows, view) for rows, view in seen if view is not None]
+    assert [len(rows) for rows, _ in batches] == [40, 26, 40, 26]  # two passes over 66 samples
+    assert sorted(batches[0][0] + batches[1][0]) == sorted(batches[2][0] + batches[3][0]) == list(range(PUBLIC))
+    assert batches[0][0] != batches[2][0] and len({view for _, view in batches}) == 4
+
+
+def test_one_loss_of_sage_is_the_local_and_the_unlabelled_one(settings):
+    """With weight lambda_u; the strong view is what the user learns."""
+    values = {}
+    for weight in (1e-12, 1.0, 3.0):
+        federation, algorithm = begun(settings, "sage", users=(4, 5, 6), options=EAGER | {"sage.weight": weight})
+        algorithm.local_update(federation, 0)
+        term, client = algorithm.local_term(federation.clients[2]), federation.clients[2]
+        client.restore(build(settings(users=(4, 5, 6))).clients[2].state())
+        values[weight] = client.fit_batch(torch.arange(8), term).item()
+    assert values[3.0] - values[1e-12] == pytest.approx(3 * (values[1.0] - values[1e-12]), rel=1e-3) and values[1.0] > values[1e-12]
+
+
 def test_sage_gives_a_decisions_rare_outcome_more_weight_and_classes_that_exclude_each_other_one(settings):
-    _, algorithm = begun(settings, "sage")
+    _, algorithm = begun(settings, "sage", options={"sage.balanced": True})
     present = torch.tensor([0.99, 0.01, 0.01, 0.01, 0.5])
     decisions = torch.stack([1 - present, present], -1)[:, None].expand(-1, 2, -1)  # two classes, each present in one of four sure samples
     torch.testing.assert_close(algorithm._weights(decisions), torch.tensor([[1 / 3, 1.0], [1 / 3, 1.0]]))
@@ -573,16 +671,60 @@ def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
     pd.testing.assert_frame_equal(ours[ours["round"] == 1], local[local["round"] == 1])
 
 
+def test_pseudo_labelling_that_accepts_nothing_is_local_training(settings, monkeypatch):
+    nothing = Surest.labels
+    monkeypatch.setattr(Surest, "labels", lambda self, log_p, certainty: torch.full_like(nothing(self, log_p, certainty), -1))
+    assert is_local_training(settings, trained(settings, "pseudo_labeling"))
+
+
 def test_phases_are_equal_parts_of_the_rounds():
     assert [phase(r, 150) for r in (0, 24, 25, 124, 125, 149)] == [0, 0, 1, 4, 5, 5]
     assert [phase(r, 6) for r in range(6)] == list(range(6))
 
 
 def test_a_phase_begins_from_the_initial_weights(settings):
-    federation, algorithm = begun(settings, "pseudo_labeling", local_epochs=0, options={"pseudo_labeling.restart": True})
+    federation, algorithm = begun(settings, "pseudo_labeling", users=(4, 5, 6), options={"pseudo_labeling.restart": True})
     start = [weights(client) for client in federation.clients]
     algorithm.local_update(federation, 1)
-    algorithm.communicate(federation, 1)
     assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
+    algorithm.local_phase = lambda client, round: 0.0
     algorithm.local_update(federation, 2)
     assert all(same(state, client) for state, client in zip(start, federation.clients, strict=True))
+    assert not any(client.state()["local"]["state"] for client in federation.clients)  # new optimisers
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"local_epochs": 20}, [True] * 4),
+        ({"local_epochs": 19}, [False] * 4),
+        ({"epochs": {"default": 120, "IC10": 119}}, [True, True, True, False]),
+        ({"options": {"pseudo_labeling.restart": True}}, [True] * 4),
+        ({"local_epochs": 20, "options": {"pseudo_labeling.restart": False}}, [False] * 4),
+    ],
+)
+def test_users_begin_anew_where_their_phases_are_long_enough(settings, given, expected):
+    federation, algorithm = begun(settings, "pseudo_labeling", **given)
+    assert [algorithm._restarts(client) for client in federation.clients] == expected
+
+
+# --- what tune tries ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_at_most_six_different_options_are_tried_and_the_authors_values_first(name):
+    kind = algorithms.get(name)
+    tried = [kind.Options(**options) for options in kind.tried]
+    assert len(tried) <= 6 and all(tried.count(options) == 1 for options in tried)
+    assert tried[0] == kind.Options() if name in BASELINES else not tried
+
+
+def test_simclr_keeps_nothing_of_the_public_set(settings):
+    """It sees views alone."""
+    prepared = {}
+    for name in ("simclr", "feddf"):
+        federation, algorithm = begun(settings, name, lora_blocks="last")
+        for client in federation.clients:
+            client.prepare(public=not algorithm.views_only)
+        prepared[name] = len(federation.clients[0]._states._kept)
+    assert prepared["simclr"] == 2 * 4 and prepared["feddf"] > prepared["simclr"]  # the users' own, for training and evaluation

@@ -180,7 +180,7 @@ def test_teaching_notebooks_print_what_they_print(path, tmp_path):
 
 PAPERS = ["local", "fedmuscle", "sage", "fedhenn", "cofed", "feddf", "fedrcl", "simclr", "pseudo_labeling"]
 ARMS = {
-    "table1": [*PAPERS, "self", "head_only", "shuffled", "anchored", "probe"],
+    "table1": [*PAPERS, "fedrcl, authors' values", "self", "head_only", "shuffled", "anchored", "probe"],
     "table7": ["local", "fedmuscle", "gramian", "pairwise", "head_only", "self", "probe"],
     "controls": ["local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored", "probe"],
 }
@@ -202,6 +202,8 @@ def executed(notebooks, overrides, folder, **parameters):
 
     def run_of(arm):
         own = {"algorithm": report.algorithm_of(arm), "public": "flickr30k" if "setup" in overrides else "voc"}
+        if arm.endswith("authors' values"):
+            own |= {"options": {"fedrcl.weight": 1.0}}
         if "τ" in arm:
             own |= {"tau": {"default": 0.2, "SS-TC": 100}, "tau_prime": {"default": 0.15, "SS-TC": 100}}
         if arm == "probe" and "setup" in overrides:

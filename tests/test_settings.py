@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedmuscle_lib import profiles
+from fedmuscle_lib import algorithms, profiles
 from fedmuscle_lib.profiles import tuned_protocol
+from fedmuscle_lib.runs.address import asked
 from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
 
 
@@ -146,6 +147,29 @@ def test_temperatures_may_be_a_matrix_over_users() -> None:
 def test_a_given_backbone_joins_the_profiles() -> None:
     backbones = Settings(backbones={"ViT-Tiny": "mine"}).backbones
     assert backbones["ViT-Tiny"] == "mine" and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
+
+
+def test_given_options_join_the_profiles_and_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES["mini"], "options", {"simclr.tau": 0.1, "fedrcl.weight": 0.3})
+    assert parse({"options": {"simclr.tau": 0.7, "fedhenn.samples": 8}}).options == {
+        "simclr.tau": 0.7,
+        "fedrcl.weight": 0.3,
+        "fedhenn.samples": 8,
+    }
+    assert Settings(**Settings().model_dump()) == Settings()
+    assert parse({"profile": "paper"}).options == {}
+    monkeypatch.setitem(PROFILES["mini"], "options", {"simclr.taw": 0.1})
+    with pytest.raises(ValueError, match="options: no 'simclr.taw'; did you mean 'simclr.tau'"):
+        parse({})
+
+
+def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked_of(name: str) -> dict[str, Any]:
+        return asked(Settings(algorithm=name))
+
+    before = {name: asked_of(name) for name in algorithms.names()}
+    monkeypatch.setitem(PROFILES["mini"], "options", PROFILES["mini"].get("options", {}) | {"simclr.tau": 0.1})
+    assert [name for name in before if asked_of(name) != before[name]] == ["simclr"]
 
 
 def test_what_an_algorithm_ignores_is_not_checked() -> None:

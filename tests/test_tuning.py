@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, profiles, run, tuning
+from fedmuscle_lib import Settings, algorithms, profiles, report, run, tuning
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.profiles import tuned_protocol
 from fedmuscle_lib.runs.address import address_of
@@ -141,3 +141,64 @@ def test_the_finalists_of_a_task_are_two_trainings() -> None:
     rows = pd.DataFrame([{"configuration": name, "metric": "Accuracy", "value": value} for name, value in values.items()])
     by_task = {name: {"TC": recipe, "MLC": recipe} for name, recipe in recipes.items()}
     assert tuning._best("TC", rows, by_task) == ["base", "short"] and tuning._best("MLC", rows, by_task) == ["base", "wide"]
+
+
+# --- what diverges ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base, store) -> None:
+    wild = QUICK | {"lr": 1e9}
+    table = tune(base, (100, 101), {"wild": wild, "quick": QUICK}, progress=str, store=store)
+    lost = table[table.configuration == "wild"]
+    assert lost.role.eq("diverged").all() and lost.value.isna().all() and set(lost.task) == {"IC100", "IC10"}
+    assert table[table.chosen].configuration.isin([FIXED, "quick"]).all() and (table.seed == 101).sum() == 4
+    with pytest.raises(ValueError, match="every configuration diverged on seed 100"):
+        tune(base.model_copy(update={"lr": 1e9}), (100,), {"wild": wild}, progress=str, store=store)
+
+
+def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
+    rows = pd.DataFrame({"configuration": ["a", "a", "b", "b"], "metric": "Accuracy", "value": [90.0, None, 20.0, 30.0]})
+    assert tuning._ranked(rows) == ["b", "a"]
+
+
+# --- options ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def contrast(monkeypatch: pytest.MonkeyPatch) -> type:
+    """FedRCL with three options to try, of which one ends in nothing finite."""
+    kind = algorithms.get("fedrcl")
+    monkeypatch.setattr(kind, "tried", ({}, {"weight": 0.0}, {"weight": 1e39}))
+    return kind
+
+
+def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, contrast, store) -> None:
+    """Whatever the profile tuned; without its terms FedRCL is local training."""
+    tuned = base.model_copy(update={"algorithm": "fedrcl", "options": {"fedrcl.weight": 0.5}})
+    table = tuning.tune_options(tuned, (100,), progress=str, store=store)
+    assert [json.loads(options) for options in table.options] == list(contrast.tried)
+    assert table.users[2] == "diverged" and pd.isna(table.delta_after_alignment[2]) and not table.chosen[2]
+    assert table.delta_after_alignment[1] == 0 and table.chosen.sum() == 1
+    on = base.model_copy(update={"evaluate_on": "validation", "seed": 100})
+    local = run(on, progress=str, store=store)
+    ours = run(on.model_copy(update={"algorithm": "fedrcl", "options": {}}), progress=str, store=store)
+    assert table.users[0] == " ".join(f"{value:.1f}" for value in ours.final().value)
+    assert table.delta_after_alignment[0] == pytest.approx(report.delta([local, ours]).delta[1], abs=0.01)
+
+
+def test_tune_writes_what_was_tried_and_keeps_other_algorithms(mini_world, contrast, store, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(contrast, "tried", contrast.tried[:2])
+    places = [f"data_dir={mini_world}", f"models_path={mini_world / 'models'}", "users=[5, 6]", "rounds=1"]
+    line = ["tune", "--algorithm", "fedrcl", "--figures", str(tmp_path), *(part for p in places for part in ("-p", p))]
+    path = tmp_path / "mini/tuning_options.csv"
+    assert main(line) == 0
+    out = capsys.readouterr().out
+    assert f"{path}: written" in out and "[options] of mini.toml: " in out
+    first = pd.read_csv(path)
+    assert first.seeds.eq(100).all() and len(first) == 2
+    first.assign(algorithm="sage").to_csv(path, index=False)
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")  # the runs are stored
+    assert main(line) == 0
+    assert pd.read_csv(path).algorithm.tolist() == ["sage", "sage", "fedrcl", "fedrcl"]
+    assert main(["tune", "--algorithm", "probe"]) == 2
+    assert "tune: probe names no options to try" in capsys.readouterr().err

@@ -101,8 +101,11 @@ class Algorithm(Versioned, ABC):
         communicates: whether anything happens between local updates; if not, a round's two phases are one.
         ignores: settings that change nothing for this algorithm. Runs that differ in these alone are one run, and reading one is an
             error (see :class:`Reading`). Subclasses inherit them.
+        views_only: whether users see public samples as augmented views alone, so that nothing of them is computed once and kept.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
-        Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
+        Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``. Their defaults are the authors' values where they
+            have one; a profile's table ``[options]`` has what was tuned on it.
+        tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the defaults themselves, ``{}``, come first.
     """
 
     registry: ClassVar[dict[str, type[Algorithm]]] = {}
@@ -112,6 +115,8 @@ class Algorithm(Versioned, ABC):
     heads: ClassVar[tuple[Head, ...]] = get_args(Head)
     communicates: ClassVar[bool] = True
     ignores: ClassVar[tuple[str, ...]] = ()
+    views_only: ClassVar[bool] = False
+    tried: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     class Options(BaseModel):
         """Frozen and strict; every field says where its value comes from."""
@@ -134,6 +139,11 @@ class Algorithm(Versioned, ABC):
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
 
     @classmethod
+    def named(cls, options: Options) -> dict[str, Any]:
+        """Hyper-parameters of this algorithm by the names that settings give them."""
+        return {f"{cls.name}.{option}": value for option, value in options.model_dump().items()}
+
+    @classmethod
     def serves(cls, task: str) -> bool:
         """Whether users with the task called ``task`` can take part."""
         return TASKS[task].head in cls.heads
@@ -152,10 +162,10 @@ class Algorithm(Versioned, ABC):
 
     def local_phase(self, client: Client, round: int) -> float:
         """LocalUpdate of one user, E epochs; returns its loss. Also what ``refit`` does to a copy before an evaluation."""
-        return client.fit(self.settings.epochs_in(round, client.user), self.local_term())
+        return client.fit(self.settings.epochs_in(round, client.user), self.local_term(client))
 
-    def local_term(self) -> LocalTerm | None:
-        """What the algorithm adds to a user's local loss."""
+    def local_term(self, client: Client) -> LocalTerm | None:
+        """What the algorithm adds to a user's local loss in this round."""
         return None
 
     @abstractmethod

@@ -28,6 +28,7 @@ class FedDF(Algorithm):
 
     name, label = "feddf", "FedDF"
     ignores = NO_ALIGNMENT
+    tried = ({}, {"average": "probabilities"})
 
     class Options(Algorithm.Options):
         average: Literal["logits", "probabilities"] = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.objectives import divergence_penalty, supervised_contrast
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.client import Client
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,11 @@ class FedRCL(LocalTraining):
     """
 
     name, label = "fedrcl", "FedRCL"
+    tried = ({}, {"weight": 0.3}, {"weight": 0.1}, {"weight": 0.03})
 
     class Options(LocalTraining.Options):
         tau: float = Field(0.05, gt=0, description="Not stated in the paper; the authors' code.")
-        weight: float = Field(
-            0.1, ge=0, description="Of both terms. Not stated in the paper; 1 in the authors' code, which was worse on a development seed."
-        )
+        weight: float = Field(1.0, ge=0, description="Of both terms. Not stated in the paper; the authors' code.")
 
-    def local_term(self) -> _RelaxedContrast:
+    def local_term(self, client: Client) -> _RelaxedContrast:
         return _RelaxedContrast(self.options.tau, self.options.weight)

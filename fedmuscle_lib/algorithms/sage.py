@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
@@ -12,51 +13,87 @@ from torch import Tensor
 from fedmuscle_lib import views
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 from fedmuscle_lib.algorithms.feddf import ensemble
-from fedmuscle_lib.messages import SoftLabels
+from fedmuscle_lib.messages import SoftLabels, Taught
 from fedmuscle_lib.objectives import inverse_counts, sage_target
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.client import Client
 
 
 class SAGE(Algorithm):
     """Up: a user's outputs for the whole public set, |D| x classes; down: its group's mean probabilities, as large.
 
-    The authors' global model, an average of parameters, becomes the group's ensemble, the mean of its users' probabilities,
-    recorded after the local updates on pictures as they are. In a pass over the public set a user predicts a weak view of each batch, makes
-    pseudo-labels of that and of the ensemble, and is trained on a strong view by its local optimiser. The sum is over the decisions
-    of which either is sure, divided by all; a batch in which neither is sure of any is skipped, since a step without a gradient would still
-    follow the optimiser's momentum. A user that is alone in its label space has its own snapshot for an ensemble and learns much as in
-    FixMatch; the paper's user 6 does change with the public set.
+    The authors' global model, an average of parameters, becomes the group's ensemble, the mean of its users' probabilities, recorded
+    before the local updates on pictures as they are. Every local step then sees a labelled batch and mu public batches: the user predicts a
+    weak view of these, makes pseudo-labels of that and of the ensemble, and learns a strong view, by one loss, L + lambda_u L_u. L_u is a
+    sum over the decisions of which either is sure, divided by all; without any the step is local training's. So users take as many
+    labelled steps as in local training. A user that is alone in its label space has its own snapshot for an ensemble and learns much as
+    in FixMatch; the paper's user 6 does change with the public set.
 
-    Choices that the paper leaves open: the authors couple every unlabelled batch with a labelled one, which would give user 6 about a
-    hundred labelled epochs a round; ours is a pass of its own after the local update. MLC decides class by class whether it is
-    present. Most that is sure there is absent, so that its rarer outcome weighs more, by the ensemble's counts (on a development seed
-    this keeps MLC from collapsing). What differs between our strong view and the authors' is in ``views.strong``.
+    Choices that the paper leaves open: a labelled batch has B samples and so has each public one. MLC decides class by class whether it
+    is present. Most that is sure there is absent, and ``balanced`` gives its rarer outcome more weight, by the ensemble's counts.
+    What differs between our strong view and the authors' is in ``views.strong``. With ``coupled`` false a user learns L_u alone in a pass
+    over the public set after its local updates, with the ensemble recorded after these; a batch in which neither is sure of any decision
+    is then skipped, since a step without a gradient would still follow the optimiser's momentum.
     """
 
     name, label = "sage", "SAGE"
+    version = 2
     ignores = NO_ALIGNMENT
+    tried = (
+        {},
+        {"balanced": True},
+        {"threshold": 0.8},
+        {"threshold": 0.8, "balanced": True},
+        {"weight": 0.3, "balanced": True},
+        {"coupled": False, "balanced": True},
+    )
 
     class Options(Algorithm.Options):
+        coupled: bool = Field(
+            True,
+            description="Whether labelled and public samples share their steps, as in the authors' code, or public ones have a pass of "
+            "their own. Not stated in the paper.",
+        )
+        mu: int = Field(2, ge=1, description="Public batches beside each labelled one. Not stated in the paper; the authors' code.")
         threshold: float = Field(0.95, gt=0, le=1, description="t. Not stated in the paper; the authors' code.")
         half_gap: float = Field(0.05, gt=0, description="log 2 / kappa. Not stated in the paper; fixed in the authors' code.")
         balanced: bool = Field(
-            True,
+            False,
             description="Whether the rarer outcome of MLC's decisions weighs more. Not in the authors' code, which has no MLC.",
         )
         weight: float = Field(1.0, gt=0, description="lambda_u of the unlabelled loss. Not stated in the paper; the authors' code.")
 
-    def communicate(self, federation: Federation, round: int) -> float:
+    def begin(self, federation: Federation) -> None:
+        self._terms: dict[int, Taught] = {}  # of this round, by user
+
+    def local_update(self, federation: Federation, round: int) -> float:
+        if self.options.coupled:
+            size = self.options.mu * self.settings.public_batch
+            for group in federation.groups():
+                term = Taught(self._teacher(group, round), size, views.weak("weak"), views.strong("strong"))
+                self._terms |= dict.fromkeys((client.user.number for client in group.clients), term)
+        return super().local_update(federation, round)
+
+    def local_term(self, client: Client) -> Taught | None:
+        return self._terms.get(client.user.number)
+
+    def communicate(self, federation: Federation, round: int) -> float | None:
+        if self.options.coupled:
+            return None
         return fmean(loss for group in federation.groups() for loss in self._learn(group, round))
 
     def _learn(self, group: Group, round: int) -> list[float]:
-        probabilities = self._ensemble(group, round)
-        weights = self._weights(probabilities)
-        losses = []
+        teacher, losses = self._teacher(group, round), []
         for batch, rows in self.public_batches(round):
-            teacher = _Teacher(probabilities[rows], weights, self.options)
             for client in group.clients:
                 address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
                 losses.append(client.fit_taught(rows, teacher, views.weak("weak", *address), views.strong("strong", *address)) or 0.0)
         return losses
+
+    def _teacher(self, group: Group, round: int) -> _Teacher:
+        probabilities = self._ensemble(group, round)
+        return _Teacher(probabilities, self._weights(probabilities), self.options)
 
     def _weights(self, probabilities: Tensor) -> Tensor:
         """Of outcomes, (k, c): how rare each is among those that the ensemble is sure of."""
@@ -80,14 +117,14 @@ class SAGE(Algorithm):
 
 @dataclass(frozen=True, eq=False)
 class _Teacher:
-    """Labels a batch from the ensemble's probabilities (b, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
+    """Labels public samples from the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
 
     ensemble: Tensor
     weights: Tensor
     options: SAGE.Options
 
-    def labels(self, log_p: Tensor) -> SoftLabels | None:
-        target, mask = sage_target(log_p.exp(), self.ensemble, self.options.threshold, self.options.half_gap)
+    def labels(self, rows: Tensor, log_p: Tensor) -> SoftLabels | None:
+        target, mask = sage_target(log_p.exp(), self.ensemble[rows], self.options.threshold, self.options.half_gap)
         if not mask.any():
             return None
         mask = mask * self.weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)

@@ -28,12 +28,15 @@ class SimCLR(Algorithm):
 
     Each user contrasts two augmented views of every public picture, in batches of B, and updates w^n alone by its alignment optimiser.
 
-    The paper leaves open the temperature, the augmentations and where the loss is applied. Ours is on z, the projected representation
+    The paper leaves open the temperature, the augmentations and where the loss is applied. The authors have one command for CIFAR-10 and
+    other values for ImageNet; ours are the first, whose views are not blurred. The loss is on z, the projected representation
     that the users of FedMuscle align, without SimCLR's own three-layer head, and as a mean over 2B rows (its code adds up the two views).
     """
 
     name, label = "simclr", "SimCLR"
     ignores = NO_PEERS
+    views_only = True
+    tried = ({}, {"tau": 0.1}, {"strength": 1.0}, {"tau": 0.1, "strength": 1.0})
 
     class Options(Algorithm.Options):
         tau: float = Field(0.5, gt=0, description="Not stated in the paper; that of SimCLR's CIFAR-10 command (the code's default is 0.1).")

@@ -1,13 +1,15 @@
-"""``tune``: recipes of local training by task, on the validation split."""
+"""``tune``: recipes of local training by task, or one algorithm's own options, on the validation split."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
 
-from fedmuscle_lib import tuning
+from fedmuscle_lib import report, tuning
 from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.settings import Settings, parse
@@ -16,15 +18,39 @@ from fedmuscle_lib.settings import Settings, parse
 def command(
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
     setup: Annotated[str, typer.Option(help="The setup whose tasks are tuned; other tasks keep their recipes.")] = "setup1",
+    algorithm: Annotated[str, typer.Option(help="What is tuned: local training's recipes, or the options of another algorithm.")] = "local",
     seeds: Annotated[
-        str, typer.Option(metavar="100,101,102", help="The first one tries everything, the others the best two of each task.")
-    ] = ",".join(map(str, tuning.SEEDS)),
-    figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv is written.")] = ROOT / "figures",
+        str | None,
+        typer.Option(
+            metavar="100,101,102",
+            help="Of recipes the first one tries everything, the others the best two of each task; of options all try everything, "
+            f"by default {tuning.SEEDS[0]} alone.",
+        ),
+    ] = None,
+    figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv or tuning_options.csv is written.")] = ROOT / "figures",
     parameter: Parameters = None,
 ) -> None:
-    """Choose the recipes of the protocol `tuned`: local training of each task, at most twelve configurations, on the validation split."""
-    settings = parse(named_values(parameter) | {"profile": profile, "setup": setup, "algorithm": "local", "protocol": "fixed"})
-    table = tuning.tune(settings, seeds_of(seeds), tuning.CONFIGURATIONS)
+    """Choose on the validation split: the recipes of the protocol `tuned`, or the options of an algorithm for a profile's [options].
+
+    At most twelve configurations of local training for each task are tried, and at most six of another algorithm's options.
+    """
+    settings = parse(named_values(parameter) | {"profile": profile, "setup": setup, "algorithm": algorithm, "protocol": "fixed"})
+    given = seeds_of(seeds) if seeds else None
+    if algorithm == report.BASELINE:
+        table = tuning.tune(settings, given or tuning.SEEDS, tuning.CONFIGURATIONS)
+        paths = [*tuning.write(table, settings, figures)]
+    else:
+        table = tuning.tune_options(settings, given or tuning.SEEDS[:1])
+        paths = [tuning.write_options(table, settings, figures)]
     print(table.to_string(index=False))
-    for path in tuning.write(table, settings, figures):
+    for path in paths:
         print(f"{path}: written")
+    if algorithm != report.BASELINE:
+        _say_chosen(table, profile)
+
+
+def _say_chosen(table: pd.DataFrame, profile: str) -> None:
+    """Print what the profile's table of options would have."""
+    chosen = table[table.chosen].iloc[0]
+    lines = [f'"{chosen.algorithm}.{name}" = {json.dumps(value)}' for name, value in json.loads(chosen.options).items()]
+    print(f"[options] of {profile}.toml: " + ("; ".join(lines) or f"nothing, the authors' values of {chosen.algorithm} are the best"))

@@ -1,8 +1,9 @@
 """The profiles: one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
 
 A table ``[setups.<setup>]`` of a profile has numbers for this setup alone, a table ``[places."<name>"]`` the settings of a place of the
-map of Delta (``fedmuscle_lib.report.places``). Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of
-local training for each task that it tuned.
+map of Delta (``fedmuscle_lib.report.places``). The table ``[options]`` has what was tuned of single algorithms, by "<algorithm>.<option>";
+the others do not see it. Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each
+task that it tuned.
 """
 
 from __future__ import annotations

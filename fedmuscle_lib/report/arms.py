@@ -9,6 +9,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.runs import PHASES, History, Phase
 
 __all__ = [
+    "AUTHORS",
     "BASELINE",
     "HEADLINE",
     "OTHER_MOMENT",
@@ -35,6 +36,7 @@ HEADLINE: Phase = "after_alignment"
 BASELINE = "local"
 TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the validation split, for local training
 TUNED_BASELINE = f"{BASELINE}, {TUNED}"
+AUTHORS = "authors' values"  # the setting of arms whose own options are not what the profile tuned, but their authors'
 
 
 @dataclass(frozen=True, kw_only=True)

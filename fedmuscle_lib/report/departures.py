@@ -61,6 +61,8 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
             ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
             if name == "backbones":
                 ours = {user.model: ours[user.model] for user in settings.members}
+            if name == "options":
+                ours = {option: value for option, value in ours.items() if option.startswith(f"{settings.algorithm}.")}
             if name == "train_samples":
                 ours = settings.own_train_samples
                 paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}

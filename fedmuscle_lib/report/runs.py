@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.profiles import tuned_protocol
-from fedmuscle_lib.report.arms import TUNED, TUNED_BASELINE, History, algorithm_of, as_arm, is_blind, setting_of
+from fedmuscle_lib.report.arms import AUTHORS, TUNED, TUNED_BASELINE, History, algorithm_of, as_arm, is_blind, setting_of
 from fedmuscle_lib.runs import may_compute, run_all, stored
 from fedmuscle_lib.settings import Settings, parse
 
@@ -21,13 +21,14 @@ def run_arms(
 ) -> list[History]:
     """Compute or fetch the runs of a table, for each seed, arm and public set, in this order.
 
-    An arm that never looks at public data is run once for all public sets. A tuned arm is left out where the profile has no tuned protocol.
-    Of an arm whose algorithm does not serve everybody, the others take no part. Where nothing may be computed, a control that is not
-    stored on every seed is left out, with a warning.
+    An arm that never looks at public data is run once for all public sets. A tuned arm is left out where the profile has no tuned protocol,
+    and one with its authors' values where the algorithm has these anyway, since nothing of it was tuned on the profile. Of an arm whose
+    algorithm does not serve everybody, the others take no part. Where nothing may be computed, a control that is not stored on every seed
+    is left out, with a warning.
 
     Args:
         common: settings of all runs.
-        arms: algorithms by name, or "<algorithm>, tuned".
+        arms: algorithms by name, "<algorithm>, tuned", or "<algorithm>, authors' values".
         seeds, publics: as in ``Settings``.
         controls: arms that follow those asked for, unless they are among them.
 
@@ -55,17 +56,26 @@ def run_arms(
 
 def named(history: History, arm: str) -> History:
     """A run under the name of its arm."""
-    return as_arm([history], TUNED)[0] if setting_of(arm) == TUNED else history
+    return as_arm([history], setting)[0] if (setting := setting_of(arm)) else history
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
-    """The settings of an arm's run; None if its algorithm serves none of the users.
+    """The settings of an arm's run; None if its algorithm serves none of the users, or if the arm is the algorithm as it is anyway.
 
     Raises:
-        ValueError: settings that no run can have.
+        ValueError: there is no such setting of an arm, or no run can have these settings.
     """
-    everyone = parse({**given, "algorithm": "local"}).members
-    served = [user.number for user in everyone if algorithms.get(algorithm_of(arm)).serves(user.task)]
+    if (setting := setting_of(arm)) not in ("", TUNED, AUTHORS):
+        raise ValueError(f"{arm!r}: an arm is an algorithm, or '<algorithm>, {TUNED}', or \"<algorithm>, {AUTHORS}\"")
+    everyone, algorithm = parse({**given, "algorithm": "local"}).members, algorithms.get(algorithm_of(arm))
+    served = [user.number for user in everyone if algorithm.serves(user.task)]
+    if not served:
+        return None
     some = {"users": served} if len(served) < len(everyone) else {}
-    tuned = {"protocol": TUNED} if setting_of(arm) == TUNED else {}
-    return parse({**given, "algorithm": algorithm_of(arm), **some, **tuned}) if served else None
+    tuned = {"protocol": TUNED} if setting == TUNED else {}
+    usual = parse({**given, "algorithm": algorithm.name, **some, **tuned})
+    if setting != AUTHORS:
+        return usual
+    options = {**usual.options, **algorithm.named(algorithm.Options()), **given.get("options", {})}
+    authors = usual.model_copy(update={"options": options})
+    return None if algorithm.options_of(authors) == algorithm.options_of(usual) else authors

@@ -30,7 +30,7 @@ def run(settings: Settings, progress: Progress | None = None, wait: bool = True,
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
-        ValueError: a local loss is no longer finite; the message names the user.
+        Diverged: a local loss, or what a user sends, is no longer finite; the message names the user.
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
     """

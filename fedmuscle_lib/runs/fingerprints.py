@@ -22,10 +22,10 @@ from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.versions import FINGERPRINTS, PACKAGE, Versioned, versions
 
 # Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every algorithm but one does all that it
-# does; options that let labels pass after so little training.
+# does; the algorithms' own options, whatever a profile tuned, but some that let labels pass after so little training.
 _EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
 _LONGER = {"pseudo_labeling": {"rounds": 6}}  # a round for each of its phases
-_EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "fedhenn.samples": 16}
+_EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "sage.balanced": True, "fedhenn.samples": 16}
 # A user of every kind of task and model.
 _EVERY_TASK = {"setup": "setup2_generation", "users": (6, 7, 9, 10, 11), "others": 2, "rounds": 1, "local_epochs": 1, "public_size": 32}
 _EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}}
@@ -34,7 +34,8 @@ _EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}}
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
     every = {name: _EVERY_ALGORITHM | _LONGER.get(name, {}) | where for name in _shipped()}
-    found = {name: Settings(algorithm=name, options=_EAGER, **given) for name, given in every.items()}
+    options = {name: algorithms.get(name).named(algorithms.get(name).Options()) | _EAGER for name in every}
+    found = {name: Settings(algorithm=name, options=options[name], **given) for name, given in every.items()}
     return found | {"tasks": Settings(algorithm="fedmuscle", **_EVERY_TASK, **where)}
 
 

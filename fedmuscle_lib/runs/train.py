@@ -18,6 +18,7 @@ from fedmuscle_lib import algorithms, versions
 from fedmuscle_lib.algorithms import Algorithm, Phase
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import Words
+from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.runs.address import address_of, arithmetic
 from fedmuscle_lib.runs.build import build, local_data, torch_threads
 from fedmuscle_lib.runs.history import TABLES
@@ -50,10 +51,14 @@ def train(settings: Settings, post: Post) -> Record:
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
-        ValueError: a local loss is no longer finite; the message names the user.
+        Diverged: a local loss, or what a user sends, is no longer finite; the message names the user.
     """
-    with torch_threads(settings.threads):
-        return _Training.resumed(settings, post).complete()
+    try:
+        with torch_threads(settings.threads):
+            return _Training.resumed(settings, post).complete()
+    except Diverged as error:
+        error.address = str(address_of(settings))
+        raise
 
 
 class _Training:
@@ -65,7 +70,7 @@ class _Training:
         self.algorithm.begin(self.federation)
         self.done = [client.meter.done for client in self.federation.clients]  # operations that ran, until the last round's end
         for client in self.federation.clients:
-            client.prepare()
+            client.prepare(public=not self.algorithm.views_only)
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         self.seconds, self.finished_rounds = 0.0, 0
 

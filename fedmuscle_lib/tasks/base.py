@@ -99,6 +99,10 @@ class Classification(Task):
     def outcomes(self) -> int:
         """c."""
 
+    def labels(self, targets: Tensor) -> Tensor:
+        """The outcome of each decision, (n, k), from the targets of n samples."""
+        return targets.reshape(len(targets), -1).long()
+
     @abstractmethod
     def decisions(self, outputs: Tensor) -> Tensor:
         """Log-probabilities (n, k, c) from the outputs (n, classes)."""

@@ -39,6 +39,12 @@ def test_departures_name_what_differs_from_the_paper():
     assert not {"seed", "train_samples"} & set(rows.index)
 
 
+def test_departures_name_an_algorithms_own_options_alone():
+    options = {"fedrcl.weight": 0.3, "sage.mu": 1}
+    rows = report.departures([history(name, [40] * 6, options=options) for name in ("local", "fedrcl")])
+    assert rows[rows.setting == "options"].ours.tolist() == ["fedrcl.weight: 0.3 (fedrcl)"]
+
+
 def test_departures_name_checkpoints_that_have_read_what_users_read():
     rows = report.departures([history2("local", [40] * 10, profile="small")])
     read = rows[rows.setting.str.startswith("pretraining of")].set_index("setting").ours

@@ -7,7 +7,8 @@ import logging
 import pytest
 from histories import history
 
-from fedmuscle_lib import report
+from fedmuscle_lib import algorithms, report
+from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.report import runs
 
 COMMON = {"profile": "mini"}
@@ -48,6 +49,22 @@ def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed"), ("fedmuscle", "tuned"), ("local", "tuned")]
     assert asked[2].of(asked[2].members[0], "lr") == 3e-4
     assert [isinstance(one, report.Arm) and one.setting for one in finished] == [False, "tuned", "tuned"]
+
+
+def test_an_arm_with_its_authors_values_is_there_where_the_profile_tuned_some(asked, monkeypatch):
+    monkeypatch.setitem(PROFILES["mini"], "options", {"fedrcl.weight": 0.1, "sage.mu": 1})
+    arms = ["local", "fedrcl", "fedrcl, authors' values", "simclr, authors' values"]
+    finished = report.run_arms(COMMON, arms, [0], ["voc"], controls=[])
+    kind = algorithms.get("fedrcl")
+    assert [s.algorithm for s in asked] == ["local", "fedrcl", "fedrcl"]
+    assert [kind.options_of(s).weight for s in asked[1:]] == [0.1, kind.Options().weight]
+    assert [getattr(one, "setting", "") for one in finished] == ["", "", "authors' values"]
+    asked.clear()
+    given = {"options": {"fedrcl.weight": 0.7}}  # what the user says goes before both
+    report.run_arms(COMMON | given, arms, [0], ["voc"], controls=[])
+    assert [(s.algorithm, s.options.get("fedrcl.weight")) for s in asked] == [("local", 0.7), ("fedrcl", 0.7)]
+    with pytest.raises(ValueError, match="'fedrcl, tooned': an arm is an algorithm, or '<algorithm>, tuned', or"):
+        report.run_arms(COMMON, ["fedrcl, tooned"], [0], ["voc"], controls=[])
 
 
 def test_whom_a_control_does_not_serve_takes_no_part(asked):

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -12,8 +13,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Store, run
+from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.runs import PHASES, NotStored, stored
+from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.history import TABLES
 
 
@@ -180,8 +183,10 @@ def test_a_damaged_backbone_is_named(settings, store, mini_world, tmp_path, dama
 
 
 def test_a_diverging_user_is_named(settings, store):
-    with pytest.raises(ValueError, match="user 2: the local loss is not finite"):
-        quiet(settings(algorithm="local", lr=1e9), store)
+    lost = settings(algorithm="local", lr=1e9)
+    with pytest.raises(Diverged, match="user 2: the local loss is not finite") as caught:
+        quiet(lost, store)
+    assert pickle.loads(pickle.dumps(caught.value)).address == str(address_of(lost))  # as it comes from a worker
     assert not any(entry.done for entry in store.entries())
 
 
