@@ -54,9 +54,8 @@ def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
         ValueError, OSError: as :func:`architecture` and :func:`load_backbone`.
     """
     family = architecture(model_type(folder))
-    sizes = {"head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1}
-    head = {"head": family.heads[0], "head_on": "features"}
-    return family(load_backbone(folder, device), 1, lora_layers="linear", lora_blocks="none", **sizes, **head, **options).to(device).eval()
+    unused: dict[str, Any] = {"head": family.heads[0], "head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear"}
+    return family(load_backbone(folder, device), 1, lora_blocks="none", head_on="features", **unused, **options).to(device).eval()
 
 
 __all__ = [
