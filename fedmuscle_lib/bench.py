@@ -20,10 +20,11 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 
 from fedmuscle_lib.client import Client
+from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import UserModel
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
-from fedmuscle_lib.runs import build, torch_threads
+from fedmuscle_lib.runs import torch_threads
 from fedmuscle_lib.settings import Settings
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell

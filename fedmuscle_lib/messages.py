@@ -13,22 +13,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.objectives import divergence, hard_label_loss
 
 if TYPE_CHECKING:  # a server loads no augmentations
     from fedmuscle_lib.views import View
 
 # --- between users and server ------------------------------------------------------------------------------------------------
-
-
-class Diverged(ValueError):
-    """A user's training gives no finite numbers any more; the text names the user.
-
-    Attributes:
-        address: of the run, where it is known.
-    """
-
-    address: str = ""
 
 
 class RefusedMessage(ValueError):

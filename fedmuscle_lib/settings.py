@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from dataclasses import replace
 from itertools import combinations
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     NonNegativeInt,
@@ -25,30 +22,30 @@ from pydantic import (
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
+from fedmuscle_lib.runs.system import BY, RunSettings, explained, meant
 from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
-_MAPPING = "by task"  # in the place of an error
 # One value for all users, or values by task and a "default".
 ByTask = Annotated[
-    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(_MAPPING)],
-    Discriminator(lambda value: _MAPPING if isinstance(value, dict) else "one"),
+    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)],
+    Discriminator(lambda value: BY if isinstance(value, dict) else "one"),
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
 BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
 
 
-class Settings(BaseModel):
+class Settings(RunSettings):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
     Fields that are not given take the protocol's value, then the profile's, then the default here, which is the paper's where it states
     one. The fields of BY_TASK take one value, or values by task, such as {"default": 1e-3, "MLC": 3e-3}.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    system = "fedmuscle"
 
     algorithm: str = Field(
         "fedmuscle",
@@ -284,7 +281,7 @@ class Settings(BaseModel):
     def _agrees_with_itself(self) -> Self:
         algorithm = algorithms.get(self.algorithm)
         if self.public not in PUBLIC_SETS:
-            raise ValueError(f"public: unknown public set {self.public!r}{_meant(self.public, PUBLIC_SETS)}")
+            raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
         if self.setup not in SETUPS:
             raise ValueError(f"unknown setup {self.setup!r}; known: {', '.join(SETUPS)}")
         numbers = [user.number for user in SETUPS[self.setup]]
@@ -317,7 +314,7 @@ class Settings(BaseModel):
         tasks = {user.task for user in SETUPS[self.setup]}
         for task, n in self.train_samples.items():
             if task not in tasks:
-                raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{_meant(task, tasks)}")
+                raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{meant(task, tasks)}")
             if n < 1:
                 raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
 
@@ -329,7 +326,7 @@ class Settings(BaseModel):
             if "default" not in value:
                 raise ValueError(f"{name}: values by task need a 'default'")
             if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
-                raise ValueError(f"{name}: no task {unknown[0]!r}{_meant(unknown[0], TASKS)}")
+                raise ValueError(f"{name}: no task {unknown[0]!r}{meant(unknown[0], TASKS)}")
         for user in self.members:
             if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
                 raise ValueError(
@@ -340,7 +337,7 @@ class Settings(BaseModel):
         known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
         for name, value in self.options.items():
             if name not in known:
-                raise ValueError(f"options: no {name!r}{_meant(name, known)}")
+                raise ValueError(f"options: no {name!r}{meant(name, known)}")
             try:
                 algorithms.get(known[name]).Options(**{name.partition(".")[2]: value})
             except ValidationError as error:
@@ -426,6 +423,15 @@ class Settings(BaseModel):
         return self.public_batch_size or self.batch_size
 
     @property
+    def title(self) -> str:
+        """The run's name in lines of progress and in errors."""
+        return f"{self.algorithm} {self.public} seed {self.seed}"
+
+    def usual(self) -> dict[str, Any]:
+        """The values of the settings' profile."""
+        return PROFILES[self.profile]
+
+    @property
     def members(self) -> tuple[User, ...]:
         """The users that take part, in the setup's order, with the sizes of their local training sets."""
         chosen = (user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
@@ -442,12 +448,6 @@ def _values(name: str, value: Any) -> Collection[Any]:
     return [value, *value.values()] if name in BY_TASK and isinstance(value, dict) else [value]
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    """What a name that is none of the known ones may have meant; all of them where nothing is near."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-
-
 def parse(given: dict[str, Any]) -> Settings:
     """``Settings(**given)`` with an error that a person can act on: one line a field, and what a misspelt one may have meant.
 
@@ -457,15 +457,4 @@ def parse(given: dict[str, Any]) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        lines = []
-        for item in error.errors():
-            name = ".".join(str(part) for part in item["loc"][:1])
-            if item["loc"][1:2] == (_MAPPING,):
-                name += f" of {item['loc'][2]}"
-            if item["type"] == "extra_forbidden":
-                near = difflib.get_close_matches(name, Settings.model_fields, n=1)
-                lines.append(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-            else:
-                message = item["msg"].removeprefix("Value error, ")
-                lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
-        raise ValueError("; ".join(lines)) from None
+        raise explained(error, Settings) from None

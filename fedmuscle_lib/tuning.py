@@ -19,9 +19,10 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib import algorithms, report
+from fedmuscle_lib.experiment import PHASES
 from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
-from fedmuscle_lib.runs import PHASES, History, Progress, Store, run_all
+from fedmuscle_lib.runs import History, Progress, Store, run_all
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import BY_TASK, Settings
 from fedmuscle_lib.setups import User

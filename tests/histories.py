@@ -7,7 +7,8 @@ from functools import partial
 import pandas as pd
 
 from fedmuscle_lib import Settings, report
-from fedmuscle_lib.runs.history import TABLES, History
+from fedmuscle_lib.experiment import TABLES
+from fedmuscle_lib.runs import History
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 

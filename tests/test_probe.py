@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedmuscle_lib import run
 from fedmuscle_lib.data import NO_WORD, Samples, Words
+from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import linear_probe
-from fedmuscle_lib.runs import build
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS

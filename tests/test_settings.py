@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedmuscle_lib import algorithms, profiles
+from fedmuscle_lib.experiment.asked import asked
 from fedmuscle_lib.profiles import tuned_protocol
-from fedmuscle_lib.runs.address import asked
 from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
 
 

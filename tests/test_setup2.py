@@ -28,9 +28,9 @@ from transformers import (
 from data_prep.io.layout import write_coco, write_images, write_texts
 from fedmuscle_lib import Settings, run
 from fedmuscle_lib.data import Pixels, Tokens, read_public
+from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import load_backbone, load_tokenizer
 from fedmuscle_lib.pickles import DataError
-from fedmuscle_lib.runs import build
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS

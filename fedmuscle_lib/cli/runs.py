@@ -11,8 +11,8 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.reproduce import index
-from fedmuscle_lib.runs import Entry, Store, default_store
-from fedmuscle_lib.settings import PROFILES, Settings, parse
+from fedmuscle_lib.runs import Entry, Store, default_store, named
+from fedmuscle_lib.settings import Settings
 
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _NAMED = ("algorithm", "public", "seed", "setup", "profile")  # settings with a column of their own
@@ -41,8 +41,8 @@ def _row(entry: Entry) -> dict[str, Any]:
     settings = entry.settings()
     return {
         "address": entry.address,
-        **{name: settings.get(name, "?") for name in _NAMED},
-        "other settings": changed(settings),
+        **{name: settings.get(name, "" if settings else "?") for name in _NAMED},
+        "other settings": changed(settings, entry.system()),
         "state": "complete" if entry.done else "interrupted",
         "origin": "shipped" if entry.shipped else "computed",
         "finished": entry.finished or "",
@@ -50,12 +50,13 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def changed(settings: dict[str, Any]) -> str:
+def changed(settings: dict[str, Any], system: str) -> str:
     """The settings of a run that are not its profile's, such as "rounds=4 reply=dense"."""
-    if settings.get("profile") not in PROFILES:
+    kind = {name: settings[name] for name in ("profile", "setup") if name in settings}
+    try:
+        usual = named(system).settings(**kind).model_dump(mode="json")
+    except ValueError:  # a profile or a setup that there is no more
         return ""
-    setup = {"setup": settings["setup"]} if "setup" in settings else {}
-    usual = parse({"profile": settings["profile"]} | setup).model_dump(mode="json")
     own = {name: value for name, value in settings.items() if name not in _NAMED and value != usual.get(name)}
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in own.items())
 
@@ -130,7 +131,7 @@ def _parameters(result: Path) -> dict[str, Any]:
     given = json.loads(result.read_text(encoding="utf8"))["parameters"] if result.exists() else {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
-        parameters["overrides"] = {name: value for name, value in overrides.items() if Settings.model_fields[name].annotation is not Path}
+        parameters["overrides"] = {name: value for name, value in overrides.items() if name not in Settings.places()}
     return parameters
 
 

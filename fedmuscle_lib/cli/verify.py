@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
+from fedmuscle_lib.experiment import build
 from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.runs import History, Store, build, run, stored
+from fedmuscle_lib.runs import History, Store, run, stored
 from fedmuscle_lib.settings import Settings, parse
 from fedmuscle_lib.tasks import direction
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.runs import PHASES, History, Phase
+from fedmuscle_lib.experiment import PHASES, Phase
+from fedmuscle_lib.runs import History
 
 __all__ = [
     "AUTHORS",

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.data import DataError
+from fedmuscle_lib.experiment import one_shot
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.report.arms import BASELINE, HEADLINE, History, Phase
 from fedmuscle_lib.report.costs import alignment_steps, local_steps
@@ -22,7 +23,6 @@ from fedmuscle_lib.report.files import USUAL_SETUP
 from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.paper import paper_table
 from fedmuscle_lib.report.statistics import side_of_zero
-from fedmuscle_lib.runs import one_shot
 from fedmuscle_lib.settings import Settings, parse
 
 WORLD_COLUMNS = ["measure", "of", "value", "ci_low", "ci_high"]

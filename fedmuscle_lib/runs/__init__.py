@@ -1,39 +1,40 @@
-"""Runs: settings in, histories out. ``run`` and ``run_all`` compute what is not stored; the other modules are what they stand on.
+"""Runs: settings in, histories out, whatever the federation. ``run`` and ``run_all`` compute what is not stored.
 
-In the order of their imports: ``history``, ``address`` (what a run depends on), ``store`` (on disk), ``progress``, ``build`` (the
-federation), ``worth`` (of its checkpoints), ``train`` (its rounds), ``compute`` (one run), ``crew`` (worker processes), ``pool``
-(many runs).
+In the order of their imports: ``system`` (the seam to the federations), ``history``, ``address`` (what a run depends on), ``store`` (on
+disk), ``progress``, ``train`` (round after round), ``compute`` (one run), ``crew`` (worker processes), ``pool`` (many runs).
 """
 
 from __future__ import annotations
 
-from fedmuscle_lib.algorithms import PHASES, Phase
-from fedmuscle_lib.runs.build import build, torch_threads
 from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.pool import run_all
 from fedmuscle_lib.runs.progress import Progress, Tick
 from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store
-from fedmuscle_lib.runs.worth import one_shot
+from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES, Experiment, RunSettings, System, named, system_of
+from fedmuscle_lib.runs.train import torch_threads
 
 __all__ = [
-    "PHASES",
+    "SYSTEMS",
+    "TABLE_NAMES",
     "Busy",
     "Damaged",
     "Entry",
+    "Experiment",
     "History",
     "NotStored",
-    "Phase",
     "Progress",
     "Record",
+    "RunSettings",
     "Store",
+    "System",
     "Tick",
-    "build",
     "default_store",
     "may_compute",
-    "one_shot",
+    "named",
     "run",
     "run_all",
     "stored",
+    "system_of",
     "torch_threads",
 ]

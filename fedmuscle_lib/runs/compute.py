@@ -8,29 +8,28 @@ from dataclasses import replace
 
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.progress import Progress, Tick, name_of, showing
+from fedmuscle_lib.runs.progress import Progress, Tick, showing
 from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
+from fedmuscle_lib.runs.system import RunSettings, S, system_of
 from fedmuscle_lib.runs.train import train
-from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.tasks import TASKS, direction
 
 
 class NotStored(LookupError):
     """Runs are missing, and the environment says that none is to be computed."""
 
 
-def run(settings: Settings, progress: Progress | None = None, wait: bool = True, store: Store | None = None) -> History:
+def run(settings: S, progress: Progress | None = None, wait: bool = True, store: Store | None = None) -> History[S]:
     """Compute or fetch one run.
 
     Args:
-        settings: what to run.
+        settings: what to run; their class says of which system.
         progress: called with a ``Tick`` after every round; by default a bar shows them.
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
-        Diverged: a local loss, or what a user sends, is no longer finite; the message names the user.
+        Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
     """
@@ -43,7 +42,7 @@ def run(settings: Settings, progress: Progress | None = None, wait: bool = True,
     return fetched(address, settings, store)
 
 
-def fetched(address: Address, settings: Settings, store: Store) -> History:
+def fetched(address: Address, settings: S, store: Store) -> History[S]:
     """A run that has just been found or computed.
 
     Raises:
@@ -51,16 +50,16 @@ def fetched(address: Address, settings: Settings, store: Store) -> History:
     """
     history = history_at(address, settings, store)
     if history is None:
-        raise Damaged(f"{name_of(settings)}: its result in {store.root} was lost or damaged after it was stored")
+        raise Damaged(f"{settings.title}: its result in {store.root} was lost or damaged after it was stored")
     return history
 
 
-def stored(settings: Settings, store: Store | None = None) -> History | None:
+def stored(settings: S, store: Store | None = None) -> History[S] | None:
     """The finished run, if there is one, computed here or shipped; computes nothing."""
     return history_at(address_of(settings), settings, store or default_store())
 
 
-def history_at(address: Address, settings: Settings, store: Store) -> History | None:
+def history_at(address: Address, settings: S, store: Store) -> History[S] | None:
     """:func:`stored`, for who knows the address already."""
     found = store.find(address)
     if found is None:
@@ -75,13 +74,13 @@ def may_compute() -> bool:
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
-def refuse_to_compute(missing: Sequence[Settings]) -> None:
+def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
     if missing and not may_compute():
-        raise NotStored(f"{len(missing)} runs are not stored, the first of them {name_of(missing[0])}")
+        raise NotStored(f"{len(missing)} runs are not stored, the first of them {missing[0].title}")
 
 
-def compute_here(address: Address, settings: Settings, store: Store, tell: Progress, wait: bool = True) -> None:
+def compute_here(address: Address, settings: RunSettings, store: Store, tell: Progress, wait: bool = True) -> None:
     """Compute the run in this process and store it, unless another process has done so in the meantime.
 
     Raises:
@@ -97,12 +96,12 @@ def compute_here(address: Address, settings: Settings, store: Store, tell: Progr
 class Desk:
     """What the process that asked for a run does with what the run tells: keeps its checkpoints, passes its ticks on."""
 
-    def __init__(self, settings: Settings, entry: Entry, store: Store, tell: Progress) -> None:
-        self._settings, self._entry, self._store, self._tell = settings, entry, store, tell
-        self._local: dict[int, dict[int, float]] | None = None  # metrics of local training, by round and user
+    def __init__(self, settings: RunSettings, entry: Entry, store: Store, tell: Progress) -> None:
+        self._entry, self._tell = entry, tell
+        self._gain = system_of(settings).gain(settings, store)
 
     def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, delta=self._delta(tick), address=self._entry.address))
+        self._tell(replace(tick, delta=self._gain(tick), address=self._entry.address))
 
     def keep(self, checkpoint: bytes) -> None:
         self._entry.save_checkpoint(checkpoint)
@@ -112,24 +111,3 @@ class Desk:
 
     def discard(self, why: str) -> None:
         self._entry.discard_checkpoint(why)
-
-    def _delta(self, tick: Tick) -> float | None:
-        """Delta at this round's end, against the local run of the same seed after as many rounds, if that has been run."""
-        if not tick.metrics:
-            return None
-        if self._local is None:
-            self._local = self._local_metrics()
-        local = self._local.get(tick.round, {})
-        if local.keys() != dict(tick.metrics).keys() or 0 in local.values():
-            return None
-        sign = {user.number: direction(TASKS[user.task].metric) for user in self._settings.members}
-        gains = [sign[user] * (value / local[user] - 1) for user, value in tick.metrics]
-        return 100 * sum(gains) / len(gains)
-
-    def _local_metrics(self) -> dict[int, dict[int, float]]:
-        history = stored(self._settings.model_copy(update={"algorithm": "local"}), self._store)
-        found: dict[int, dict[int, float]] = {}
-        if history is not None:
-            for row in history.metrics[history.metrics.phase == "after_alignment"].itertuples():
-                found.setdefault(row.round, {})[row.user] = row.value
-        return found

@@ -23,8 +23,8 @@ from typing import Any
 
 from fedmuscle_lib import versions
 from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.system import named
 from fedmuscle_lib.runs.train import Post, train
-from fedmuscle_lib.settings import Settings
 
 Message = tuple[str, str, Any]
 _END = "end"  # of what is to be heard
@@ -51,9 +51,9 @@ class Crew(ABC):
     def __init__(self) -> None:
         self._heard: Queue[Message] = Queue()
 
-    def submit(self, address: str, run: dict[str, object], checkpoint: bytes | None) -> None:
-        """Have ``run`` computed, from the checkpoint on if there is one."""
-        future = self.executor.submit(work, run, self.post(address, checkpoint))
+    def submit(self, address: str, system: str, run: dict[str, Any], checkpoint: bytes | None) -> None:
+        """Have the system's ``run`` computed, from the checkpoint on if there is one."""
+        future = self.executor.submit(work, system, run, self.post(address, checkpoint))
         future.add_done_callback(lambda done: self._heard.put(("done", address, done)))
 
     def hear(self, seconds: float) -> Message | None:
@@ -82,9 +82,9 @@ def crew(count: int, scheduler: str | None) -> Iterator[Crew]:
         workers.close()
 
 
-def work(run: dict[str, object], post: Post) -> Result:
+def work(system: str, run: dict[str, Any], post: Post) -> Result:
     """In a worker: compute a run."""
-    record = train(Settings(**run), post)
+    record = train(named(system).settings(**run), post)
     return Result(record.pack(), record.provenance["address"], versions.SOURCE)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,22 +17,21 @@ from dataclasses import dataclass
 import torch
 
 from fedmuscle_lib import versions
-from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.runs.progress import Progress, name_of, showing
+from fedmuscle_lib.runs.progress import Progress, showing
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.runs.system import RunSettings, S
 
 _ATTEMPTS = 3  # of a run whose worker dies before it has finished another round
 _SECONDS_BETWEEN_LOOKS = 1.0  # at a run that another process computes
 
 
 def run_all(
-    settings: Iterable[Settings], progress: Progress | None = None, store: Store | None = None, scheduler: str | None = None
-) -> list[History]:
+    settings: Iterable[S], progress: Progress | None = None, store: Store | None = None, scheduler: str | None = None
+) -> list[History[S]]:
     """Compute or fetch several runs; their histories come in the given order.
 
     Each run takes its ``settings.threads`` of the cores that this process may use, which are ``torch.get_num_threads()``: OMP_NUM_THREADS
@@ -56,7 +55,7 @@ def run_all(
     wanted, store = list(settings), store or default_store()
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
     addresses = [address_of(one) for one in wanted]
-    runs: dict[Address, Settings] = {}
+    runs: dict[Address, S] = {}
     for address, one in zip(addresses, wanted, strict=True):  # local training is the same run whatever the public set
         runs.setdefault(address, one)
     missing = {address: one for address, one in runs.items() if store.find(address) is None}
@@ -71,7 +70,7 @@ def run_all(
     return [fetched(address, one, store) for address, one in zip(addresses, wanted, strict=True)]
 
 
-def _affordable(runs: Sequence[Settings]) -> int:
+def _affordable(runs: Sequence[RunSettings]) -> int:
     """How many of the runs to compute at a time."""
     if any(run.device != "cpu" for run in runs):
         return 1
@@ -79,7 +78,7 @@ def _affordable(runs: Sequence[Settings]) -> int:
     return min(len(runs), max(1, torch.get_num_threads() // threads))
 
 
-def _compute_here(runs: dict[Address, Settings], store: Store, tell: Progress) -> None:
+def _compute_here(runs: Mapping[Address, RunSettings], store: Store, tell: Progress) -> None:
     """One after the other; a run that turns out to be computed elsewhere goes to the end of the line, and is waited for there."""
     line = deque((address, run, False) for address, run in runs.items())
     while line:
@@ -95,7 +94,7 @@ class _Job:
     """A run in the hands of a worker; ``held`` gives its lock back."""
 
     address: Address
-    run: Settings
+    run: RunSettings
     entry: Entry
     desk: Desk
     held: ExitStack
@@ -109,7 +108,7 @@ class _Dispatch:
         self._jobs: dict[str, _Job] = {}  # by address
         self._fruitless: dict[str, int] = {}  # attempts since the last finished round
 
-    def compute(self, runs: dict[Address, Settings]) -> None:
+    def compute(self, runs: Mapping[Address, RunSettings]) -> None:
         line = deque(runs.items())
         try:
             while line:
@@ -123,7 +122,7 @@ class _Dispatch:
                 job.held.close()
             self._jobs.clear()
 
-    def _work_off(self, line: deque[tuple[Address, Settings]], workers: Crew) -> None:
+    def _work_off(self, line: deque[tuple[Address, RunSettings]], workers: Crew) -> None:
         while line or self._jobs:
             self._hand_out(line, workers)
             message = workers.hear(_SECONDS_BETWEEN_LOOKS)
@@ -142,7 +141,7 @@ class _Dispatch:
             elif what == "done":
                 self._finish(address, content)
 
-    def _hand_out(self, line: deque[tuple[Address, Settings]], workers: Crew) -> None:
+    def _hand_out(self, line: deque[tuple[Address, RunSettings]], workers: Crew) -> None:
         """As many runs as there is room for; those that another process is computing stay in the line."""
         for _ in range(len(line)):
             if len(self._jobs) >= self._at_a_time:
@@ -160,7 +159,7 @@ class _Dispatch:
             job = _Job(address, run, entry, Desk(run, entry, self._store, self._tell), held)
             self._jobs[str(address)] = job
             self._fruitless[str(address)] = self._fruitless.get(str(address), 0) + 1
-            workers.submit(str(address), _portable(run), job.desk.last())
+            workers.submit(str(address), run.system, run.portable(), job.desk.last())
 
     def _finish(self, address: str, future: Future[Result]) -> None:
         """Store what a worker has computed.
@@ -175,11 +174,11 @@ class _Dispatch:
         job = self._jobs[address]
         if result.source != versions.SOURCE:
             raise ValueError(
-                f"{name_of(job.run)}: the worker's library is not the one that this process imported; if a file was edited in the "
+                f"{job.run.title}: the worker's library is not the one that this process imported; if a file was edited in the "
                 "meantime, restart this process (in JupyterLab: the kernel)"
             )
         if result.address != address:
-            raise ValueError(f"{name_of(job.run)}: the worker's data or checkpoints are not those that lie here")
+            raise ValueError(f"{job.run.title}: the worker's data or checkpoints are not those that lie here")
         job.entry.save(result.record)
         del self._jobs[address]
         job.held.close()
@@ -195,14 +194,8 @@ class _Dispatch:
             job.held.close()
             if self._fruitless[address] >= _ATTEMPTS:
                 raise ChildProcessError(
-                    f"{name_of(job.run)}: the process that computed it was ended {_ATTEMPTS} times before it had finished another round, "
+                    f"{job.run.title}: the process that computed it was ended {_ATTEMPTS} times before it had finished another round, "
                     f"as happens when memory runs out ({why})"
                 )
         self._jobs.clear()
         return jobs
-
-
-def _portable(run: Settings) -> dict[str, object]:
-    """The run's settings without the paths that the profile gives, which a worker on another machine has elsewhere."""
-    usual = {name for name in ("data_dir", "models_path") if getattr(run, name) == PROFILES[run.profile].get(name)}
-    return run.model_dump(mode="json", exclude=usual)

@@ -11,7 +11,7 @@ from math import isnan
 
 from tqdm.auto import tqdm
 
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.runs.system import RunSettings
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -23,12 +23,12 @@ class Tick:
     Attributes:
         run: the run's name, such as "fedmuscle voc seed 0".
         round, rounds: which one, from 1, of how many.
-        users: how many take part.
+        users: how many took part.
         local_loss, alignment_loss: mean over users; None where there was none.
-        metrics: after the alignment, by user, in the task's units; empty where the round was not evaluated.
+        metrics: at the round's end, by user, in the task's units, or by name; empty where the round was not evaluated.
         seconds: since the run began, whatever process computed it.
         resumed: whether the run goes on after this round, which an earlier process finished.
-        delta: over local training of the same seed after as many rounds, in per cent, if that has been run.
+        delta: over the system's baseline of the same seed after as many rounds, in per cent, if that has been run.
         address: the run's, which tells it from others of its name.
     """
 
@@ -38,7 +38,7 @@ class Tick:
     users: int
     local_loss: float | None = None
     alignment_loss: float | None = None
-    metrics: tuple[tuple[int, float], ...] = ()
+    metrics: tuple[tuple[int | str, float], ...] = ()
     seconds: float = 0.0
     resumed: bool = False
     delta: float | None = None
@@ -55,20 +55,16 @@ class Tick:
         if self.delta is not None:
             parts.append(f"Delta {self.delta:+.1f} %")
         elif self.metrics:
-            parts.append("metrics " + " ".join(f"{value:.1f}" for _, value in self.metrics))
+            named = (f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}" for who, value in self.metrics)
+            parts.append("metrics " + " ".join(named))
         return ", ".join([*parts, f"{self.seconds:.0f} s"])
 
 
 Progress = Callable[[Tick], object]
 
 
-def name_of(settings: Settings) -> str:
-    """A run's name in lines of progress and in errors."""
-    return f"{settings.algorithm} {settings.public} seed {settings.seed}"
-
-
 @contextmanager
-def showing(wanted: int, missing: Sequence[Settings], progress: Progress | None) -> Iterator[Progress]:
+def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | None) -> Iterator[Progress]:
     """Where ticks go: to ``progress`` if it is given, else to a bar, or to lines where FEDMUSCLE_PROGRESS is "lines".
 
     Args:
@@ -101,7 +97,7 @@ class _Lines:
 class _Bar:
     """A bar over the rounds of all missing runs, with what was heard last behind it."""
 
-    def __init__(self, wanted: int, missing: Sequence[Settings]) -> None:
+    def __init__(self, wanted: int, missing: Sequence[RunSettings]) -> None:
         self._wanted, self._finished = wanted, wanted - len(missing)
         self._bar = tqdm(total=sum(run.rounds for run in missing), unit="round", dynamic_ncols=True)
         self._rounds: dict[str, int] = {}

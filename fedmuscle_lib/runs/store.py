@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.runs.address import Address
-from fedmuscle_lib.runs.history import TABLES
+from fedmuscle_lib.runs.system import FIRST, named
 
 RUN, CHECKPOINT, SUMS = "run.zip", "checkpoint.pt", "SHA256SUMS"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in a zip, so that equal runs are equal files
@@ -72,8 +72,9 @@ class Record:
             sums = {name: digest for digest, name in (line.split("  ") for line in members.pop(SUMS).decode().splitlines())}
             if changed := [name for name in sums.keys() | members.keys() if _sha256(members.get(name, b"")) != sums.get(name)]:
                 raise Damaged(f"{path}: {min(changed)} is not what was written")
-            tables = {name: _table(members[f"{name}.csv"], columns) for name, columns in TABLES.items()}
-            return cls(tables, json.loads(members["provenance.json"]))
+            provenance = json.loads(members["provenance.json"])
+            columns = named(provenance.get("system", FIRST)).tables
+            return cls({name: _table(members[f"{name}.csv"], own) for name, own in columns.items()}, provenance)
         except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
             if isinstance(error, Damaged):
                 raise
@@ -129,12 +130,20 @@ class Entry:
 
     def settings(self) -> dict[str, Any]:
         """What was asked for, as JSON values, also of a run in progress; empty where nothing readable says it."""
+        return self._said().get("settings", {})
+
+    def system(self) -> str:
+        """The name of the run's system."""
+        return self._said().get("system", FIRST)
+
+    def _said(self) -> dict[str, Any]:
+        """What the run, or its last checkpoint, says of itself."""
         if record := self.read():
-            return record.provenance["settings"]
+            return record.provenance
         path = self.path.with_name(CHECKPOINT)
         try:
-            return unpacked(path.read_bytes())["settings"] if path.exists() else {}
-        except (Damaged, KeyError):
+            return unpacked(path.read_bytes()) if path.exists() else {}
+        except Damaged:
             return {}
 
     def read(self) -> Record | None:

@@ -15,10 +15,10 @@ from transformers import AutoModel
 
 from fedmuscle_lib import Settings
 from fedmuscle_lib.data import Pixels
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.experiment.asked import asked
 from fedmuscle_lib.models import FrozenStates, load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNetLiteConfig, EfficientNetLiteModel, scaled
-from fedmuscle_lib.runs import build
-from fedmuscle_lib.runs.address import asked
 
 NARROW = {"out_channels": [8, 8, 16, 16, 24, 24, 32], "num_block_repeats": [1, 2, 1, 1, 2, 1, 1]}
 LITE0 = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280, "hidden_act": "relu6", "batch_norm_eps": 1e-3}

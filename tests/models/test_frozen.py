@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedmuscle_lib.experiment import build
 from fedmuscle_lib.models import FrozenStates, UserModel, frozen
-from fedmuscle_lib.runs import build
 
 FAMILIES = {"vit": 3, "segformer": 7, "bert": 9, "distilbert": 10, "gpt2": 11}  # a user with such a model
 ROWS = torch.arange(3, 9)

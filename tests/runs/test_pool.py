@@ -17,10 +17,10 @@ import pytest
 from processes import alive, children, eventually
 
 from fedmuscle_lib import Settings, Store, run, run_all, versions
+from fedmuscle_lib.experiment import TABLES
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.runs import Damaged, pool, stored, torch_threads
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.history import TABLES
 from fedmuscle_lib.runs.store import unpacked
 
 TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}

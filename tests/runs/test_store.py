@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib import run
+from fedmuscle_lib.experiment import TABLES
 from fedmuscle_lib.runs import Busy, Damaged, Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.history import TABLES
 
 HERE = Address("asked", (("data", "d1"), ("model", "m1")), "2.13")
 

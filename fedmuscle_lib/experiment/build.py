@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -13,24 +10,13 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, first_local, read_public
+from fedmuscle_lib.experiment.asked import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
-from fedmuscle_lib.runs.address import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS, Head
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """``count`` torch threads inside; the caller's setting comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def build(settings: Settings) -> Federation:

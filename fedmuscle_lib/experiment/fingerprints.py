@@ -1,7 +1,7 @@
 """Fingerprints: what short runs of every algorithm, task and model family give, by which a changed arithmetic is noticed.
 
-``python -m fedmuscle_lib.runs.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an
-algorithm was added. ``tests/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
+``python -m fedmuscle_lib.experiment.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an
+algorithm was added. ``tests/experiment/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.experiment.asked import arithmetic, checkpoint_of
 from fedmuscle_lib.models import architecture, model_type
-from fedmuscle_lib.runs.address import arithmetic, checkpoint_of
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.store import Record
 from fedmuscle_lib.runs.train import train

@@ -10,13 +10,13 @@ import json
 
 import pytest
 
-from fedmuscle_lib.runs import fingerprints
+from fedmuscle_lib.experiment import fingerprints
 from fedmuscle_lib.versions import FINGERPRINTS
 
 RECORDED = json.loads(FINGERPRINTS.read_text())
 NAMES = list(fingerprints.runs())
 FEWEST = 200  # evaluation samples of a user in the embedded world
-REMEDY = "run `python -m fedmuscle_lib.runs.fingerprints` and commit what it writes"
+REMEDY = "run `python -m fedmuscle_lib.experiment.fingerprints` and commit what it writes"
 
 
 def test_everything_shipped_has_a_fingerprint(mini_world):

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from fedmuscle_lib.data import Samples, draw_local
+from fedmuscle_lib.experiment.asked import SPLITS, checkpoint_of
+from fedmuscle_lib.experiment.build import encoding_of
 from fedmuscle_lib.models import FrozenStates, UserModel, few_shot, untrained
-from fedmuscle_lib.runs.address import SPLITS, checkpoint_of
-from fedmuscle_lib.runs.build import encoding_of
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS

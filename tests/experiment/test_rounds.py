@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib import algorithms, run
-from fedmuscle_lib.runs import build
+from fedmuscle_lib.experiment import build
 
 FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
 PHASES = ["after_local", "after_alignment"]

@@ -1,0 +1,82 @@
+"""What a run of FedMuscle's system depends on: what was asked for, and what it reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.models import architecture, checkpoint_folder, model_type
+from fedmuscle_lib.runs.address import files_digest, hash_of
+from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import User
+from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.versions import CORE, versions
+
+SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
+# Names, which a run does not see: it sees the numbers, the users and the files.
+_NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options"}
+
+
+def asked(settings: Settings) -> dict[str, Any]:
+    """What a run is asked for: the settings that its algorithm reads, its options, who the users are, and versions of the arithmetic."""
+    algorithm = algorithms.get(settings.algorithm)
+    by_task = settings.as_seen()
+    unread = {name for name, value in by_task.items() if value is None}
+    seen = settings.model_copy(update=by_task)
+    return {
+        "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
+        "options": algorithm.options_of(settings).model_dump(mode="json"),
+        "users": [asdict(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
+        "versions": arithmetic(settings),
+    }
+
+
+def arithmetic(settings: Settings) -> dict[str, str]:
+    """Versions of the core, of the run's algorithm and of its users' tasks, by name."""
+    found = {"core": str(CORE)}
+    for kind in (algorithms.get(settings.algorithm), *(type(TASKS[user.task]) for user in settings.members)):
+        found |= versions(kind)
+    return found
+
+
+def checkpoint_of(settings: Settings, user: User) -> Path:
+    """Where the user's checkpoint lies."""
+    return checkpoint_folder(settings.models_path, settings.backbones[user.model])
+
+
+def sees_public(settings: Settings) -> bool:
+    """Whether the run's algorithm looks at public data."""
+    return "public" not in algorithms.get(settings.algorithm).ignores
+
+
+def inputs(settings: Settings) -> dict[str, str]:
+    """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
+
+    A checkpoint's is of weights, config and tokenizer, and stands with the version of its model family; its card is not read.
+    """
+    found = {}
+    for user in settings.members:
+        found[f"checkpoint {settings.backbones[user.model]}"] = _checkpoint_digest(checkpoint_of(settings, user))
+        folder = TASKS[user.task].folder
+        for split in ("train", SPLITS[settings.evaluate_on]):
+            found[f"{folder}/{split}/client_{user.client}"] = files_digest(
+                settings.data_dir / folder / split, f"client_{user.client}.*", False
+            )
+        found[f"{folder}/images"] = files_digest(settings.data_dir / folder / "images")
+    for name in ("root_train_image_folder", "root_val_image_folder"):
+        if (images := getattr(settings, name)) is not None:
+            found[name] = files_digest(images)
+    if sees_public(settings):
+        folder = PUBLIC_SETS[settings.public]
+        found[folder] = files_digest(settings.data_dir / folder)
+    return found
+
+
+def _checkpoint_digest(folder: Path) -> str:
+    if not (folder / "config.json").exists():
+        return ""
+    parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]
+    return hash_of([parts, versions(architecture(model_type(folder)))])

@@ -1,0 +1,126 @@
+"""The seam: a federation of another kind has a store, resumption and an address without a line that knows it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from fedmuscle_lib import Store, run
+from fedmuscle_lib.runs import Experiment, RunSettings, System, Tick, named, stored, system
+from fedmuscle_lib.runs.address import address_of
+
+
+class Walk(RunSettings):
+    """Walkers who step at random and whose mean place is what they agree on."""
+
+    system = "walk"
+
+    profile: str = "mini"
+    seed: int = 0
+    rounds: int = 4
+    threads: int = 1
+    device: str = "cpu"
+    walkers: int = 3
+    drift: float = 0.0
+    limp: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return f"walk seed {self.seed}"
+
+    def usual(self) -> dict[str, Any]:
+        return {}
+
+
+Walk.model_fields["limp"].json_schema_extra = {"neutral": 0.0}  # a setting that came later
+
+
+class Walkers:
+    """Rounds of walking."""
+
+    def __init__(self, settings: Walk) -> None:
+        self.settings, self.places = settings, torch.zeros(settings.walkers)
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in _Walking.tables}
+
+    def round(self, round: int) -> Tick:
+        s = self.settings
+        generator = torch.Generator().manual_seed(1000 * s.seed + round)
+        self.places = self.places + torch.randn(s.walkers, generator=generator) + s.drift - s.limp
+        self.rows["metrics"].append({"round": round + 1, "place": float(self.places.mean())})
+        self.rows["costs"] += [{"round": round + 1, "walker": n, "bytes": 4} for n in range(s.walkers)]
+        return Tick(s.title, round + 1, s.rounds, s.walkers, metrics=(("place", float(self.places.mean())),))
+
+    def resumed(self, finished: int) -> Tick:
+        return Tick(self.settings.title, finished, self.settings.rounds, self.settings.walkers, resumed=True)
+
+    def state(self) -> dict[str, Any]:
+        return {"places": self.places}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.places = state["places"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"shoes": "none"}
+
+
+class _Walking(System[Walk]):
+    name, settings = "walk", Walk
+    tables = {"metrics": ("round", "place"), "costs": ("round", "walker", "bytes"), "losses": ("round",), "measures": ("round",)}
+
+    def asked(self, settings: Walk) -> dict[str, Any]:
+        return {"settings": settings.seen({"profile", "threads"}), "versions": {"walk": "1"}}
+
+    def inputs(self, settings: Walk) -> dict[str, str]:
+        return {}
+
+    def begin(self, settings: Walk) -> Experiment:
+        return Walkers(settings)
+
+
+@pytest.fixture(autouse=True)
+def walking(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("walking")
+    module.SYSTEM = _Walking()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "walking", module)
+    monkeypatch.setitem(system.SYSTEMS, "walk", "walking")
+
+
+def test_another_kind_of_federation_is_run_stored_and_read_in_its_own_columns(store):
+    ticks = []
+    history = run(Walk(), progress=ticks.append, store=store)
+    assert str(ticks[-1]).startswith("walk seed 0: round 4/4, 3 users, metrics place ")
+    assert list(history.metrics.columns) == ["round", "place"] and len(history.costs) == 12
+    assert history.final()["round"].tolist() == [4]
+    assert history.provenance["system"] == "walk" and history.provenance["shoes"] == "none"
+    again = stored(Walk(), store)
+    pd.testing.assert_frame_equal(history.metrics, again.metrics, check_exact=True)
+    (entry,) = store.entries()
+    assert entry.system() == "walk" and entry.settings()["walkers"] == 3
+
+
+def test_it_is_resumed_to_the_bit(cut_off_and_resumed):
+    cut_off_and_resumed(Walk(seed=1), 2)
+
+
+def test_its_address_holds_what_it_says_that_it_sees():
+    here = address_of(Walk())
+    assert here == address_of(Walk(threads=2)) == address_of(Walk(limp=0.0))
+    assert here not in {address_of(Walk(seed=1)), address_of(Walk(drift=0.1)), address_of(Walk(limp=0.1))}
+
+
+def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, monkeypatch, caplog):
+    run(Walk(), progress=str, store=store)
+    address = address_of(Walk())
+    monkeypatch.delitem(system.SYSTEMS, "walk")
+    assert Store(store.root).find(address) is None
+    assert "unknown system 'walk'" in caplog.text
+
+
+def test_a_file_names_no_module():
+    with pytest.raises(ValueError, match="unknown system 'os'; known: fedmuscle"):
+        named("os")
