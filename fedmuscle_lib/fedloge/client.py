@@ -1,0 +1,96 @@
+"""One client: its data and private modules. It trains by a method and evaluates; an update that the ledger counts is all that leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedmuscle_lib.fedloge.evaluation import TestSet
+from fedmuscle_lib.fedloge.messages import Message, Update
+from fedmuscle_lib.fedloge.methods.base import Method, Recipe, Visit
+from fedmuscle_lib.fedloge.realign import masked
+from fedmuscle_lib.fedloge.samples import LocalData
+
+
+class Scores(NamedTuple):
+    """Accuracies in per cent by group of classes, of one head, with or without absent classes masked."""
+
+    head: str
+    masked: bool
+    accuracies: dict[str, float]
+
+
+class Client:
+    """A client's side of a round.
+
+    Args:
+        data: its training samples.
+        local_test: (n,), rows of the test set that are its own.
+        method: what it trains by.
+        workspace: modules of the method's shared kind. Every visit begins by overwriting all of them, so that the clients of one
+            process may have one in common.
+        recipe: of local training.
+    """
+
+    def __init__(self, data: LocalData, local_test: Tensor, method: Method, workspace: nn.ModuleDict, recipe: Recipe) -> None:
+        self.data, self.local_test, self.method, self.recipe = data, local_test, method, recipe
+        self._workspace = workspace
+        self._private = method.private(data.client).to(method.problem.device)
+        self.loss = float("nan")
+
+    @property
+    def number(self) -> int:
+        """The client's number."""
+        return self.data.client
+
+    def train(self, received: Message, round: int) -> Update:
+        """Train from what the server sent and return what is sent back; :attr:`loss` is then the mean loss of the last epoch.
+
+        Raises:
+            Diverged: the loss is not finite; the message names the client.
+        """
+        visit = self._visit(received, round)
+        visit.shared.train()
+        visit.private.train()
+        self.loss = self.method.train(visit)
+        return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
+
+    @torch.no_grad()
+    def evaluate(self, received: Message, round: int, test: TestSet, common: Tensor | None = None) -> Iterator[Scores]:
+        """Yield the scores of the client's own model on its local test, each head with and without absent classes masked.
+
+        A class is absent if the local test has no sample of it, as in the authors' evaluation: the mask knows the test's labels.
+
+        Args:
+            received: what the server sends.
+            round: number of finished rounds.
+            test: the whole test set.
+            common: (n, d), features of the whole test set by the received backbone, if somebody has them; the client then reads its own
+                rows of them, unless its backbone is another.
+        """
+        visit, rows = self._visit(received, round), self.local_test
+        backbone = self.method.personal_backbone(visit)
+        if common is not None and backbone is visit.shared["backbone"]:
+            features = common[rows]
+        else:
+            features = test.features(backbone, rows)
+        present = test.labels[rows].bincount(minlength=test.classes) > 0
+        for name, head in self.method.personal_heads(visit).items():
+            logits = head(features)
+            yield Scores(name, False, test.accuracies(logits, rows))
+            yield Scores(name, True, test.accuracies(masked(logits, present), rows))
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors of the private modules by name; what :meth:`restore` takes."""
+        return {name: tensor.detach().clone() for name, tensor in self._private.state_dict().items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with what :meth:`state` gave."""
+        self._private.load_state_dict(state)
+
+    def _visit(self, received: Message, round: int) -> Visit:
+        self._workspace.load_state_dict(received.tensors)
+        return Visit(self._workspace, self._private, received.tensors, self.data, self.recipe, round)

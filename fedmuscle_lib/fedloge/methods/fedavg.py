@@ -1,0 +1,26 @@
+"""FedAvg (McMahan et al., 2017): clients train the global model, and the server averages it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedmuscle_lib.fedloge.methods.base import Head, Method, Visit
+
+
+class FedAvg(Method):
+    """Network and head are shared and trained by cross-entropy. Each client's own model is the global one.
+
+    In the authors' runs every client took part, but its weight in the mean was another client's number of samples. Here it is its own.
+    """
+
+    name, label = "fedavg", "FedAvg"
+
+    def shared(self) -> nn.ModuleDict:
+        return nn.ModuleDict({"backbone": self.backbone(), "head": self.head()})
+
+    def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(visit.shared["head"](visit.shared["backbone"](x)), y)
+
+    def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
+        return {"head": shared["head"]}

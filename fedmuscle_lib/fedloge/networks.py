@@ -1,0 +1,77 @@
+"""Convolutional networks from scratch, images (b, 3, h, w) of any side from 16 px -> features (b, d), all of them at least 0.
+
+Batch norm throughout: the federation averages its running statistics with the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+class Network(nn.Sequential):
+    """Layers whose last maps are averaged over their positions.
+
+    Attributes:
+        dim: d, channels of the last maps.
+    """
+
+    def __init__(self, *layers: nn.Module, dim: int) -> None:
+        super().__init__(*layers)
+        self.dim = dim
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).mean((2, 3))
+
+
+def conv_bn(width_in: int, width_out: int, size: int = 3, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps the side (divided by the stride), and batch norm in place of its bias."""
+    conv = nn.Conv2d(width_in, width_out, size, stride, padding=size // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width_out))
+
+
+class Residual(nn.Module):
+    """The basic block of He et al. (2016): two 3 x 3 convolutions and a shortcut, which a 1 x 1 convolution fits to their shape."""
+
+    def __init__(self, width_in: int, width_out: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(conv_bn(width_in, width_out, 3, stride), nn.ReLU(), conv_bn(width_out, width_out))
+        same = stride == 1 and width_in == width_out
+        self.shortcut = nn.Identity() if same else conv_bn(width_in, width_out, 1, stride)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.relu(self.body(maps) + self.shortcut(maps))
+
+
+def resnet(blocks: tuple[int, int, int, int]) -> Network:
+    """Make a ResNet for small images: a 3 x 3 stem without pooling, then four stages of 64 to 512 channels; d = 512.
+
+    Args:
+        blocks: residual blocks of each stage; (2, 2, 2, 2) is ResNet-18 and (3, 4, 6, 3) ResNet-34.
+
+    Source:
+        He et al. (2016), with the stem that is usual for CIFAR.
+    """
+    layers: list[nn.Module] = [conv_bn(3, 64), nn.ReLU()]
+    for (width_in, width_out), stride, count in zip(pairwise((64, 64, 128, 256, 512)), (1, 2, 2, 2), blocks, strict=True):
+        layers.append(Residual(width_in, width_out, stride))
+        layers += [Residual(width_out, width_out, 1) for _ in range(count - 1)]
+    return Network(*layers, dim=512)
+
+
+def small_cnn() -> Network:
+    """Make a network of three convolutions for minutes on a CPU: 16, 32 and 64 channels; d = 64."""
+    layers: list[nn.Module] = []
+    for width_in, width_out in pairwise((3, 16, 32, 64)):
+        layers += [conv_bn(width_in, width_out), nn.ReLU(), nn.MaxPool2d(2)]
+    return Network(*layers[:-1], dim=64)  # the mean over positions stands in for the last pooling
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "small_cnn": small_cnn,
+    "resnet18": lambda: resnet((2, 2, 2, 2)),
+    "resnet34": lambda: resnet((3, 4, 6, 3)),
+}

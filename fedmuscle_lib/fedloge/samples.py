@@ -1,0 +1,114 @@
+"""A client's own images and how a network reads them: normalised, and in training cropped and flipped by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedmuscle_lib.randomness import batches, generator
+
+EVALUATION_BATCH = 256  # images at once, where no step follows
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Images (n, 3, h, w), uint8, and labels (n,), int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def on(self, device: str) -> Samples:
+        """The same samples on a device."""
+        return Samples(self.images.to(device), self.labels.to(device))
+
+    def check(self, owner: str, classes: int) -> None:
+        """Raise ValueError, naming the owner, for another shape or type, or a label outside [0, ``classes``)."""
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
+            raise ValueError(f"{owner}: images are {self.images.dtype} {tuple(self.images.shape)}; uint8 (n, 3, h, w) is needed")
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
+            raise ValueError(f"{owner}: labels are {got} for {len(self.images)} images; int64, one each, is needed")
+        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < classes:
+            raise ValueError(f"{owner}: labels run from {int(self.labels.min())} to {int(self.labels.max())}; there are {classes} classes")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """How a network reads images.
+
+    Attributes:
+        mean, std: of each channel, for values from 0 to 1. Not stated in the paper.
+        padding: black pixels on each side, out of which training crops the image's own size again; 0 for none. The authors' code: 4.
+        flip: whether training mirrors every other image. The authors' code does; where a mirrored image is of another class, as with
+            letters, it must not.
+    """
+
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    padding: int = 4
+    flip: bool = True
+
+    def read(self, images: Tensor) -> Tensor:
+        """Normalise images (b, 3, h, w), uint8, to float32."""
+        mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (self.mean, self.std))
+        return (images.float() / 255 - mean) / std
+
+    def augment(self, images: Tensor, draws: torch.Generator) -> Tensor:
+        """Crop and mirror images (b, 3, h, w), each in its own way, drawn by a CPU generator."""
+        b, _, h, w = images.shape
+        corner = torch.randint(2 * self.padding + 1, (2, b, 1), generator=draws)
+        mirrored = torch.rand(b, 1, generator=draws) < (0.5 if self.flip else 0)
+        down, across = torch.arange(h).expand(b, h), torch.arange(w).expand(b, w)
+        down, across = corner[0] + down, corner[1] + torch.where(mirrored, w - 1 - across, across)
+        padded = nn.functional.pad(images, [self.padding] * 4)
+        one = torch.arange(b)[:, None, None].to(images.device)
+        cropped = padded[one, :, down[:, :, None].to(images.device), across[:, None, :].to(images.device)]  # (b, h, w, 3)
+        return cropped.permute(0, 3, 1, 2)
+
+
+@torch.no_grad()
+def features(backbone: nn.Module, images: Tensor, pixels: Pixels) -> Tensor:
+    """Features (n, d) of images as they are, by the network in evaluation mode."""
+    backbone.eval()
+    return torch.cat([backbone(pixels.read(part)) for part in images.split(EVALUATION_BATCH)])
+
+
+class LocalData:
+    """One client's training samples.
+
+    Args:
+        client: its number.
+        samples: its own.
+        classes: c of the whole federation.
+        pixels: how its network reads them.
+        seed: prefix of every draw's address.
+
+    Attributes:
+        counts: (c,), samples of each class.
+    """
+
+    def __init__(self, client: int, samples: Samples, classes: int, pixels: Pixels, seed: int) -> None:
+        self.client, self.samples, self.pixels, self._address = client, samples, pixels, (seed, client)
+        self.counts = samples.labels.bincount(minlength=classes)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batches(self, round: int, epoch: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield a shuffled pass in augmented batches: network inputs (b, 3, h, w) and labels (b,).
+
+        The order and each image's crop follow from the seed, the client, the round and the epoch, and from nothing that was drawn before.
+        """
+        for step, rows in enumerate(batches(len(self), size, "local order", *self._address, round, epoch)):
+            drawn = self.pixels.augment(self.samples.images[rows], generator("augmentation", *self._address, round, epoch, step))
+            yield self.pixels.read(drawn), self.samples.labels[rows]
+
+    def features(self, backbone: nn.Module) -> Tensor:
+        """Features (n, d) of the samples as they are."""
+        return features(backbone, self.samples.images, self.pixels)
