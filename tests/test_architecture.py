@@ -22,7 +22,7 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
     "pickles", "randomness", "versions", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "server",
-    "client", "algorithms", "profiles", "settings", "runs", "report", "tuning", "plots", "bench", "reproduce", "cli", "__main__",
+    "client", "algorithms", "profiles", "settings", "fedloge", "runs", "report", "tuning", "plots", "bench", "reproduce", "cli", "__main__",
     "__init__",
 )  # fmt: skip
 
