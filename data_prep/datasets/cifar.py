@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,9 +36,31 @@ ENTRIES = (
         takes=_TAKES,
     ),
 )
-_FILES = {
-    "cifar10": ("IC10", [f"data_batch_{i}" for i in range(1, 6)], "test_batch", "labels", 10),
-    "cifar100": ("IC100", ["train"], "test", "fine_labels", 100),
+
+
+class Edition(NamedTuple):
+    """What the archive of CIFAR-10 or CIFAR-100 holds: files by their names, and keys of the dicts in them."""
+
+    task: str
+    train: tuple[str, ...]
+    test: str
+    labels: str
+    classes: int
+    meta: str
+    names: str
+
+
+class Content(NamedTuple):
+    """Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``, and the names of the classes; none if it lacks them."""
+
+    images: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]
+    names: tuple[str, ...]
+
+
+EDITIONS = {
+    "cifar10": Edition("IC10", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "labels", 10, "batches.meta", "label_names"),
+    "cifar100": Edition("IC100", ("train",), "test", "fine_labels", 100, "meta", "fine_label_names"),
 }
 
 
@@ -47,38 +70,64 @@ def places(name: str, options: dict) -> tuple[Place, ...]:
 
 def write(run: Run) -> None:
     """Raises SourceError if a batch is missing or malformed."""
-    task, train_names, test_name, key, n_classes = _FILES[run.entry.name]
-    path = run.archive(run.entry.archives[0])
-    batches = {}
-    with opened(path) as members:
-        for name, file in members:
-            last = PurePosixPath(name).name
-            if last in {*train_names, test_name}:
-                batches[last] = _batch(file.read(), f"{path}: {name}", key, n_classes)
-    if missing := {*train_names, test_name} - batches.keys():
-        raise SourceError(f"{path}: lacks {sorted(missing)}")
-    train = tuple(np.concatenate([batches[name][i] for name in train_names]) for i in (0, 1))
-    images, labels = ({"train": of_train, "test": of_test} for of_train, of_test in zip(train, batches[test_name], strict=True))
-    run.found = {split: len(found) for split, found in labels.items()}
-
-    parts = division(task, labels["train"], labels["test"], run.options, run.rng(), public=True)
+    edition = EDITIONS[run.entry.name]
+    images, labels, _ = content(run, edition)
+    parts = division(edition.task, labels["train"], labels["test"], run.options, run.rng(), public=True)
     run.sizes += parts.sizes
     for user, split, rows in parts.users():
         write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
     write_images(run.folder / "public", images["train"][parts.public])
 
 
-def _batch(pickled: bytes, name: str | Path, key: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch, whose keys may be strings or byte strings."""
-    from fedmuscle_lib.pickles import DataError, parse_pickle  # its package loads torch, which nothing else here needs
+def content(run: Run, edition: Edition) -> Content:
+    """Read the archive of the run, and count what it holds.
 
-    try:
-        content = {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, str(name)).items()}
-    except DataError as error:
-        raise SourceError(str(error)) from None
-    data, labels = (np.asarray(content.get(k, ())) for k in ("data", key))
+    Raises:
+        SourceError: a batch is missing or malformed.
+    """
+    path = run.archive(run.entry.archives[0])
+    batches: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    names: tuple[str, ...] = ()
+    with opened(path) as members:
+        for name, file in members:
+            last = PurePosixPath(name).name
+            if last in {*edition.train, edition.test}:
+                batches[last] = _batch(file.read(), f"{path}: {name}", edition)
+            elif last == edition.meta:
+                names = _names(file.read(), f"{path}: {name}", edition)
+    if missing := {*edition.train, edition.test} - batches.keys():
+        raise SourceError(f"{path}: lacks {sorted(missing)}")
+    train = tuple(np.concatenate([batches[name][i] for name in edition.train]) for i in (0, 1))
+    images, labels = ({"train": of_train, "test": of_test} for of_train, of_test in zip(train, batches[edition.test], strict=True))
+    run.found = {split: len(found) for split, found in labels.items()}
+    return Content(images, labels, names)
+
+
+def _names(pickled: bytes, name: str, edition: Edition) -> tuple[str, ...]:
+    """Return the names of the classes."""
+    given = _dict(pickled, name).get(edition.names)
+    names = tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in given) if isinstance(given, list) else ()
+    if len(names) != edition.classes or not all(isinstance(n, str) and n for n in names):
+        raise SourceError(f"{name}: {edition.names} are not the names of {edition.classes} classes")
+    return names
+
+
+def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.ndarray]:
+    """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
+    batch, key, n_classes = _dict(pickled, name), edition.labels, edition.classes
+    data, labels = (np.asarray(batch.get(k, ())) for k in ("data", key))
     if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i":
         raise SourceError(f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape}, not uint8 (n, 3072) for n")
     if labels.min() < 0 or labels.max() >= n_classes:
         raise SourceError(f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}")
     return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
+
+
+def _dict(pickled: bytes, name: str) -> dict:
+    """Return a pickled dict, whose keys may be strings or byte strings."""
+    from fedmuscle_lib.pickles import DataError, parse_pickle  # its package loads torch, which nothing else here needs
+
+    try:
+        return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, name).items()}
+    except DataError as error:
+        raise SourceError(str(error)) from None

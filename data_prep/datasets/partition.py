@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from data_prep.io.build import Run
 from data_prep.io.entry import Option, SourceError
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ SAMPLES = (
     Option("test", int, "Test samples of a user.", least=0, shown="Appendix G's"),
 )
 PUBLIC = Option("public", int, "Images of the public set.", least=0, shown=str(PUBLIC_SIZE))
+PER_CLASS = Option("per_class", int, "Keep at most so many images of a class, to train with and to test with.", least=1, shown="all")
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,22 @@ def division(
         public=rng.permutation(left)[:n_public],
         sizes=[outcome(part, got) for part, got in zip([*parts, test_part], [pool, val, n_public, test], strict=True) if part.asked],
     )
+
+
+def of_each_class(split: str, labels: np.ndarray, run: Run) -> np.ndarray:
+    """Return ascending rows of a split: of each class as many as the option ``per_class`` says, or all; print and note what that gives."""
+    asked, rng = run.options.get("per_class"), run.rng(split)
+    rank = np.empty(len(labels), np.int64)  # of a row among those of its class, in a random order
+    for c in np.unique(labels):
+        rows = np.flatnonzero(labels == c)
+        rank[rows] = rng.permutation(len(rows))
+    kept = np.flatnonzero(rank < (asked or len(labels)))
+    sizes = np.unique(labels[kept], return_counts=True)[1]
+    each = f"{sizes.max():,}" if np.ptp(sizes) == 0 else f"{sizes.min():,} to {sizes.max():,}"
+    run.say(f"{run.entry.name}: {split}: {len(kept):,} images, {each} of each of {len(sizes):,} classes")
+    if asked:
+        run.sizes.append(outcome(Part(f"{split}, the rarest class", asked), int(sizes.min())))
+    return kept
 
 
 def photo_users(

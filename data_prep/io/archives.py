@@ -62,7 +62,7 @@ def _members(file: IO[bytes], path: Path) -> Members:
 def _zip(file: IO[bytes], path: Path) -> Members:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            _check_name(member.filename, path)
+            check_name(member.filename, path)
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
                 _refuse(path, member.filename, "a link or a device")
@@ -88,7 +88,7 @@ def _tar(file: IO[bytes], path: Path) -> Members:
     with gzip.open(file) if _is_gzip(file) else _left_open(file) as raw:
         with tarfile.open(fileobj=raw, mode="r|", tarinfo=_StrictHeader) as archive:
             for member in archive:
-                _check_name(member.name, path)
+                check_name(member.name, path)
                 if member.isreg():
                     content = archive.extractfile(member)
                     assert content  # as of every regular file
@@ -111,10 +111,11 @@ def _is_gzip(file: IO[bytes]) -> bool:
     return magic == b"\x1f\x8b"
 
 
-def _check_name(name: str, path: Path) -> None:
+def check_name(name: str, path: Path) -> None:
+    """Raise SourceError if a name in an archive, or in a list, points outside; the message names it."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in (pure.parts or ("",))[0] or "\0" in name:
-        _refuse(path, name, "a name that leaves the archive")
+        _refuse(path, name, "a name that leaves its folder")
 
 
 def _refuse(path: Path, name: str, why: str) -> NoReturn:

@@ -240,10 +240,11 @@ def _files(data_dir: Path, place: Place) -> int:
 
 
 def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
-    """Iterate over the files of a place, without the manifest."""
+    """Iterate over the files of a place, without the manifest. A link to a folder of the user's is one, if the folder is there."""
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
-    yield from (path for root in roots for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
+    paths = (path for root in roots for path in root.rglob("*") if path.name != MANIFEST)
+    yield from (path for path in paths if path.is_file() or (path.is_symlink() and path.exists()))
 
 
 def _terms(entry: Entry, data_dir: Path, say: Callable[[str], None]) -> None:

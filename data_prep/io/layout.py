@@ -1,10 +1,15 @@
-"""Writes client files and public sets in the README's ``data_dir`` layout; every data set uses these functions."""
+"""Writes client files and public sets in the README's ``data_dir`` layout; every data set uses these functions.
+
+A labelled set, which a long-tailed federation divides when it runs, has a folder ``FedLT/<name>``: ``classes.json`` has the classes'
+names, and each of ``train`` and ``test`` is an array, or a list of pictures below ``images``.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +37,28 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
         with named(folder / name):
             Image.fromarray(image).save(folder / name, optimize=False, compress_level=1)
     return names
+
+
+def labelled(name: str) -> str:
+    """Return the folder of a labelled set, below the data directory."""
+    return f"FedLT/{name}"
+
+
+def write_classes(folder: Path, names: Sequence[str]) -> None:
+    """Write the names of a labelled set's classes; a label is a place in them."""
+    put(folder / "classes.json", json.dumps(list(names), indent=1).encode())
+
+
+def write_arrays(folder: Path, split: str, images: np.ndarray, labels: np.ndarray) -> None:
+    """Write a split of a labelled set: images (n, h, w, 3) uint8 and labels (n,), uncompressed."""
+    content = io.BytesIO()
+    np.savez(content, images=images, labels=labels.astype(np.int64))
+    put(folder / f"{split}.npz", content.getvalue())
+
+
+def write_list(folder: Path, split: str, pictures: Iterable[tuple[str, int]]) -> None:
+    """Write a split of a labelled set: for each picture its path below ``images`` and its label."""
+    put(folder / f"{split}.txt", "".join(f"{name} {label}\n" for name, label in pictures).encode())
 
 
 def write_coco(

@@ -1,0 +1,109 @@
+"""ImageNet-LT and iNaturalist 2018 for long-tailed federations: the official lists, beside a folder of images that the user has.
+
+The lists are those that the authors of ImageNet-LT's and iNaturalist's usual benchmark give out. The images are licensed and large: they
+are neither fetched nor copied, a link leads to them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
+from data_prep.io.archives import check_name
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.layout import labelled, write_classes, write_list
+
+# Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition (ICLR 2020)
+_LISTS = "https://raw.githubusercontent.com/facebookresearch/classifier-balancing/22370c64141cc662f62ead89447c838c4a7977b5/data"
+_IMAGES = Option("images", str, "The folder that the lists' paths start from. Its images are not copied.", shown="that of the lists")
+_TAKES = (SEED, PER_CLASS, _IMAGES)
+
+
+def _lists(folder: str, *names: str) -> tuple[Archive, ...]:
+    return tuple(Archive(name, f"{_LISTS}/{folder}/{name}", None) for name in names)
+
+
+ENTRIES = (
+    Entry(
+        name="imagenet-lt",
+        title="ImageNet-LT: the official lists, beside your own images of ImageNet, which is licensed: this downloads none.",
+        home="https://image-net.org/download",
+        terms="ImageNet's terms of access: non-commercial research and education. The images are given out after a registration: this "
+        "command downloads the lists alone.",
+        archives=_lists("ImageNet_LT", "ImageNet_LT_train.txt", "ImageNet_LT_test.txt"),
+        counts={"train": 115846, "test": 50000, "classes": 1000},
+        takes=_TAKES,
+    ),
+    Entry(
+        name="inaturalist",
+        title="iNaturalist 2018: the official lists, beside your own images of its competition: this downloads none.",
+        home="https://github.com/visipedia/inat_comp/tree/master/2018",
+        terms="For non-commercial research and education; the images are their photographers', and may not be distributed. This command "
+        "downloads the lists alone.",
+        archives=_lists("iNaturalist18", "iNaturalist18_train.txt", "iNaturalist18_val.txt"),
+        counts={"train": 437513, "test": 24426, "classes": 8142},
+        takes=_TAKES,
+    ),
+)
+
+
+def places(name: str, options: dict) -> tuple[Place, ...]:
+    return (Place(labelled(name.replace("-", "_"))),)
+
+
+def write(run: Run) -> None:
+    """Raises SourceError if a list is missing or malformed, or an image that is written down is missing."""
+    files = dict(zip(("train", "test"), (run.archive(archive) for archive in run.entry.archives), strict=True))
+    lists = {split: _parsed(path) for split, path in files.items()}
+    names = _names(lists["train"], files["train"])
+    if unknown := [name for name, label in lists["test"] if label >= len(names)]:
+        raise SourceError(f"{files['test']}: {unknown[0]} has a label that {files['train'].name} has not")
+    run.found = {split: len(rows) for split, rows in lists.items()} | {"classes": len(names)}
+    root = Path(run.options.get("images") or run.source.folder or run.source.store).resolve()
+    write_classes(run.folder, names)
+    for split, pictures in lists.items():
+        kept = [pictures[row] for row in of_each_class(split, np.array([label for _, label in pictures]), run)]
+        if missing := [name for name, _ in kept if not (root / name).is_file()]:
+            raise SourceError(
+                f"{root}: lacks {len(missing):,} of the {len(kept):,} images of {files[split].name}, such as {missing[0]}; the images "
+                f"are licensed, get them from {run.entry.home} and say with --images FOLDER where they are"
+            )
+        write_list(run.folder, split, kept)
+    (run.folder / "images").symlink_to(root, target_is_directory=True)
+
+
+def _parsed(path: Path) -> list[tuple[str, int]]:
+    """Return the path and the label of each image of a list.
+
+    Raises:
+        SourceError: a line is something else, or its path leads elsewhere; or there is no line.
+    """
+    try:
+        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: not UTF-8 ({error}): damaged, or another file") from None
+    pictures = []
+    for number, line in enumerate(lines, 1):
+        name, _, label = line.strip().rpartition(" ")
+        if not name or not (label.isascii() and label.isdecimal()):
+            raise SourceError(f"{path}: line {number}: {line!r} is not a path and a label: damaged, or another file")
+        check_name(name, path)
+        pictures.append((name, int(label)))
+    return pictures
+
+
+def _names(pictures: list[tuple[str, int]], path: Path) -> list[str]:
+    """Return the classes' names, by label: the folder of a class's first image, without the one that all share (``train``).
+
+    Raises:
+        SourceError: a label below the largest has no image.
+    """
+    first: dict[int, str] = {}
+    for name, label in pictures:
+        first.setdefault(label, name)
+    if absent := sorted(set(range(max(first) + 1)) - first.keys()):
+        raise SourceError(f"{path}: no image has the label {absent[0]}, the largest is {max(first)}: damaged, or another file")
+    return ["/".join(PurePosixPath(first[label]).parts[1:-1]) or str(label) for label in sorted(first)]

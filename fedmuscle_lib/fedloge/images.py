@@ -1,0 +1,165 @@
+"""Reads the labelled sets that a long-tailed federation divides: all labels at once, pictures by their rows.
+
+A set is a folder of the data directory, ``FedLT/<name>``, as ``python -m data_prep`` writes it:
+
+    classes.json                  a list of the classes' names; a label is a place in it
+    train.npz, test.npz           arrays ``images``, uint8 (n, h, w, 3), and ``labels``, integers (n,)
+    train.txt, test.txt, images/  instead, for a set too large for an array: a line "path label" for each picture below ``images``
+
+Pictures of a list are opened when they are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.data import DataError, Pixels, refuse_unfinished
+from fedmuscle_lib.pickles import read_bytes
+
+FOLDER = "FedLT"  # below the data directory; data_prep.io.layout writes it
+
+
+@dataclass(frozen=True)
+class Images(ABC):
+    """Pictures and their labels.
+
+    Attributes:
+        path: the file that they are from.
+        labels: (n,) int64.
+        image_size: side in pixels that pictures are resized to, without keeping their aspect ratio; None leaves them as they are.
+    """
+
+    path: Path
+    labels: np.ndarray
+    image_size: int | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
+        """Return the pictures of these rows, (rows, 3, h, w) uint8, in the order of ``rows``.
+
+        Raises:
+            DataError: naming the file, and the line of a list; a picture is missing or can't be read.
+        """
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """A set of pictures.
+
+    Attributes:
+        classes: their names; a label is a place in it.
+    """
+
+    classes: tuple[str, ...]
+    train: Images
+    test: Images
+
+
+def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSet:
+    """Read a set's names and labels, and check all that can be checked before a picture of a list is opened.
+
+    Raises:
+        DataError: naming the file, and the line of a list; something is missing, damaged or not what the layout says.
+    """
+    folder = data_dir / FOLDER / name
+    if Path(name).name != name or not folder.is_dir():
+        there = ", ".join(sorted(path.name for path in (data_dir / FOLDER).glob("*/"))) or "none"
+        raise DataError(f"{folder}: no such set; `python -m data_prep` makes them, and there are: {there}")
+    refuse_unfinished(folder)
+    classes = _classes(folder / "classes.json")
+    train, test = (_split(folder, split, len(classes), image_size) for split in ("train", "test"))
+    return LabelledSet(classes, train, test)
+
+
+def _classes(path: Path) -> tuple[str, ...]:
+    content = read_bytes(path)
+    try:
+        names = json.loads(content)
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error})") from None
+    if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+        raise DataError(f"{path}: not a list of the names of two classes or more")
+    return tuple(names)
+
+
+def _split(folder: Path, split: str, classes: int, image_size: int | None) -> Images:
+    listed = folder / f"{split}.txt"
+    if listed.exists():
+        return _read_list(listed, classes, image_size)
+    return _read_arrays(folder / f"{split}.npz", classes, image_size)
+
+
+@dataclass(frozen=True)
+class _Stored(Images):
+    images: np.ndarray  # (n, h, w, 3) uint8
+
+    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
+        chosen = self.images[np.asarray(rows, np.int64)].transpose(0, 3, 1, 2)
+        pictures = torch.from_numpy(np.ascontiguousarray(chosen))
+        return pictures if self.image_size is None else Pixels(self.image_size).resize(pictures, self.path)
+
+
+def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
+    if not path.exists():
+        read_bytes(path)  # for its error
+    try:
+        with np.load(path) as content:
+            images, labels = content["images"], content["labels"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({type(error).__name__}: {error})") from None
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:
+        raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, not integers for {len(images)} images")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise DataError(f"{path}: labels from {labels.min()} to {labels.max()}; classes.json has names for 0 to {classes - 1}")
+    return _Stored(path, labels.astype(np.int64), image_size, images)
+
+
+@dataclass(frozen=True)
+class _Listed(Images):
+    names: tuple[str, ...]  # relative to images/
+
+    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
+        assert self.image_size  # checked before the list was read
+        root = self.path.parent / "images"
+        lines = np.arange(len(self))[np.asarray(rows, np.int64)]
+        paths = [root / self.names[line] for line in lines]
+        for line, path in zip(lines, paths, strict=True):
+            if not path.is_file():
+                raise DataError(f"{self.path}: line {line + 1}: no such picture: {path}")
+        return Pixels(self.image_size).load(paths)
+
+
+def _read_list(path: Path, classes: int, image_size: int | None) -> Images:
+    if image_size is None:
+        raise DataError(f"{path}: the pictures of a list differ in size: say what size to give them (image_size)")
+    try:
+        lines = read_bytes(path).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 ({error})") from None
+    names, labels = [], np.empty(len(lines), np.int64)
+    for row, line in enumerate(lines):
+        name, _, label = line.removesuffix("\r").rpartition(" ")
+        if not name or name != name.strip() or not (label.isascii() and label.isdecimal()):
+            raise DataError(f'{path}: line {row + 1}: {line!r} is not "path label"')
+        if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+            raise DataError(f"{path}: line {row + 1}: {name!r} leaves the folder of images")
+        if int(label) >= classes:
+            raise DataError(f"{path}: line {row + 1}: label {label}; classes.json has names for 0 to {classes - 1}")
+        names.append(name)
+        labels[row] = int(label)
+    return _Listed(path, labels, image_size, tuple(names))

@@ -1,0 +1,161 @@
+"""A prepared set is read as it was written, and what is wrong with one is said in a line that names the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from data_prep.io.layout import labelled, write_arrays, write_classes, write_list
+from fedmuscle_lib.data import DataError
+from fedmuscle_lib.fedloge.images import FOLDER, read
+
+SIZES = {"train": 6, "test": 4}
+
+
+def _pixels(split: str, height: int = 8, width: int = 8) -> np.ndarray:
+    return np.random.RandomState(SIZES[split]).randint(0, 256, (SIZES[split], height, width, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    """The folder of a set of arrays, of three classes."""
+    folder = tmp_path / labelled("set")
+    write_classes(folder, ["ant", "bee", "cow"])
+    for split, n in SIZES.items():
+        write_arrays(folder, split, _pixels(split), np.arange(n) % 3)
+    return folder
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> Path:
+    """The folder of a set of lists; the pictures are those of ``arrays``, and its link leads to them."""
+    folder, root = tmp_path / labelled("set"), tmp_path / "elsewhere"
+    write_classes(folder, ["ant", "bee", "cow"])
+    for split, n in SIZES.items():
+        names = [f"{split}/a folder/{i}.png" for i in range(n)]
+        (root / split / "a folder").mkdir(parents=True)
+        for name, image in zip(names, _pixels(split), strict=True):
+            Image.fromarray(image).save(root / name)
+        write_list(folder, split, [(name, i % 3) for i, name in enumerate(names)])
+    (folder / "images").symlink_to(root, target_is_directory=True)
+    return folder
+
+
+def _read(folder: Path, size: int | None = 8) -> object:
+    return read(folder.parents[1], folder.name, size)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "lists"])
+def test_pictures_and_labels_are_those_that_were_written(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind)
+    assert folder.parent.name == FOLDER
+    found = _read(folder)
+    assert found.classes == ("ant", "bee", "cow")
+    for split, n in SIZES.items():
+        images = getattr(found, split)
+        assert len(images) == n and images.labels.dtype == np.int64
+        assert images.labels.tolist() == [i % 3 for i in range(n)]
+        rows = np.array([3, 0, 3])
+        pictures = images.pictures(rows)
+        assert pictures.dtype == torch.uint8
+        assert np.array_equal(pictures.permute(0, 2, 3, 1).numpy(), _pixels(split)[rows])
+        assert images.pictures([]).shape == (0, 3, 8, 8)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "lists"])
+def test_pictures_are_resized_and_each_alike_whatever_is_asked_for_with_it(kind: str, request: pytest.FixtureRequest) -> None:
+    train = _read(request.getfixturevalue(kind), size=5).train
+    together = train.pictures(range(6))
+    assert together.shape == (6, 3, 5, 5) and together.dtype == torch.uint8
+    assert torch.equal(together, torch.cat([train.pictures([row]) for row in range(6)]))
+    assert together.float().mean() == pytest.approx(_pixels("train").mean(), abs=8)
+
+
+def test_without_a_size_arrays_are_as_they_are_and_lists_are_refused(arrays: Path) -> None:
+    write_arrays(arrays, "test", _pixels("test", 5, 9), np.zeros(4, int))
+    assert _read(arrays, None).test.pictures([1]).shape == (1, 3, 5, 9)
+    write_list(arrays, "test", [("0.png", 0)])
+    with pytest.raises(DataError, match=r"test\.txt: .*image_size"):
+        _read(arrays, None)
+
+
+def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists: Path) -> None:
+    (lists / "images/train/a folder/4.png").unlink()
+    (lists / "images/train/a folder/5.png").write_bytes(b"no picture")
+    train = _read(lists).train
+    assert train.pictures([3]).shape == (1, 3, 8, 8)
+    with pytest.raises(DataError, match=r"train\.txt: line 5: no such picture: .*a folder/4\.png"):
+        train.pictures([0, 4])
+    with pytest.raises(DataError, match=r"a folder/5\.png: not a readable image"):
+        train.pictures([5])
+
+
+def test_a_set_that_was_not_finished_is_refused(arrays: Path) -> None:
+    (arrays / "manifest.json").write_text(json.dumps({"whole": False}))
+    with pytest.raises(DataError, match="interrupted"):
+        _read(arrays)
+
+
+@pytest.mark.parametrize("name", ["other", "../FedLT/set", "set/.."])
+def test_a_set_that_is_not_there_is_named_beside_those_that_are(arrays: Path, name: str) -> None:
+    with pytest.raises(DataError, match="no such set; .* there are: set$"):
+        read(arrays.parents[1], name)
+
+
+def _savez(path: Path, **content: object) -> None:
+    np.savez(path, **content)
+
+
+IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "file", "why"),
+    [
+        (lambda folder: (folder / "train.npz").unlink(), "train.npz", "no such file"),
+        (lambda folder: (folder / "classes.json").unlink(), "classes.json", "no such file"),
+        (lambda folder: (folder / "classes.json").write_text("[1"), "classes.json", "not JSON"),
+        (lambda folder: (folder / "classes.json").write_text('["ant", 2]'), "classes.json", "names of two classes"),
+        (lambda folder: (folder / "classes.json").write_text('{"ant": 0}'), "classes.json", "names of two classes"),
+        (lambda folder: (folder / "test.npz").write_bytes((folder / "test.npz").read_bytes()[:300]), "test.npz", "lacks readable arrays"),
+        (lambda folder: (folder / "test.npz").write_bytes(b""), "test.npz", "lacks readable arrays"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES), "test.npz", "labels"),
+        (lambda folder: _savez(folder / "test.npz", images=np.array([{}] * 6), labels=LABELS), "test.npz", "lacks readable arrays"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES / 255, labels=LABELS), "test.npz", "images are float64 (6, 8, 8, 3)"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES[..., 0], labels=LABELS), "test.npz", "images are uint8 (6, 8, 8)"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES[:0], labels=LABELS[:0]), "test.npz", "images are uint8 (0, 8, 8, 3)"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS[:5]), "test.npz", "labels are int64 (5,)"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS / 1), "test.npz", "labels are float64 (6,)"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS + 3), "test.npz", "labels from 3 to 3"),
+        (lambda folder: _savez(folder / "test.npz", images=IMAGES, labels=LABELS - 1), "test.npz", "labels from -1 to -1"),
+        *(
+            (lambda folder, line=line: (folder / "test.txt").write_text(f"a/0.png 0\n{line}\na/1.png 1\n"), "test.txt", f"line 2: {why}")
+            for line, why in (
+                ("", "'' is not"),
+                ("a/0.png", "'a/0.png' is not"),
+                ("a/0.png one", "'a/0.png one' is not"),
+                ("a/0.png -1", "'a/0.png -1' is not"),
+                (" 1", "' 1' is not"),
+                ("a/0.png 3", "label 3; classes.json has names for 0 to 2"),
+                ("../0.png 1", "'../0.png' leaves the folder"),
+                ("a/../../0.png 1", "'a/../../0.png' leaves the folder"),
+                ("/etc/0.png 1", "'/etc/0.png' leaves the folder"),
+                ("..\\0.png 1", "'..\\\\0.png' leaves the folder"),
+            )
+        ),
+        (lambda folder: (folder / "test.txt").write_bytes(b""), "test.txt", "line 1: '' is not"),
+        (lambda folder: (folder / "test.txt").write_bytes(b"\xff.png 1\n"), "test.txt", "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_the_file(arrays: Path, spoil: Callable[[Path], object], file: str, why: str) -> None:
+    spoil(arrays)
+    with pytest.raises(DataError) as caught:
+        _read(arrays)
+    said = str(caught.value)
+    assert said.startswith(str(arrays / file)) and why in said and "\n" not in said
