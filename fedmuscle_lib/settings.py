@@ -22,7 +22,8 @@ from pydantic import (
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
-from fedmuscle_lib.runs.system import BY, RunSettings, explained, meant
+from fedmuscle_lib.runs import system
+from fedmuscle_lib.runs.system import BY, RunSettings, meant
 from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS
 
@@ -449,12 +450,9 @@ def _values(name: str, value: Any) -> Collection[Any]:
 
 
 def parse(given: dict[str, Any]) -> Settings:
-    """``Settings(**given)`` with an error that a person can act on: one line a field, and what a misspelt one may have meant.
+    """``Settings(**given)`` with an error that a person can act on.
 
     Raises:
         ValueError: unknown field, wrong type, or settings that contradict each other.
     """
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise explained(error, Settings) from None
+    return system.parse(Settings, given)

@@ -1,1 +1,55 @@
-"""FedLoGe (Xiao et al., ICLR 2024) and its baselines: clients with long-tailed data share one model, whose weights are averaged."""
+"""FedLoGe (ICLR 2024) and its baselines: one model for clients whose data have a long tail, as a system of its own.
+
+    from fedmuscle_lib import run
+    from fedmuscle_lib.fedloge import Settings
+
+    history = run(Settings(algorithm="fedloge", seed=0))
+
+In the order of their imports: ``long_tail`` (who has what), ``images`` and ``samples`` (data), ``etf``, ``realign``, ``networks``,
+``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedmuscle_lib.fedloge.images import FOLDER
+from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.settings import Settings
+from fedmuscle_lib.runs import Experiment, System
+from fedmuscle_lib.runs.address import files_digest
+from fedmuscle_lib.versions import versions
+
+__all__ = ["SYSTEM", "Settings"]
+
+CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
+_NAMES = {"algorithm", "profile", "options", "threads"}  # which a run does not see, but what they stand for
+
+
+class _FedLoGe(System[Settings]):
+    name, settings = "fedloge", Settings
+    # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round; local is the mean loss of its last epoch.
+    tables = {
+        "metrics": ("round", "scope", "head", "masked", "group", "value", "clients"),
+        "costs": ("round", "client", "uplink_bytes", "downlink_bytes"),
+        "losses": ("round", "client", "local"),
+        "measures": ("round", "client", "measure", "value"),
+    }
+
+    def asked(self, settings: Settings) -> dict[str, Any]:
+        return {
+            "system": self.name,
+            "settings": settings.seen(_NAMES | settings.places()),
+            "options": settings.method.Options(**settings.own_options).model_dump(mode="json"),
+            "versions": {"core": str(CORE)} | versions(settings.method),
+        }
+
+    def inputs(self, settings: Settings) -> dict[str, str]:
+        folder = f"{FOLDER}/{settings.data}"
+        return {folder: files_digest(settings.data_dir / folder)}
+
+    def begin(self, settings: Settings) -> Experiment:
+        return Rounds(settings)
+
+
+SYSTEM = _FedLoGe()

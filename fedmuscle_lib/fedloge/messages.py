@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
-class Diverged(ValueError):
-    """A client's training gives no finite numbers any more; the text names the client."""
+from fedmuscle_lib.errors import Diverged
 
 
 class RefusedMessage(ValueError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedmuscle_lib.runs.store import Store
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
-SYSTEMS = {"fedmuscle": "fedmuscle_lib.experiment"}
+SYSTEMS = {"fedmuscle": "fedmuscle_lib.experiment", "fedloge": "fedmuscle_lib.fedloge"}
 FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
@@ -87,8 +87,19 @@ class RunSettings(BaseModel):
 S = TypeVar("S", bound=RunSettings)
 
 
-def explained(error: ValidationError, settings: type[RunSettings]) -> ValueError:
-    """An error that a person can act on: one line a setting, and what a misspelt one may have meant."""
+def parse(kind: type[S], given: dict[str, Any]) -> S:
+    """``kind(**given)`` with an error that a person can act on: one line a setting, and what a misspelt one may have meant.
+
+    Raises:
+        ValueError: unknown field, wrong type, or settings that contradict each other.
+    """
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        raise _explained(error, kind) from None
+
+
+def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueError:
     lines = []
     for item in error.errors():
         name = ".".join(str(part) for part in item["loc"][:1])

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from fedmuscle_lib.fedloge.messages import Diverged
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.networks import NETWORKS, Network
 from fedmuscle_lib.fedloge.samples import LocalData
 from fedmuscle_lib.randomness import derived_seed
