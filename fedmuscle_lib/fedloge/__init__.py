@@ -6,15 +6,17 @@
     history = run(Settings(algorithm="fedloge", seed=0))
 
 In the order of their imports: ``long_tail`` (who has what), ``images`` and ``samples`` (data), ``etf``, ``realign``, ``networks``,
-``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``.
+``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``, ``saved``.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib.fedloge.images import FOLDER
 from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.saved import save
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import Experiment, System
 from fedmuscle_lib.runs.address import files_digest
@@ -27,7 +29,7 @@ _NAMES = {"algorithm", "profile", "options", "threads"}  # which a run does not 
 
 
 class _FedLoGe(System[Settings]):
-    name, settings = "fedloge", Settings
+    name, settings, keeps_models = "fedloge", Settings, True
     # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round; local is the mean loss of its last epoch.
     tables = {
         "metrics": ("round", "scope", "head", "masked", "group", "value", "clients"),
@@ -50,6 +52,10 @@ class _FedLoGe(System[Settings]):
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)
+
+    def save(self, experiment: Experiment, folder: Path) -> None:
+        assert isinstance(experiment, Rounds)
+        save(experiment, folder)
 
 
 SYSTEM = _FedLoGe()

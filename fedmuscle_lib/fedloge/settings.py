@@ -32,9 +32,7 @@ class Settings(RunSettings):
     algorithm: str = Field("fedloge", description=f"What the clients do together: one of {', '.join(methods.names())}.")
     data: str = Field("cifar100_lt", description="Folder of the labelled set below data_dir/FedLT. README: CIFAR-10/100.")
     profile: str = Field("mini", description=f"Which numbers and data: {', '.join(PROFILES)}. The project's own.")
-    seed: int = Field(
-        0, ge=0, description="Draws the long tail, shares, initial weights, participants, orders. Code: 3407."
-    )
+    seed: int = Field(0, ge=0, description="Draws the long tail, shares, initial weights, participants, orders. Code: 3407.")
 
     rounds: int = Field(500, ge=1, description="Communication rounds. The authors' code: 500.")
     clients: int = Field(40, ge=1, description="K. README: `--num_users 40`; the authors' logs of CIFAR-100 have 20.")

@@ -6,9 +6,12 @@ import json
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
+
+if TYPE_CHECKING:  # a help page waits for no torch
+    from fedmuscle_lib.runs import RunSettings
 
 ROOT = Path(__file__).resolve().parents[2]  # the clone
 NOTEBOOKS = ROOT / "notebooks"
@@ -39,14 +42,14 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     Raises:
         ValueError: listing everything that is wrong with ``own`` or with a type.
     """
-    from fedmuscle_lib.settings import Settings
-
     declared = {path: declared_parameters(path) for path in paths}
+    kinds = {path: settings_of(path) for path in paths}
     parameters = {name for types in declared.values() for name in types}
-    settings = {name: value for name, value in own.items() if name in Settings.model_fields and name not in parameters & _NOTEBOOK_DECIDES}
+    known = {name for kind in kinds.values() for name in kind.model_fields}
+    settings = {name: value for name, value in own.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
     problems = [f"{name} has an option of its own" for name in own if name in common]
     problems += [
-        f"no parameter or setting {name!r}{_nearest(name, parameters | set(Settings.model_fields))}"
+        f"no parameter or setting {name!r}{_nearest(name, parameters | known)}"
         for name in own
         if name not in parameters and name not in settings
     ]
@@ -54,9 +57,13 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
         problems.append(f"no chosen notebook takes settings ({', '.join(sorted(others))})")
     overrides = own.get("overrides", {})
     if isinstance(overrides, dict):
-        overrides = _absolute(overrides | settings)
-        problems += _settings_problems(common["profile"], overrides)
-    given = {path: _given(types, common | own, overrides) for path, types in declared.items()}
+        overrides = _absolute(overrides | settings, set().union(*(kind.places() for kind in kinds.values())))
+        for kind in dict.fromkeys(kinds.values()):
+            problems += _settings_problems(kind, common["profile"], _of_kind(overrides, kind, known))
+    given = {
+        path: _given(types, common | own, _of_kind(overrides, kinds[path], known) if isinstance(overrides, dict) else overrides)
+        for path, types in declared.items()
+    }
     problems += [
         f"{path.stem}: {name} is a {declared[path][name]}, not {value!r}"
         for path, values in given.items()
@@ -73,6 +80,20 @@ def _given(types: Collection[str], wanted: dict[str, Any], overrides: Any) -> di
     if isinstance(overrides, dict):
         overrides = {name: value for name, value in overrides.items() if name not in types}
     return {name: value for name, value in (wanted | ({"overrides": overrides} if overrides else {})).items() if name in types}
+
+
+def settings_of(path: Path) -> type[RunSettings]:
+    """The settings that the notebook's runs have: those of the system that its metadata name, FedMuscle's by default."""
+    from fedmuscle_lib.runs import named
+    from fedmuscle_lib.runs.system import FIRST
+
+    metadata = json.loads(path.read_text(encoding="utf8")).get("metadata", {})
+    return named(metadata.get("fedmuscle", {}).get("system", FIRST)).settings
+
+
+def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]) -> dict[str, Any]:
+    """Of settings for notebooks of several systems, those of one; what is no system's setting stays, to be refused."""
+    return {name: value for name, value in overrides.items() if name in kind.model_fields or name not in known}
 
 
 def folder_of(path: Path, given: dict[str, Any]) -> str:
@@ -101,23 +122,20 @@ def _as_made(path: Path, results: Path) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name in declared_parameters(path)}
 
 
-def _settings_problems(profile: str, overrides: dict[str, Any]) -> list[str]:
-    from fedmuscle_lib.settings import parse
+def _settings_problems(kind: type[RunSettings], profile: str, overrides: dict[str, Any]) -> list[str]:
+    from fedmuscle_lib.runs.system import parse
 
     problems = [f"{name} is the notebook's choice, not an override" for name in overrides if name in _NOTEBOOK_DECIDES]
     try:
-        parse({"profile": profile} | overrides)
+        parse(kind, {"profile": profile} | overrides)
     except ValueError as error:
         problems.append(str(error))
     return problems
 
 
-def _absolute(overrides: dict[str, Any]) -> dict[str, Any]:
+def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, Any]:
     """``overrides`` with absolute paths, since a notebook runs in its own folder."""
-    from fedmuscle_lib.settings import Settings
-
-    paths = {name for name, field in Settings.model_fields.items() if field.annotation is Path}
-    return {name: str(Path(value).resolve()) if name in paths else value for name, value in overrides.items()}
+    return {name: str(Path(value).resolve()) if name in places else value for name, value in overrides.items()}
 
 
 def _nearest(name: str, known: Collection[str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
@@ -18,7 +20,9 @@ class NotStored(LookupError):
     """Runs are missing, and the environment says that none is to be computed."""
 
 
-def run(settings: S, progress: Progress | None = None, wait: bool = True, store: Store | None = None) -> History[S]:
+def run(
+    settings: S, progress: Progress | None = None, wait: bool = True, store: Store | None = None, save_models: Path | None = None
+) -> History[S]:
     """Compute or fetch one run.
 
     Args:
@@ -26,6 +30,7 @@ def run(settings: S, progress: Progress | None = None, wait: bool = True, store:
         progress: called with a ``Tick`` after every round; by default a bar shows them.
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
+        save_models: folder that the trained models are written to. A run that is stored is computed again for it, and compared.
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
@@ -33,13 +38,36 @@ def run(settings: S, progress: Progress | None = None, wait: bool = True, store:
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
     """
+    if save_models is not None and not system_of(settings).keeps_models:
+        raise ValueError(f"runs of {settings.system} keep no models")
     store, address = store or default_store(), address_of(settings)
-    if found := history_at(address, settings, store):
+    found = history_at(address, settings, store)
+    if found and save_models is None:
         return found
     refuse_to_compute([settings])
     with showing(1, [settings], progress) as tell:
-        compute_here(address, settings, store, tell, wait)
-    return fetched(address, settings, store)
+        computed = not found and compute_here(address, settings, store, tell, wait, save_models)
+        history = fetched(address, settings, store)
+        if save_models is not None and not computed:
+            _compute_again(address, history, tell, save_models)
+    return history
+
+
+def _compute_again(address: Address, found: History[S], tell: Progress, models: Path) -> None:
+    """Compute a stored run once more, for its models.
+
+    Raises:
+        ValueError: its metrics are not those that are stored, so that the models are not that run's.
+    """
+    with TemporaryDirectory() as empty:
+        again = Store(Path(empty))
+        compute_here(address, found.settings, again, tell, models=models)
+        metrics = fetched(address, found.settings, again).metrics
+    if not metrics.equals(found.metrics):
+        raise ValueError(
+            f"{found.settings.title}: computed again for its models, its metrics are not those of the {found.origin} run "
+            f"({found.provenance.get('processor')}); the models in {models} are those of this machine"
+        )
 
 
 def fetched(address: Address, settings: S, store: Store) -> History[S]:
@@ -80,17 +108,21 @@ def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
         raise NotStored(f"{len(missing)} runs are not stored, the first of them {missing[0].title}")
 
 
-def compute_here(address: Address, settings: RunSettings, store: Store, tell: Progress, wait: bool = True) -> None:
-    """Compute the run in this process and store it, unless another process has done so in the meantime.
+def compute_here(
+    address: Address, settings: RunSettings, store: Store, tell: Progress, wait: bool = True, models: Path | None = None
+) -> bool:
+    """Compute the run in this process and store it, unless another process has done so in the meantime; return whether it was computed.
 
     Raises:
         Busy: ``wait`` is false and another process is computing it.
     """
     entry = store.entry(address)
     with entry.lock(wait):
-        if store.find(address) is None:
-            desk = Desk(settings, entry, store, tell)
-            entry.save(train(settings, desk).pack())
+        if store.find(address) is not None:
+            return False
+        desk = Desk(settings, entry, store, tell)
+        entry.save(train(settings, desk, models).pack())
+        return True
 
 
 class Desk:

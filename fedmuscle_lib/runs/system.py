@@ -152,11 +152,13 @@ class System(ABC, Generic[S]):
         name: in SYSTEMS.
         settings: the class of its settings.
         tables: columns of each of TABLE_NAMES.
+        keeps_models: whether :meth:`save` can write a run's models.
     """
 
     name: ClassVar[str]
     settings: type[S]
     tables: ClassVar[Mapping[str, tuple[str, ...]]]
+    keeps_models: ClassVar[bool] = False
 
     @abstractmethod
     def asked(self, settings: S) -> dict[str, Any]:
@@ -176,6 +178,14 @@ class System(ABC, Generic[S]):
         Raises:
             DataError, OSError: data are missing or damaged; the message names the file.
         """
+
+    def save(self, experiment: Experiment, folder: Path) -> None:
+        """Write the trained models of a finished run.
+
+        Raises:
+            OSError: the folder can't be written.
+        """
+        raise NotImplementedError
 
     def gain(self, settings: S, store: Store) -> Callable[[Tick], float | None]:
         """A function that says, of a round's metrics, by how many per cent they are above the baseline's that is stored, if one is."""

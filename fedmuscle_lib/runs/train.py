@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
@@ -49,8 +50,11 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train(settings: RunSettings, post: Post) -> Record:
+def train(settings: RunSettings, post: Post, models: Path | None = None) -> Record:
     """Train and evaluate, from the last checkpoint on if there is one.
+
+    Args:
+        models: folder that the trained models are written to.
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
@@ -58,7 +62,11 @@ def train(settings: RunSettings, post: Post) -> Record:
     """
     try:
         with torch_threads(settings.threads):
-            return _Training.resumed(settings, post).complete()
+            training = _Training.resumed(settings, post)
+            record = training.complete()
+            if models is not None:
+                training.system.save(training.experiment, models)
+            return record
     except Diverged as error:
         error.address = str(address_of(settings))
         raise

@@ -1,0 +1,93 @@
+"""Trained federations as files: what step 1 leaves, from which heads are realigned without training anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.settings import Settings
+from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.runs.system import parse
+
+FILE = "model.safetensors"
+
+
+def save(rounds: Rounds, folder: Path) -> Path:
+    """Write ``model.safetensors``: the shared tensors, each client's own, and in its metadata the settings; return its path.
+
+    Tensors are called "shared/<name>" and "client <number>/<name>". A fixed classifier, which follows from the seed, is not among them.
+
+    Raises:
+        OSError: the folder can't be written.
+    """
+    state = rounds.federation.state()
+    tensors = {f"shared/{name}": tensor for name, tensor in state["server"]["tensors"].items()}
+    for client, own in state["clients"].items():
+        tensors |= {f"client {client}/{name}": tensor for name, tensor in own.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    metadata = {"system": rounds.settings.system, "settings": json.dumps(rounds.settings.recorded())}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    return path
+
+
+def load(path: Path, **changes: Any) -> Rounds:
+    """The federation as it was after its last round, with its data read again.
+
+    Args:
+        path: what :func:`save` wrote, or its folder.
+        changes: settings that are to be others, such as ``data_dir`` or ``options``.
+
+    Raises:
+        DataError: no such file, one that is damaged, or one with other tensors than its settings ask for; the message names it.
+        ValueError: settings that no run can have.
+    """
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one")
+    try:
+        with safe_open(path, "pt") as file:
+            about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        given = json.loads(about["settings"])
+        if about["system"] != Settings.system:
+            raise DataError(f"{path}: a model of {about['system']}, not of {Settings.system}")
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({error})") from None
+    options = given.get("options", {}) | changes.pop("options", {})
+    rounds = Rounds(parse(Settings, given | changes | {"options": options}))
+    _restore(rounds, tensors, path)
+    return rounds
+
+
+def _restore(rounds: Rounds, tensors: dict[str, Tensor], path: Path) -> None:
+    state = rounds.state()
+    wanted = {"shared": state["server"]["tensors"]} | {f"client {client}": own for client, own in state["clients"].items()}
+    names = {f"{owner}/{name}": tensor for owner, own in wanted.items() for name, tensor in own.items()}
+    for name in names.keys() | tensors.keys():
+        if name not in tensors or name not in names or tensors[name].shape != names[name].shape:
+            raise DataError(f"{path}: {name!r} is not what its settings ask for")
+    for owner, own in wanted.items():
+        for name in own:
+            own[name] = tensors[f"{owner}/{name}"].to(own[name].device)
+    rounds.restore(state)
+
+
+def realigned(path: Path, norm: float | None = None, **changes: Any) -> list[dict[str, Any]]:
+    """Evaluate a saved model as :meth:`Federation.evaluate` does: each head before realignment and after.
+
+    Args:
+        norm: of the realigned global head's rows; the run's own by default.
+
+    Raises:
+        DataError, ValueError: as :func:`load`.
+    """
+    if norm is not None:
+        changes["options"] = {"fedloge.realigned_norm": norm} | changes.get("options", {})
+    rounds = load(path, **changes)
+    return rounds.federation.evaluate(rounds.settings.rounds)

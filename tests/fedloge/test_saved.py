@@ -1,0 +1,65 @@
+"""A trained federation as a file: realignment goes on from it, unedited."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fedmuscle_lib import Store, run
+from fedmuscle_lib.fedloge import Settings
+from fedmuscle_lib.fedloge.saved import FILE, load, realigned
+from fedmuscle_lib.pickles import DataError
+
+QUICK = {"rounds": 2, "clients": 4, "evaluate_every": 1, "options": {"fedloge.etf_steps": 50}}
+
+
+@pytest.fixture
+def settings(mini_world):
+    return lambda **given: Settings(**QUICK | {"data_dir": mini_world} | given)
+
+
+@pytest.mark.parametrize("algorithm", ["fedloge", "ditto"])
+def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_path, mini_world, algorithm):
+    history = run(settings(algorithm=algorithm), progress=str, store=store, save_models=tmp_path / "models")
+    again = pd.DataFrame(realigned(tmp_path / "models", data_dir=mini_world))
+    pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
+
+
+def test_a_stored_run_is_computed_again_for_its_models_and_compared(settings, store, tmp_path, mini_world):
+    first = run(settings(), progress=str, store=store)
+    again = run(settings(), progress=str, store=store, save_models=tmp_path / "models")
+    assert again.metrics.equals(first.metrics) and (tmp_path / "models" / FILE).exists()
+    assert pd.DataFrame(realigned(tmp_path / "models", data_dir=mini_world)).equals(first.final())
+
+
+def test_another_norm_changes_the_realigned_global_head_alone(settings, store, tmp_path, mini_world):
+    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+    usual, other = (pd.DataFrame(realigned(tmp_path, norm, data_dir=mini_world)) for norm in (None, 0.01))
+    changed = usual[usual.value != other.value]
+    assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
+
+
+def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_world):
+    with pytest.raises(DataError, match=f"{FILE}: no such file"):
+        load(tmp_path)
+    path = tmp_path / FILE
+    path.write_bytes(b"{}")
+    with pytest.raises(DataError, match=f"{FILE}: not a saved model"):
+        load(path)
+    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+    model = load(path, data_dir=mini_world)
+    state = model.federation.server.tensors
+    save_file(
+        {f"shared/{name}": torch.zeros(3) for name in state}, path, {"system": "fedloge", "settings": model.settings.model_dump_json()}
+    )
+    with pytest.raises(DataError, match="is not what its settings ask for"):
+        load(path)
+
+
+def test_a_system_without_models_says_so(tmp_path):
+    from fedmuscle_lib import Settings as FedMuscle
+
+    with pytest.raises(ValueError, match="runs of fedmuscle keep no models"):
+        run(FedMuscle(), progress=str, store=Store(tmp_path / "runs"), save_models=tmp_path)
