@@ -9,7 +9,6 @@ Letters: ``k`` clients, ``c`` classes, ``n`` samples.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -128,16 +127,8 @@ def local_tests(counts: np.ndarray, test_labels: np.ndarray, seed: int) -> tuple
     return tuple(tests)
 
 
-class Groups(NamedTuple):
-    """Classes from frequent to rare, in three groups; each class is in one of them."""
-
-    head: tuple[int, ...]
-    middle: tuple[int, ...]
-    tail: tuple[int, ...]
-
-
-def groups(counts: np.ndarray) -> Groups:
-    """Group classes by how many local test pictures all clients have of them.
+def groups(counts: np.ndarray) -> dict[str, tuple[int, ...]]:
+    """Divide classes into "head", "middle" and "tail" by how many local test pictures all clients have of them, frequent ones first.
 
     From the most frequent class down, the head ends with the class that reaches 75 % of all local test pictures, the middle with the one
     that reaches 95 %; the tail is the rest, with the classes that nobody is tested on.
@@ -155,7 +146,7 @@ def groups(counts: np.ndarray) -> Groups:
     reached = np.cumsum(total[order])
     head, middle = (int(np.argmax(reached >= share * reached[-1])) + 1 for share in (HEAD, MIDDLE))
     ranked = tuple(order.tolist())
-    return Groups(ranked[:head], ranked[head:middle], ranked[middle:])
+    return {"head": ranked[:head], "middle": ranked[head:middle], "tail": ranked[middle:]}
 
 
 def _counts(labels: np.ndarray, classes: int | None = None) -> np.ndarray:
