@@ -26,6 +26,7 @@ from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.world.pictures import draw, outlined, scenes
 from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.fedloge import images as labelled_sets
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
@@ -145,6 +146,7 @@ def _small_world(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("POOL", "VALIDATION", "TEST"):
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
     monkeypatch.setattr(mini, "PUBLIC", 4)
+    monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
 
 
 def _interrupt(*_: object) -> None:
@@ -172,8 +174,20 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
         for row, image in enumerate(load_pickle(path)["data"]):
             places[image.tobytes()].add(f"{path}:{row}")
             pictures += 1
-    assert pictures > 15_000
+    for path in (mini_world / "FedLT").rglob("*.npz"):
+        for row, image in enumerate(np.load(path)["images"]):
+            places[image.tobytes()].add(f"{path}:{row}")
+            pictures += 1
+    assert pictures > 20_000
     assert [where for where in places.values() if len(where) > 1] == []
+
+
+def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
+    found = labelled_sets.read(mini_world, "glyphs")
+    assert found.classes == tuple(f"digit {d}" for d in range(10))
+    for images, each in ((found.train, 500), (found.test, 100)):
+        assert np.bincount(images.labels).tolist() == [each] * 10
+        assert images.pictures([0, 7]).shape == (2, 3, 32, 32)
 
 
 def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:

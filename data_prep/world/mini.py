@@ -2,7 +2,8 @@
 
 The world is an analogue of the paper's data, not a substitute. Glyphs stand for CIFAR-100's classes, handwritten digits for CIFAR-10's,
 and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes and instances apart. Texts are in the world's own language
-(``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k.
+(``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k. For long-tailed federations
+there is a labelled set of digits, drawn for it alone, as CIFAR-10 is for theirs.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import numpy as np
 
 from data_prep import MINI_WEIGHTS
 from data_prep.io.files import put
-from data_prep.io.layout import write_coco, write_images, write_pickle, write_texts
+from data_prep.io.layout import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
 
-VERSION = 3
+VERSION = 4
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
 POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
 VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
 TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
 USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
 PUBLIC = 1024
+LABELLED = {"train": 500, "test": 100}  # pictures of each of ten classes; a long-tailed federation keeps some of those to train with
+GLYPHS = labelled("glyphs")
 FOLDERS = {
     "MLC": "MLC_setup",
     "IC100": "IC/CIFAR100",
@@ -43,7 +46,7 @@ N_SECTIONS = 4  # of the news, as AG's has
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (13572 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (13575 small files) unless it is there complete; return its manifest.
 
     Raises:
         FileExistsError: ``data_dir`` holds other files.
@@ -65,6 +68,7 @@ def prepare(data_dir: Path) -> dict:
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
         _captioned(root, words)
+        _labelled(root, words)
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
         (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -155,6 +159,16 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     names = write_images(folder / "images", images)
     captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
     put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
+
+
+def _labelled(root: Path, words: Vocabulary) -> None:
+    """Write the labelled set: large handwritten digits, balanced. From scratch, printed glyphs are too easy for a tail to suffer."""
+    classes = np.array(words.digits)
+    write_classes(root / GLYPHS, [words.names[c] for c in words.digits])
+    for split, each in LABELLED.items():
+        rng = _rng("labelled", split)
+        labels = rng.permutation(np.repeat(np.arange(len(classes)), each))
+        write_arrays(root / GLYPHS, split, draw(single(classes[labels]), split, words, rng).uint8(), labels)
 
 
 def _manifest(root: Path) -> dict:
