@@ -31,14 +31,14 @@ class TestSet:
         samples.check("the test set", classes)
         if ALL in groups or sorted(c for members in groups.values() for c in members) != list(range(classes)):
             raise ValueError(f"groups {dict(groups)} don't have each of {classes} classes once")
-        self.images, self.labels, self.classes, self._pixels = samples.images, samples.labels, classes, preprocessing
+        self.images, self.labels, self.classes, self._preprocessing = samples.images, samples.labels, classes, preprocessing
         self._groups = {ALL: torch.ones(classes, dtype=torch.bool, device=self.labels.device)}
         for name, members in groups.items():
             self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(0, self.labels.new_tensor(list(members)), True)
 
     def features(self, backbone: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Features (n, d) of the test images, or of some rows of them."""
-        return features(backbone, self.images[rows], self._pixels)
+        return features(backbone, self.images[rows], self._preprocessing)
 
     def accuracies(self, logits: Tensor, rows: Tensor | slice = slice(None)) -> dict[str, float]:
         """Return the share of hits in per cent by group, "all" first; a group without samples among the rows is left out.

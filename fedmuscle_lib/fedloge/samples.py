@@ -44,7 +44,7 @@ class Preprocessing:
 
     Attributes:
         mean, std: of each channel, for values from 0 to 1. Not stated in the paper.
-        padding: black preprocessing on each side, out of which training crops the image's own size again; 0 for none. The authors' code: 4.
+        padding: black pixels on each side, out of which training crops the image's own size again; 0 for none. The authors' code: 4.
         flip: whether training mirrors every other image. The authors' code does; where a mirrored image is of another class, as with
             letters, it must not.
     """

@@ -10,7 +10,7 @@ from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
 
 
 def numbered(side: int = 16) -> torch.Tensor:
-    """One image whose preprocessing are all different and none is black."""
+    """One image whose pixels are all different and none is black."""
     return (1 + torch.arange(side * side)).view(1, 1, side, side).expand(1, 3, side, side).clamp(max=255).to(torch.uint8)
 
 
