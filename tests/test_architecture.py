@@ -72,6 +72,24 @@ def test_muscle_stands_alone() -> None:
     assert "torch" in others and others <= sys.stdlib_module_names | {"torch"}
 
 
+# What only FedMuscle is made of. FedLoGe is another system: neither knows the other, nor do the runs, which serve both.
+FEDMUSCLES = {
+    "muscle", "objectives", "views", "tasks", "models", "setups", "messages", "server", "client", "algorithms", "settings", "report",
+    "tuning", "bench",
+}  # fmt: skip
+
+
+def test_the_two_systems_know_nothing_of_each_other() -> None:
+    rooms = {path: path.relative_to(ROOT / LIBRARY).with_suffix("").parts[0] for path in MODULES if ROOT / LIBRARY in path.parents}
+    assert FEDMUSCLES | {"fedloge", "runs"} <= set(rooms.values())
+    for path, room in rooms.items():
+        imported = {_layer(tuple(name.split(".")[1:])) for name in _imported(path) if name.split(".")[0] == LIBRARY}
+        if room == "fedloge":
+            assert not imported & (FEDMUSCLES | {"__init__"}), path
+        elif room in FEDMUSCLES | {"runs"}:
+            assert "fedloge" not in imported, path
+
+
 @pytest.mark.parametrize(
     ("program", "spared"),
     [

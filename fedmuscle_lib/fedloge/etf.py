@@ -103,7 +103,7 @@ def _gradient(weight: Tensor, norm: float) -> Tensor:
 def angles(weight: Tensor) -> Tensor:
     """Return the angle between any two classes in degrees, one for each of the c (c - 1) / 2 pairs; all are arccos(-1 / (c - 1)) in an ETF.
 
-    The authors' logs print the mean, which is the ETF's to three decimals also where single pairs are half a degree off.
+    The authors' logs print the mean over all pairs, in which those above and below the frame's angle cancel.
 
     Args:
         weight: (c, d), rows of any positive norm.
@@ -122,7 +122,7 @@ def fixed_classifier(weight: Tensor, bias: bool, generator: torch.Generator) -> 
         generator: draws the bias.
     """
     classes, dim = weight.shape
-    linear = nn.Linear(dim, classes)
+    linear = nn.utils.skip_init(nn.Linear, dim, classes)
     drawn = (2 * torch.rand(classes, generator=generator) - 1) / math.sqrt(dim)
     with torch.no_grad():
         linear.weight.copy_(weight)

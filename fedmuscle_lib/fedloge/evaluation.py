@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.fedloge.samples import Pixels, Samples, features
+from fedmuscle_lib.fedloge.samples import Preprocessing, Samples, features
 
 ALL = "all"
 
@@ -19,7 +19,7 @@ class TestSet:
         samples: of all classes; clients' local tests are rows of them.
         classes: c.
         groups: classes by the name of their group, such as "head", "middle" and "tail".
-        pixels: how a network reads the images.
+        preprocessing: how a network reads the images.
 
     Raises:
         ValueError: samples that :meth:`Samples.check` refuses, a group called "all", or groups that don't have every class once.
@@ -27,18 +27,18 @@ class TestSet:
 
     __test__ = False  # pytest collects nothing here
 
-    def __init__(self, samples: Samples, classes: int, groups: Mapping[str, Sequence[int]], pixels: Pixels) -> None:
+    def __init__(self, samples: Samples, classes: int, groups: Mapping[str, Sequence[int]], preprocessing: Preprocessing) -> None:
         samples.check("the test set", classes)
         if ALL in groups or sorted(c for members in groups.values() for c in members) != list(range(classes)):
             raise ValueError(f"groups {dict(groups)} don't have each of {classes} classes once")
-        self.images, self.labels, self.classes, self._pixels = samples.images, samples.labels, classes, pixels
+        self.images, self.labels, self.classes, self._preprocessing = samples.images, samples.labels, classes, preprocessing
         self._groups = {ALL: torch.ones(classes, dtype=torch.bool, device=self.labels.device)}
         for name, members in groups.items():
             self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(0, self.labels.new_tensor(list(members)), True)
 
     def features(self, backbone: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Features (n, d) of the test images, or of some rows of them."""
-        return features(backbone, self.images[rows], self._pixels)
+        return features(backbone, self.images[rows], self._preprocessing)
 
     def accuracies(self, logits: Tensor, rows: Tensor | slice = slice(None)) -> dict[str, float]:
         """Return the share of hits in per cent by group, "all" first; a group without samples among the rows is left out.

@@ -14,7 +14,7 @@ from fedmuscle_lib.fedloge.client import Client
 from fedmuscle_lib.fedloge.evaluation import TestSet
 from fedmuscle_lib.fedloge.messages import Message
 from fedmuscle_lib.fedloge.methods.base import Method, Recipe
-from fedmuscle_lib.fedloge.samples import LocalData, Pixels, Samples
+from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
 from fedmuscle_lib.fedloge.server import Server
 
 
@@ -29,7 +29,7 @@ class Federation:
         groups: classes by the name of their group, such as "head", "middle" and "tail".
         participation: share of the clients in a round.
         recipe: of local training.
-        pixels: how the network reads the images.
+        preprocessing: how the network reads the images.
 
     Attributes:
         method: as given.
@@ -50,13 +50,13 @@ class Federation:
         *,
         participation: float = 1.0,
         recipe: Recipe = Recipe(),  # noqa: B008 - frozen
-        pixels: Pixels = Pixels(),  # noqa: B008 - frozen
+        preprocessing: Preprocessing = Preprocessing(),  # noqa: B008 - frozen
     ) -> None:
         if len(clients) != len(local_tests):
             raise ValueError(f"{len(local_tests)} local tests for {len(clients)} clients")
         problem = method.problem
         self.method = method
-        self._test = TestSet(test.on(problem.device), problem.classes, groups, pixels)
+        self._test = TestSet(test.on(problem.device), problem.classes, groups, preprocessing)
         self._workspace = method.shared().to(problem.device)
         self.clients: dict[int, Client] = {}
         for number, (samples, rows) in enumerate(zip(clients, local_tests, strict=True)):
@@ -64,7 +64,7 @@ class Federation:
             if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(test):
                 raise ValueError(f"client {number}: its local test has rows outside the test set's {len(test)}")
             if len(samples) or len(rows):
-                data = LocalData(number, samples.on(problem.device), problem.classes, pixels, problem.seed)
+                data = LocalData(number, samples.on(problem.device), problem.classes, preprocessing, problem.seed)
                 self.clients[number] = Client(data, rows.to(problem.device), method, self._workspace, recipe)
         first = {name: tensor.detach().clone() for name, tensor in self._workspace.state_dict().items()}
         trained = [number for number, client in self.clients.items() if len(client.data)]
@@ -87,6 +87,8 @@ class Federation:
     @torch.no_grad()
     def evaluate(self, round: int) -> list[dict[str, Any]]:
         """Evaluate the global model and every client's own after ``round`` finished rounds; 0 is before the first.
+
+        Nothing is trained by it, and what it hands to the clients is not in the ledger.
 
         Returns:
             Rows of round, scope ("global" or "personal"), head (the way of predicting), masked (whether classes that are absent from a

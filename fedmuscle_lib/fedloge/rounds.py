@@ -11,7 +11,7 @@ from fedmuscle_lib.fedloge.federation import Federation
 from fedmuscle_lib.fedloge.images import Images, read
 from fedmuscle_lib.fedloge.long_tail import groups, local_test_counts, local_tests, long_tailed, partition
 from fedmuscle_lib.fedloge.methods.base import Problem, Recipe
-from fedmuscle_lib.fedloge.samples import Pixels, Samples
+from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.system import TABLE_NAMES
@@ -45,7 +45,7 @@ class Rounds:
             self.groups,
             participation=s.participation,
             recipe=Recipe(s.lr, s.momentum, s.weight_decay, s.batch_size, s.local_epochs),
-            pixels=Pixels(padding=s.padding, flip=bool(s.flip)),
+            preprocessing=Preprocessing(padding=s.padding, flip=bool(s.flip)),
         )
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
 

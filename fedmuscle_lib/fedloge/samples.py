@@ -39,7 +39,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Preprocessing:
     """How a network reads images.
 
     Attributes:
@@ -73,10 +73,10 @@ class Pixels:
 
 
 @torch.no_grad()
-def features(backbone: nn.Module, images: Tensor, pixels: Pixels) -> Tensor:
+def features(backbone: nn.Module, images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Features (n, d) of images as they are, by the network in evaluation mode."""
     backbone.eval()
-    return torch.cat([backbone(pixels.read(part)) for part in images.split(EVALUATION_BATCH)])
+    return torch.cat([backbone(preprocessing.read(part)) for part in images.split(EVALUATION_BATCH)])
 
 
 class LocalData:
@@ -86,15 +86,15 @@ class LocalData:
         client: its number.
         samples: its own.
         classes: c of the whole federation.
-        pixels: how its network reads them.
+        preprocessing: how its network reads them.
         seed: prefix of every draw's address.
 
     Attributes:
         counts: (c,), samples of each class.
     """
 
-    def __init__(self, client: int, samples: Samples, classes: int, pixels: Pixels, seed: int) -> None:
-        self.client, self.samples, self.pixels, self._address = client, samples, pixels, (seed, client)
+    def __init__(self, client: int, samples: Samples, classes: int, preprocessing: Preprocessing, seed: int) -> None:
+        self.client, self.samples, self.preprocessing, self._address = client, samples, preprocessing, (seed, client)
         self.counts = samples.labels.bincount(minlength=classes)
 
     def __len__(self) -> int:
@@ -106,9 +106,9 @@ class LocalData:
         The order and each image's crop follow from the seed, the client, the round and the epoch, and from nothing that was drawn before.
         """
         for step, rows in enumerate(batches(len(self), size, "local order", *self._address, round, epoch)):
-            drawn = self.pixels.augment(self.samples.images[rows], generator("augmentation", *self._address, round, epoch, step))
-            yield self.pixels.read(drawn), self.samples.labels[rows]
+            drawn = self.preprocessing.augment(self.samples.images[rows], generator("augmentation", *self._address, round, epoch, step))
+            yield self.preprocessing.read(drawn), self.samples.labels[rows]
 
     def features(self, backbone: nn.Module) -> Tensor:
         """Features (n, d) of the samples as they are."""
-        return features(backbone, self.samples.images, self.pixels)
+        return features(backbone, self.samples.images, self.preprocessing)

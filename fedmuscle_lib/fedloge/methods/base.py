@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -127,7 +127,7 @@ class Method(Versioned, ABC):
         """Make the network with its initial weights, the same for all methods."""
         return self.initial(NETWORKS[self.problem.network], "backbone")
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """d."""
         with torch.device("meta"):

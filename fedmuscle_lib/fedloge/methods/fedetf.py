@@ -57,4 +57,5 @@ class FedETF(Method):
 
     def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
         projection = shared["projection"]
+        assert isinstance(projection, Projection)
         return {"etf": lambda features: projection.temperature * linear(projection(features), self.etf)}

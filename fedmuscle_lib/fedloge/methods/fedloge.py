@@ -63,11 +63,13 @@ class FedLoGe(Method):
 
     def global_heads(self, shared: nn.ModuleDict) -> dict[str, Head]:
         g = shared["head"]
+        assert isinstance(g, nn.Linear)
         realigned = affine(global_realignment(g.weight, self.options.realigned_norm), g.bias)
         return {"sse_c": self.sse_c, "shared": g, "realigned": realigned}
 
     def personal_heads(self, visit: Visit) -> dict[str, Head]:
         g, l = visit.shared["head"], visit.private["head"]
+        assert isinstance(g, nn.Linear) and isinstance(l, nn.Linear)
         realigned = affine(local_realignment(g.weight, l.weight), g.bias)
         return {
             "local": l,

@@ -14,6 +14,8 @@ from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
 class Proportions(nn.Module):
     """Share of each class among the samples of a round's participants, (c,); 0 before the first mean."""
 
+    classes: Tensor
+
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.register_buffer("classes", torch.zeros(classes))
@@ -43,8 +45,9 @@ class RatioLoss(FedAvg):
         return modules
 
     def train(self, visit: Visit) -> float:
-        counts = visit.data.counts
-        visit.shared["proportions"].classes.copy_(counts / counts.sum())  # what this client adds to the mean
+        counts, proportions = visit.data.counts, visit.shared["proportions"]
+        assert isinstance(proportions, Proportions)
+        proportions.classes.copy_(counts / counts.sum())  # what this client adds to the mean
         return super().train(visit)
 
     def loss(self, visit: Visit, x: Tensor, y: Tensor) -> Tensor:

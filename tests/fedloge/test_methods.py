@@ -1,0 +1,325 @@
+"""Federated methods: what each trains, sends and keeps, and what reduces to what."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+from torch.nn.functional import cross_entropy
+
+from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedloge.methods import Method, Problem, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.base import balanced_softmax, proximity
+from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing
+
+every_method = pytest.mark.parametrize("name", methods.names())
+
+
+def visit(method: Method, client: int = 0, counts: tuple[int, ...] = toy.COUNTS[0]) -> Visit:
+    """A client that has just received the first global model."""
+    shared = method.shared()
+    received = {name: tensor.clone() for name, tensor in shared.state_dict().items()}
+    data = LocalData(client, toy.samples(counts), toy.CLASSES, Preprocessing(), method.problem.seed)
+    return Visit(shared, method.private(client), received, data, toy.RECIPE, 0)
+
+
+# --- every method -------------------------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_a_round_trains_what_is_shared_and_the_ledger_has_its_size(name):
+    federation = toy.federation(name)
+    before = toy.tensors(federation)
+    assert math.isfinite(federation.round(0))
+    after = toy.tensors(federation)
+    size = sum(tensor.nbytes for tensor in federation.method.shared().state_dict().values())
+    assert federation.server.downlink == {(0, 0): size, (0, 1): size}
+    assert federation.server.uplink == {(0, 0): size + 8, (0, 1): size + 8}
+    still = [name for name in before if torch.equal(before[name], after[name])]
+    assert not still, still
+    assert all(0 <= row["value"] <= 100 for row in federation.evaluate(1))
+
+
+@every_method
+def test_private_modules_never_leave_their_client(name):
+    federation = toy.federation(name)
+    sent = []
+    receive = federation.server.receive
+    federation.server.receive = lambda client, round, update: (sent.append(update), receive(client, round, update))
+    federation.round(0)
+    states = [client.state() for client in federation.clients.values()]  # running statistics of two models may agree for a batch or two
+    private = [tensor for state in states for name, tensor in state.items() if name.split(".")[-1] in ("weight", "bias")]
+    assert len(sent) == 2 and not any(torch.equal(a, b) for update in sent for a in update.tensors.values() for b in private)
+
+
+@every_method
+def test_a_client_of_one_class_or_of_one_sample_trains(name):
+    federation = toy.federation(name, counts=((3, 0, 0, 0), (0, 0, 0, 1)))
+    assert math.isfinite(federation.round(0))
+    assert all(torch.isfinite(tensor).all() for tensor in toy.tensors(federation).values())
+
+
+@every_method
+def test_methods_with_one_seed_start_from_one_backbone(name):
+    own, fedavg = (toy.method(each).shared()["backbone"].state_dict() for each in (name, "fedavg"))
+    assert toy.same(own, fedavg)
+    assert not toy.same(own, toy.method(name, seed=1).shared()["backbone"].state_dict())
+
+
+@every_method
+def test_making_modules_leaves_the_global_generator_alone(name):
+    state = torch.get_rng_state()
+    method = toy.method(name)
+    method.shared(), method.private(0)
+    toy.federation(method=method).round(0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@every_method
+def test_every_option_says_where_its_value_is_from(name):
+    for field in methods.get(name).Options.model_fields.values():
+        assert any(word in (field.description or "").lower() for word in ("authors", "paper", "readme"))
+
+
+def test_unknown_methods_and_options_are_refused():
+    with pytest.raises(ValueError, match="unknown method 'fedavgg'; known: .*fedavg, .*fedloge"):
+        methods.get("fedavgg")
+    with pytest.raises(ValueError, match="mue"):
+        toy.method("fedprox", {"mue": 0.1})
+
+
+def test_a_baseline_is_one_file(tmp_path: Path, monkeypatch):
+    (tmp_path / "half_rate.py").write_text(
+        """
+from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
+
+class Halved(FedAvg):
+    name, label = "halved", "Half of FedAvg"
+
+    def loss(self, visit, x, y):
+        return super().loss(visit, x, y) / 2
+"""
+    )
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    monkeypatch.setattr(Method, "registry", dict(Method.registry))
+    halved = toy.federation("halved", recipe=Recipe(epochs=1, lr=0.0625))
+    assert "halved" in methods.names()
+    halved.round(0)
+    fedavg = toy.federation("fedavg", recipe=Recipe(epochs=1, lr=0.03125))
+    fedavg.round(0)
+    assert toy.same(toy.tensors(halved), toy.tensors(fedavg))  # powers of two, to the bit
+
+
+# --- FedAvg and what reduces to it --------------------------------------------------------------------------------------------
+
+
+def test_fedavg_of_one_client_is_plain_sgd_to_the_bit():
+    recipe = Recipe(epochs=2, weight_decay=0.01)
+    federation = toy.federation("fedavg", counts=toy.COUNTS[:1], recipe=recipe)
+    method = toy.method("fedavg")
+    model = torch.nn.Sequential(method.backbone(), method.head())
+    data = LocalData(0, toy.samples(toy.COUNTS[0], seed=1), toy.CLASSES, Preprocessing(), 0)
+    for round in range(2):
+        federation.round(round)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.5, weight_decay=0.01)
+        for epoch in range(2):
+            for x, y in data.batches(round, epoch, 8):
+                optimiser.zero_grad()
+                cross_entropy(model(x), y).backward()
+                optimiser.step()
+    plain = list(model.state_dict().values())
+    assert all(map(torch.equal, federation.server.tensors.values(), plain))
+
+
+@pytest.mark.parametrize("name, options", [("fedprox", {"mu": 0.0}), ("ditto", {}), ("ratio_loss", {"beta": 0.0})])
+def test_what_shares_a_model_as_fedavg_does_is_fedavg_to_the_bit(name, options):
+    """FedProx without its term, Ditto's global model whatever its coefficient, and the ratio loss without ratios."""
+    one, fedavg = toy.federation(name, options), toy.federation("fedavg")
+    for round in range(2):
+        one.round(round)
+        fedavg.round(round)
+    assert all(torch.equal(one.server.tensors[key], tensor) for key, tensor in fedavg.server.tensors.items())
+
+
+def test_proximity_is_half_the_squared_distance():
+    head = torch.nn.Linear(3, 2)
+    anchor = {name: p.detach() - 0.5 for name, p in head.named_parameters()}
+    assert proximity(head, anchor).item() == pytest.approx(8 * 0.25 / 2)
+    proximity(head, anchor).backward()
+    assert torch.allclose(head.weight.grad, torch.full((2, 3), 0.5))
+
+
+@pytest.mark.parametrize("name, option, model", [("fedprox", "mu", "shared"), ("ditto", "coefficient", "private")])
+def test_a_large_coefficient_holds_a_model_near_what_was_received(name, option, model):
+    def moved(value: float) -> float:
+        method = toy.method(name, {option: value})
+        each = visit(method)
+        method.train(each)
+        return proximity(getattr(each, model), each.received).item()
+
+    assert moved(20.0) < moved(0.0) / 5
+
+
+# --- balanced softmax ---------------------------------------------------------------------------------------------------------
+
+
+def test_balanced_softmax_weighs_classes_by_their_counts_and_leaves_absent_ones_out():
+    logits = torch.tensor([[0.3, -1.0, 2.0]], requires_grad=True)
+    counts = torch.tensor([6, 2, 0])
+    loss = balanced_softmax(logits, torch.tensor([0]), counts)
+    shares = 6 * math.exp(0.3), 2 * math.exp(-1.0)
+    assert loss.item() == pytest.approx(-math.log(shares[0] / sum(shares)))
+    loss.backward()
+    assert torch.isfinite(logits.grad).all() and logits.grad[0, 2] == 0
+
+
+# --- FedLoGe ------------------------------------------------------------------------------------------------------------------
+
+
+def test_fedloges_backbone_learns_from_the_fixed_classifier_alone():
+    method = toy.method("fedloge")
+    one, other = visit(method), visit(method)
+    with torch.no_grad():
+        other.shared["head"].weight.mul_(7)
+        other.private["head"].weight.mul_(-3)
+    for each in (one, other):
+        method.train(each)
+    assert toy.same(one.shared["backbone"].state_dict(), other.shared["backbone"].state_dict())
+
+
+def test_each_of_fedloges_heads_learns_from_its_own_logits():
+    method = toy.method("fedloge")
+    one, other = visit(method), visit(method)
+    with torch.no_grad():
+        other.private["head"].weight.mul_(-3)
+    for each in (one, other):
+        method.train(each)
+    assert toy.same(one.shared["head"].state_dict(), other.shared["head"].state_dict())
+    assert not toy.same(one.private["head"].state_dict(), other.private["head"].state_dict())
+
+
+def test_the_fixed_classifier_stays_and_every_party_makes_the_same():
+    federation = toy.federation("fedloge")
+    before = federation.method.sse_c.weight.clone()
+    federation.round(0)
+    assert torch.equal(federation.method.sse_c.weight, before) and torch.equal(toy.method("fedloge").sse_c.weight, before)
+    assert not torch.equal(toy.method("fedloge", seed=1).sse_c.weight, before)
+    assert not toy.method("fedloge", {"etf_bias": False}).sse_c.bias.any()
+
+
+def test_fedloges_predictions_are_what_their_names_say():
+    method = toy.method("fedloge")
+    each = visit(method)
+    h = torch.randn(6, 64, generator=torch.Generator().manual_seed(0))
+    g, l = each.shared["head"], each.private["head"]
+    lengthened = h @ (g.weight * l.weight.norm(dim=1, keepdim=True)).T + g.bias
+    wanted = {
+        "local": l(h),
+        "local + shared": l(h) + g(h),
+        "local + realigned": l(h) + lengthened,
+        "shared + realigned": g(h) + lengthened,
+        "sse_c": method.sse_c(h),
+        "shared": g(h),
+    }
+    found = method.personal_heads(each)
+    assert found.keys() == wanted.keys()
+    for name, head in found.items():
+        torch.testing.assert_close(head(h), wanted[name])
+    of_all = method.global_heads(each.shared)
+    assert of_all.keys() == {"sse_c", "shared", "realigned"}
+    torch.testing.assert_close(of_all["realigned"](h), h @ (1.7 * g.weight / g.weight.norm(dim=1, keepdim=True)).T + g.bias)
+
+
+def test_private_heads_differ_from_client_to_client_and_stay_between_visits():
+    method = toy.method("fedloge")
+    assert not torch.equal(method.private(0)["head"].weight, method.private(1)["head"].weight)
+    federation = toy.federation("fedloge", counts=toy.COUNTS * 2, participation=0.5)
+    drawn = federation.server.participants(0)
+    before = {number: client.state() for number, client in federation.clients.items()}
+    federation.round(0)
+    for number, client in federation.clients.items():
+        assert toy.same(client.state(), before[number]) == (number not in drawn)
+
+
+# --- the other baselines ------------------------------------------------------------------------------------------------------
+
+
+def test_fedrods_personal_head_has_no_say_in_what_is_shared():
+    method = toy.method("fedrod")
+    one, other = visit(method), visit(method)
+    with torch.no_grad():
+        other.private["head"].weight.mul_(-3)
+    for each in (one, other):
+        method.train(each)
+    assert toy.same(one.shared.state_dict(), other.shared.state_dict())
+
+
+def test_fedetf_predicts_by_cosines_with_an_etf_of_its_own_dimension():
+    method = toy.method("fedetf", {"temperature": 3.0})
+    torch.testing.assert_close(method.etf @ method.etf.T, torch.full((4, 4), -1 / 3).fill_diagonal_(1), rtol=0, atol=1e-5)
+    shared = method.shared()
+    h = torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
+    head = method.global_heads(shared)["etf"]
+    logits = head(h)
+    assert logits.abs().max() <= 3.0 + 1e-5
+    torch.testing.assert_close(logits.sum(1), torch.zeros(50), rtol=0, atol=1e-5)
+    with torch.no_grad():
+        shared["projection"].bias.zero_()
+    torch.testing.assert_close(head(5 * h), head(h))
+
+
+def test_the_ratio_loss_compares_a_class_with_the_mean_of_the_others():
+    method = toy.method("ratio_loss", {"alpha": 1.0, "beta": 0.1})
+    weights = method.weights(torch.tensor([0.6, 0.3, 0.1, 0.0]))
+    rare = (0.6 + 0.3 + 0.1) / 3 / 0.1  # a class that nobody had counts as the rarest that somebody had
+    assert weights.tolist() == pytest.approx([1 + 0.1 * 0.5 / 3 / 0.6, 1 + 0.1 * 0.8 / 3 / 0.3, 1 + 0.1 * rare, 1 + 0.1 * rare])
+    assert method.weights(torch.zeros(4)).tolist() == [1, 1, 1, 1]
+    assert method.weights(torch.full((4,), 0.25)).tolist() == pytest.approx([1.1] * 4)
+
+
+def test_the_ratio_loss_learns_shares_from_the_last_rounds_participants():
+    federation = toy.federation("ratio_loss")
+    federation.round(0)
+    total = torch.tensor(toy.COUNTS).sum(0)
+    torch.testing.assert_close(federation.server.tensors["proportions.classes"], total / total.sum())
+
+
+def test_fedrep_trains_its_head_first_and_its_network_then():
+    method = toy.method("fedrep", {"head_epochs": 2})
+    each = visit(method)
+    parameters = [[id(p) for p in trained] for _, trained in method.phases(each)]
+    assert parameters == [[id(p) for p in each.private.parameters()], [id(p) for p in each.shared.parameters()]]
+    with_head_only = visit(method)
+    phases = list(method.phases(with_head_only))[:1]
+    method.phases = lambda _: iter(phases)
+    before = {name: p.clone() for name, p in with_head_only.shared.named_parameters()}
+    method.train(with_head_only)
+    assert all(torch.equal(p, before[name]) for name, p in with_head_only.shared.named_parameters())
+
+
+def test_fedbabus_clients_tune_a_copy_of_one_head_that_stays():
+    federation = toy.federation("fedbabu")
+    before = federation.method.random_head.weight.clone()
+    federation.round(0)
+    rows = federation.evaluate(1)
+    assert torch.equal(federation.method.random_head.weight, before)
+    assert rows == federation.evaluate(1)
+    assert {(row["scope"], row["head"]) for row in rows} == {("global", "random"), ("personal", "fine-tuned")}
+    method = toy.method("fedbabu", {"tuned_epochs": 30})
+    each = visit(method)
+    h = each.data.features(each.shared["backbone"])
+    loss = {name: cross_entropy(head(h), each.data.samples.labels) for name, head in method.personal_heads(each).items()}
+    assert loss["fine-tuned"] < cross_entropy(method.random_head(h), each.data.samples.labels)
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_a_global_model_without_a_head_is_not_evaluated(name):
+    federation = toy.federation(name)
+    assert {row["scope"] for row in federation.evaluate(0)} == {"personal"}
+
+
+def test_a_problem_names_its_network():
+    assert methods.get("fedavg")(Problem("resnet18", 10, 0)).dim == 512

@@ -1,0 +1,36 @@
+"""Networks from scratch: their shapes, their sizes, and what they read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedmuscle_lib.fedloge.networks import NETWORKS
+
+
+@pytest.mark.parametrize("side", [16, 28, 32])
+@pytest.mark.parametrize("name, dim", [("small_cnn", 64), ("resnet18", 512)])
+def test_features_are_d_numbers_from_0_for_any_side(name, dim, side):
+    network = NETWORKS[name]()
+    assert network.dim == dim
+    features = network(torch.rand(2, 3, side, side))
+    assert features.shape == (2, dim) and features.min() >= 0
+    features.sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+@pytest.mark.parametrize("name, parameters", [("resnet18", 11_173_962), ("resnet34", 21_282_122)])
+def test_resnets_have_the_known_number_of_parameters_with_ten_classes(name, parameters):
+    with torch.device("meta"):
+        model = nn.Sequential(NETWORKS[name](), nn.Linear(512, 10))
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_a_resnet_halves_the_side_three_times_and_not_in_its_stem():
+    network = NETWORKS["resnet18"]()
+    sides = []
+    for layer in network:
+        layer.register_forward_hook(lambda _, __, maps: sides.append(maps.shape[-1]))
+    network(torch.rand(2, 3, 32, 32))
+    assert sides == [32, 32, 32, 32, 16, 16, 8, 8, 4, 4]

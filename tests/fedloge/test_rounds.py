@@ -1,0 +1,219 @@
+"""A federation in one process: rounds that can be repeated and resumed to the bit, and what is evaluated."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+import toy
+
+from fedmuscle_lib.fedloge.evaluation import TestSet
+from fedmuscle_lib.fedloge.messages import Diverged
+from fedmuscle_lib.fedloge.methods import Recipe
+from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
+
+STATEFUL = pytest.mark.parametrize("name", ["fedloge", "ditto", "ratio_loss", "fedbabu"])
+
+
+def kept(federation) -> dict:
+    """What a checkpoint's file gives back of the federation's state."""
+    buffer = io.BytesIO()
+    torch.save(federation.state(), buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+# --- rounds -------------------------------------------------------------------------------------------------------------------
+
+
+@STATEFUL
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(name):
+    given = {"counts": toy.COUNTS * 2, "participation": 0.5}
+    whole = toy.federation(name, **given)
+    losses = [whole.round(round) for round in range(3)]
+
+    cut = toy.federation(name, **given)
+    cut.round(0)
+    checkpoint = kept(cut)
+    cut.round(1)  # what is lost
+    resumed = toy.federation(name, **given)
+    resumed.restore(checkpoint)
+    assert [resumed.round(round) for round in (1, 2)] == losses[1:]
+    assert toy.same(toy.tensors(resumed), toy.tensors(whole))
+    assert resumed.evaluate(3) == whole.evaluate(3)
+    assert resumed.server.uplink == whole.server.uplink and resumed.server.downlink == whole.server.downlink
+
+
+@STATEFUL
+def test_one_seed_gives_one_run_and_another_seed_another(name):
+    runs = [toy.federation(name, seed=seed) for seed in (0, 0, 1)]
+    for each in runs:
+        each.round(0)
+    first, second, other = map(toy.tensors, runs)
+    assert toy.same(first, second) and not toy.same(first, other)
+
+
+def test_an_evaluation_changes_nothing():
+    for name in ("fedloge", "fedbabu", "ditto"):
+        quiet, watched = toy.federation(name), toy.federation(name)
+        watched.evaluate(0)
+        for each in (quiet, watched):
+            each.round(0)
+        watched.evaluate(1)
+        assert toy.same(toy.tensors(quiet), toy.tensors(watched))
+
+
+def test_a_state_is_not_changed_by_the_rounds_that_follow():
+    federation = toy.federation("fedloge")
+    federation.round(0)
+    before, state = kept(federation), federation.state()
+    federation.round(1)
+    restored = toy.federation("fedloge")
+    restored.restore(state)
+    assert toy.same(toy.tensors(restored), before["server"]["tensors"] | _named(before))
+
+
+def _named(state: dict) -> dict[str, torch.Tensor]:
+    return {f"client {k}: {name}": value for k, own in state["clients"].items() for name, value in own.items()}
+
+
+def test_running_statistics_are_averaged_by_samples():
+    federation, received = toy.federation(), {}
+    receive = federation.server.receive
+    federation.server.receive = lambda client, round, update: (received.update({client: update}), receive(client, round, update))
+    federation.round(0)
+    sizes = [sum(own) for own in toy.COUNTS]
+    for name, tensor in federation.server.tensors.items():
+        parts = [received[k].tensors[name].double() for k in range(2)]
+        if "running" in name:
+            assert not torch.equal(*parts)
+        if tensor.is_floating_point():
+            mean = sum(n * part for n, part in zip(sizes, parts, strict=True)) / sum(sizes)
+            torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-9)
+        else:
+            assert name.endswith("num_batches_tracked") and tensor.dtype == torch.int64 and tensor > 0
+
+
+def test_only_who_is_drawn_is_counted():
+    federation = toy.federation(counts=toy.COUNTS * 3, participation=0.5)
+    for round in range(3):
+        federation.round(round)
+    assert {key[1] for key in federation.server.uplink if key[0] == 1} == set(federation.server.participants(1))
+    assert len(federation.server.uplink) == len(federation.server.downlink) == 9
+
+
+def test_a_client_without_samples_is_never_drawn():
+    federation = toy.federation(counts=(toy.COUNTS[0], (0, 0, 0, 0), toy.COUNTS[1]))
+    federation.round(0)
+    assert {client for _, client in federation.server.uplink} == {0, 2}
+    with pytest.raises(ValueError, match="nobody has samples"):
+        toy.federation(counts=((0, 0, 0, 0),))
+
+
+def test_a_loss_that_is_not_finite_names_its_client():
+    with pytest.raises(Diverged, match=r"client 0: the local loss is not finite in round 1, epoch \d; is lr = 1e\+20 too large"):
+        toy.federation(recipe=Recipe(lr=1e20, epochs=4)).round(0)
+
+
+def test_training_learns():
+    federation = toy.federation("fedloge", {"etf_steps": 300, "etf_lr": 1e-3}, counts=((40, 40, 40, 40),) * 2, recipe=Recipe(epochs=3))
+    for round in range(3):
+        federation.round(round)
+    found = {row["head"]: row["value"] for row in federation.evaluate(3) if row["scope"] == "global" and row["group"] == "all"}
+    assert min(found.values()) > 60, found
+
+
+# --- evaluation ---------------------------------------------------------------------------------------------------------------
+
+
+def test_accuracies_are_shares_of_hits_by_group():
+    test = TestSet(toy.samples((2, 2, 2, 2)), 4, toy.GROUPS, Preprocessing())
+    predicted = torch.tensor([0, 1, 1, 1, 2, 0, 3, 3])
+    logits = torch.nn.functional.one_hot(predicted, 4).float()
+    assert test.accuracies(logits) == {"all": 75, "head": 50, "middle": 100, "tail": 75}
+    rows = torch.tensor([1, 2, 3])
+    assert test.accuracies(logits[rows], rows) == {"all": pytest.approx(200 / 3), "head": 0, "middle": 100}
+
+
+def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]:
+    """The mean over clients of each group's accuracy, from logits of each client's own images, and over how many clients."""
+    test, scores = toy.samples((5,) * toy.CLASSES, seed=99), {}
+    for client in federation.clients.values():
+        rows = client.local_test
+        if not len(rows):
+            continue
+        visit = client._visit(type("M", (), {"tensors": federation.server.tensors}), 1)
+        model, labels = federation.method.personal_backbone(visit).eval(), test.labels[rows]
+        with torch.no_grad():
+            logits = federation.method.personal_heads(visit)[head](model(Preprocessing().read(test.images[rows])))
+        if masked:
+            logits[:, [c for c in range(toy.CLASSES) if c not in labels]] = -torch.inf
+        hits = logits.argmax(1) == labels
+        for group, classes in {"all": range(toy.CLASSES), **toy.GROUPS}.items():
+            own = [bool(hit) for hit, label in zip(hits, labels, strict=True) if int(label) in classes]
+            if own:
+                scores.setdefault(group, []).append(100 * sum(own) / len(own))
+    return {group: (pytest.approx(sum(values) / len(values)), len(values)) for group, values in scores.items()}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name, head", [("fedavg", "head"), ("fedloge", "local + shared"), ("ditto", "head")])
+def test_a_personal_value_is_the_unweighted_mean_over_clients_that_have_the_group(name, head, masked):
+    local_tests = [*toy.LOCAL_TESTS, torch.tensor([], dtype=torch.int64)]
+    federation = toy.federation(name, counts=(*toy.COUNTS, (1, 1, 1, 1)), local_tests=local_tests)
+    federation.round(0)
+    rows = [row for row in federation.evaluate(1) if (row["scope"], row["head"], row["masked"]) == ("personal", head, masked)]
+    assert {row["group"]: (row["value"], row["clients"]) for row in rows} == by_hand(federation, head, masked)
+    assert {row["group"]: row["clients"] for row in rows} == {"all": 2, "head": 2, "middle": 2, "tail": 1}
+
+
+def test_every_head_is_evaluated_with_and_without_a_mask_and_a_mask_never_costs_accuracy():
+    federation = toy.federation("fedloge")
+    federation.round(0)
+    rows = federation.evaluate(1)
+    assert {row["round"] for row in rows} == {1}
+    assert {(row["masked"], row["clients"]) for row in rows if row["scope"] == "global"} == {(False, 0)}
+    personal = {(row["head"], row["group"], row["masked"]): row["value"] for row in rows if row["scope"] == "personal"}
+    assert len(personal) == 6 * 4 * 2
+    assert all(personal[head, group, True] >= value for (head, group, masked), value in personal.items() if not masked)
+
+
+@pytest.mark.parametrize("name, passes", [("fedloge", 1), ("fedavg", 1), ("ditto", 1 + 2)])
+def test_the_test_set_passes_each_backbone_once(name, passes, monkeypatch):
+    """A shared backbone once for all heads and clients; a private one once for each client, on its own local test."""
+    federation = toy.federation(name)
+    seen = []
+    features = TestSet.features
+    monkeypatch.setattr(TestSet, "features", lambda self, backbone, rows=slice(None): seen.append(rows) or features(self, backbone, rows))
+    federation.evaluate(0)
+    assert len(seen) == passes and seen[0] == slice(None)
+    assert [len(rows) for rows in seen[1:]] == [4, 4][: passes - 1]
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"local_tests": [torch.tensor([0])]}, "1 local tests for 2 clients"),
+        ({"local_tests": [torch.tensor([0]), torch.tensor([20])]}, "client 1: its local test has rows outside the test set's 20"),
+        ({"counts": ((1, 1), (0, 0, 0, 0, 1))}, "client 1: labels run from 4 to 4; there are 4 classes"),
+    ],
+)
+def test_clients_of_the_wrong_kind_are_refused_by_number(given, said):
+    with pytest.raises(ValueError, match=said):
+        toy.federation(**given)
+
+
+@pytest.mark.parametrize("groups", [{"head": [0, 1]}, {"head": [0, 1, 2, 3], "tail": [3]}, {"all": [0, 1, 2, 3]}])
+def test_groups_have_every_class_once(groups):
+    with pytest.raises(ValueError, match="don't have each of 4 classes once"):
+        TestSet(toy.samples((1, 1, 1, 1)), 4, groups, Preprocessing())
+
+
+def test_a_test_set_of_the_wrong_kind_is_named():
+    broken = toy.samples((1, 1, 1, 1))
+    with pytest.raises(ValueError, match="the test set: images are torch.float32"):
+        TestSet(Samples(broken.images.float(), broken.labels), 4, toy.GROUPS, Preprocessing())

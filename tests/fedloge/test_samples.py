@@ -1,0 +1,82 @@
+"""How a client reads its images: crops, mirrors, and that both follow from their address."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toy
+
+from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
+
+
+def numbered(side: int = 16) -> torch.Tensor:
+    """One image whose pixels are all different and none is black."""
+    return (1 + torch.arange(side * side)).view(1, 1, side, side).expand(1, 3, side, side).clamp(max=255).to(torch.uint8)
+
+
+def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
+    side, padding = 12, 2
+    image = numbered(side)
+    padded = torch.nn.functional.pad(image, [padding] * 4)[0]
+    windows = [padded[:, i : i + side, j : j + side] for i in range(2 * padding + 1) for j in range(2 * padding + 1)]
+    for flip in (True, False):
+        wanted = windows + ([window.flip(-1) for window in windows] if flip else [])
+        crops = Preprocessing(padding=padding, flip=flip).augment(image.expand(1000, -1, -1, -1), torch.Generator().manual_seed(0))
+        seen = {next(i for i, one in enumerate(wanted) if torch.equal(one, crop)) for crop in crops}
+        assert seen == set(range(len(wanted)))
+
+
+def test_without_padding_and_flip_images_stay():
+    images = toy.samples((3, 2)).images
+    assert torch.equal(Preprocessing(padding=0, flip=False).augment(images, torch.Generator().manual_seed(0)), images)
+
+
+def test_each_channel_is_normalised_by_its_own():
+    image = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 4, 4)
+    read = Preprocessing(mean=(0.0, 0.2, 0.5), std=(1.0, 1.0, 0.25)).read(image)
+    torch.testing.assert_close(read[0, :, 0, 0], torch.tensor([0.0, 0.0, 2.0]))
+
+
+def test_batches_follow_from_their_address_alone():
+    def data(client=0, seed=0):
+        return LocalData(client, toy.samples((9, 8, 5, 2)), 4, Preprocessing(), seed)
+
+    def passed(local, round=0, epoch=0):
+        return torch.cat([x.flatten(1) for x, _ in local.batches(round, epoch, 8)])
+
+    one = data()
+    first = passed(one, 2, 1)
+    passed(one, 0, 0)
+    assert torch.equal(passed(one, 2, 1), first) and torch.equal(passed(data(), 2, 1), first)
+    for other in (passed(one, 2, 2), passed(one, 3, 1), passed(data(client=1), 2, 1), passed(data(seed=1), 2, 1)):
+        assert not torch.equal(other, first)
+
+
+def test_an_epoch_has_every_sample_once_with_its_label():
+    local = LocalData(0, toy.samples((9, 8, 5, 2)), 4, Preprocessing(padding=0, flip=False), 0)
+    images, labels = local.samples.images, local.samples.labels
+
+    def pairs(x, y):
+        return [(image.numpy().tobytes(), int(label)) for image, label in zip(x, y, strict=True)]
+
+    seen = [pair for batch in local.batches(0, 0, 8) for pair in pairs(*batch)]
+    assert sorted(seen) == sorted(pairs(local.preprocessing.read(images), labels)) and local.counts.tolist() == [9, 8, 5, 2]
+
+
+IMAGES, LABELS = torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "images, labels, said",
+    [
+        (IMAGES.float(), LABELS, r"images are torch.float32"),
+        (IMAGES[:, :1], LABELS, r"images are torch.uint8 \(3, 1, 16, 16\)"),
+        (IMAGES, LABELS[:2], r"labels are torch.int64 \(2,\) for 3 images"),
+        (IMAGES, LABELS.int(), r"labels are torch.int32"),
+        (IMAGES, LABELS + 1, r"labels run from 1 to 3; there are 3 classes"),
+        (IMAGES, LABELS - 1, r"labels run from -1 to 1"),
+    ],
+)
+def test_samples_of_the_wrong_kind_are_refused_by_their_owner(images, labels, said):
+    with pytest.raises(ValueError, match=f"client 7: {said}"):
+        Samples(images, labels).check("client 7", 3)

@@ -1,0 +1,143 @@
+"""The server: who takes part, what a mean is, what is refused, and what is counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fedmuscle_lib.fedloge.messages import Diverged, RefusedMessage, Update
+from fedmuscle_lib.fedloge.server import Server, weighted_mean
+
+
+def tensors(value: float = 0.0) -> dict[str, torch.Tensor]:
+    return {"w": torch.full((2, 3), value), "running_mean": torch.full((3,), 10 * value), "batches": torch.tensor(int(value))}
+
+
+def server(clients=(0, 1, 2), participation=1.0, seed=0) -> Server:
+    return Server(clients, tensors(), participation, (seed,))
+
+
+# --- who takes part -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "clients, share, count", [(40, 0.3, 12), (40, 0.2, 8), (100, 0.29, 29), (10, 0.55, 5), (20, 1.0, 20), (5, 0.01, 1)]
+)
+def test_the_whole_part_of_the_share_takes_part_and_at_least_one(clients, share, count):
+    drawn = [server(range(clients), share).participants(round) for round in range(50)]
+    assert all(len(set(each)) == len(each) == count for each in drawn)
+    assert {client for each in drawn for client in each} <= set(range(clients))
+    assert len(set(drawn)) == 1 or count < clients
+
+
+def test_every_client_has_its_turn_and_the_seed_says_when():
+    drawn = [server(range(10), 0.3).participants(round) for round in range(40)]
+    assert {client for each in drawn for client in each} == set(range(10))
+    assert drawn == [server(range(10), 0.3).participants(round) for round in range(40)]
+    assert drawn != [server(range(10), 0.3, seed=1).participants(round) for round in range(40)]
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(share):
+    with pytest.raises(ValueError, match=f"participation = {share}"):
+        server(participation=share)
+
+
+def test_nobody_is_no_federation():
+    with pytest.raises(ValueError, match="nobody has samples"):
+        server(clients=())
+
+
+# --- the mean -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_mean_weighs_each_client_by_its_samples_buffers_included():
+    one = server((4, 9))
+    for client, value, samples in ((9, 4.0, 30), (4, 8.0, 10)):
+        one.send(client, 0)
+        one.receive(client, 0, Update(tensors(value), samples))
+    one.aggregate()
+    assert torch.equal(one.tensors["w"], torch.full((2, 3), 5.0))
+    assert torch.equal(one.tensors["running_mean"], torch.full((3,), 50.0))
+    assert one.tensors["batches"].dtype == torch.int64 and one.tensors["batches"] == 5
+
+
+def test_the_mean_of_one_is_itself_to_the_bit():
+    part = {"w": torch.randn(100, generator=torch.Generator().manual_seed(0)), "batches": torch.tensor(2**53 + 1 - 1)}
+    mean = weighted_mean([part], [7])
+    assert all(torch.equal(mean[name], part[name]) for name in part)
+
+
+def test_a_mean_waits_for_everybody_who_was_asked():
+    one = server()
+    for client in (0, 2):
+        one.send(client, 0)
+    one.receive(0, 0, Update(tensors(1.0), 5))
+    with pytest.raises(RefusedMessage, match=r"no update from clients \[2\]"):
+        one.aggregate()
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------------------
+
+
+def spoilt(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
+    return tensors() | {name: value}
+
+
+@pytest.mark.parametrize(
+    "sent, samples, said",
+    [
+        ({"w": torch.zeros(2, 3)}, 5, "sent no 'batches'"),
+        (spoilt("labels", torch.zeros(1)), 5, "sent 'labels', which nobody asked for"),
+        (spoilt("w", torch.zeros(3, 2)), 5, r"sent 'w' as torch.float32 \(3, 2\); torch.float32 \(2, 3\) is expected"),
+        (spoilt("batches", torch.tensor(1.0)), 5, r"sent 'batches' as torch.float32 \(\); torch.int64 \(\) is expected"),
+        (spoilt("running_mean", torch.tensor([0, torch.nan, 0])), 5, "sent 'running_mean' with numbers that are not finite"),
+        (tensors(), 0, "sent tensors of 0 samples"),
+    ],
+)
+def test_a_broken_update_is_refused_by_its_client_and_leaves_no_trace(sent, samples, said):
+    one = server()
+    one.send(2, 0)
+    with pytest.raises(RefusedMessage, match=f"client 2 {said}"):
+        one.receive(2, 0, Update(sent, samples))
+    assert not one.uplink
+
+
+def test_numbers_that_are_not_finite_are_a_divergence():
+    one = server()
+    one.send(1, 0)
+    with pytest.raises(Diverged, match="client 1"):
+        one.receive(1, 0, Update(spoilt("w", torch.full((2, 3), torch.inf)), 5))
+
+
+def test_an_update_is_taken_once_and_only_from_who_was_asked():
+    one = server()
+    with pytest.raises(RefusedMessage, match="client 1 sent an update in round 1 that nobody asked it for"):
+        one.receive(1, 0, Update(tensors(), 5))
+    one.send(1, 0)
+    one.receive(1, 0, Update(tensors(), 5))
+    with pytest.raises(RefusedMessage, match="client 1"):
+        one.receive(1, 0, Update(tensors(), 5))
+
+
+# --- what is counted ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_has_what_was_sent_by_round_and_client():
+    one = server()
+    size = (6 + 3) * 4 + 8  # an integer has eight bytes
+    for round, client in ((0, 1), (3, 2)):
+        one.send(client, round)
+        one.receive(client, round, Update(tensors(), 5))
+        one.aggregate()
+    assert one.downlink == {(0, 1): size, (3, 2): size}
+    assert one.uplink == {(0, 1): size + 8, (3, 2): size + 8}  # and the number of samples
+
+
+def test_a_server_on_its_own_loads_no_network_and_no_method():
+    foreign = [f"fedmuscle_lib.fedloge.{room}" for room in ("networks", "methods", "client", "samples")] + ["pydantic", "transformers"]
+    code = f"import sys, fedmuscle_lib.fedloge.server; print(sorted(set({foreign}) & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
