@@ -15,7 +15,6 @@ from pydantic import (
     PositiveFloat,
     StrictInt,
     Tag,
-    ValidationError,
     model_validator,
 )
 
@@ -23,7 +22,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
 from fedmuscle_lib.runs import system
-from fedmuscle_lib.runs.system import BY, RunSettings, meant
+from fedmuscle_lib.runs.system import BY, RunSettings, check_options, meant
 from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS
 
@@ -47,6 +46,7 @@ class Settings(RunSettings):
     """
 
     system = "fedmuscle"
+    telling = ("algorithm", "public", "setup")
 
     algorithm: str = Field(
         "fedmuscle",
@@ -305,7 +305,7 @@ class Settings(RunSettings):
             raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
         self._check_train_samples()
         self._check_tasks()
-        self._check_options()
+        check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
         self._check_temperatures()
         if "tau_prime" not in algorithm.ignores and self.others > 1:
             self._check_gamma()
@@ -333,16 +333,6 @@ class Settings(RunSettings):
                 raise ValueError(
                     f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"
                 )
-
-    def _check_options(self) -> None:
-        known = {f"{a}.{option}": a for a in algorithms.names() for option in algorithms.get(a).Options.model_fields}
-        for name, value in self.options.items():
-            if name not in known:
-                raise ValueError(f"options: no {name!r}{meant(name, known)}")
-            try:
-                algorithms.get(known[name]).Options(**{name.partition(".")[2]: value})
-            except ValidationError as error:
-                raise ValueError(f"options: {name}: {error.errors()[0]['msg']} (got {value!r})") from None
 
     def _check_temperatures(self) -> None:
         for name in ("tau", "tau_prime"):

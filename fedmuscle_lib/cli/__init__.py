@@ -1,6 +1,6 @@
 """The commands of ``python -m fedmuscle_lib``, one module each.
 
-``options`` reads values from text; ``original`` knows the original code's flags.
+``form`` makes options of settings; ``options`` reads values from text; ``original`` knows the flags of FedMuscle's original code.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli import algorithms, bench, notebook, reproduce, run, runs, tune, verify
+from fedmuscle_lib.cli import algorithms, bench, fedloge, notebook, realign, reproduce, run, runs, tune, verify
 
 app = typer.Typer(
     help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
@@ -26,7 +26,9 @@ def _everywhere(
     pass  # ``__main__`` takes the flag off the line, so that it may stand behind a command too
 
 
-app.command("run", context_settings={"token_normalize_func": run.spelling})(run.command)
+app.command("run", context_settings={"token_normalize_func": run.FORM.spelling})(run.command)
+app.command("fedloge", context_settings={"token_normalize_func": fedloge.FORM.spelling})(fedloge.command)
+app.command("realign")(realign.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(runs.app, name="runs")
 app.command("verify")(verify.command)

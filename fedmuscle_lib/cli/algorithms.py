@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 from fedmuscle_lib import algorithms
+from fedmuscle_lib.fedloge import methods
 
 
 def command() -> None:
-    """List the algorithms: name, label, and whether it is the paper's, a control or ours."""
+    """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours; then those of `fedloge`."""
+    print("run --algorithm")
     for name in algorithms.names():
         algorithm = algorithms.get(name)
         print(f"{name:17}{algorithm.label:30}{algorithm.source}")
+    print("\nfedloge --algorithm")
+    for name in methods.names():
+        print(f"{name:17}{_what(methods.get(name))}")
+
+
+def _what(method: type[methods.Method]) -> str:
+    """The first line of what the method's module says of itself."""
+    said = inspect.getdoc(sys.modules[method.__module__]) or method.label
+    return said.splitlines()[0]

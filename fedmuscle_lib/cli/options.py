@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -12,6 +13,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from fedmuscle_lib.cli import original
+from fedmuscle_lib.runs import RunSettings
 from fedmuscle_lib.settings import Settings
 
 Parameters = Annotated[
@@ -19,22 +21,26 @@ Parameters = Annotated[
 ]
 
 
-def value_of(name: str, text: str) -> Any:
+def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[str, Mapping[str, str]]) -> Any:
     """A setting's value from its text: JSON for matrices and mappings, commas between the items of a list, else as it stands.
+
+    Args:
+        settings: the class that has the setting.
+        words: the original code's values of a setting and ours.
 
     Raises:
         ValueError: text that begins like JSON and is none.
     """
-    if name == "device" and text.isdigit():  # the original code's --device 0
-        return f"cuda:{text}"
+    if name == "device" and re.fullmatch(r"-?\d+", text):  # the original codes' number of a GPU; there is none before the first
+        return f"cuda:{text}" if int(text) >= 0 else "cpu"
     if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}: {text!r} is not JSON ({error})") from None
-    if name in Settings.model_fields and is_list(Settings.model_fields[name]):
+    if name in settings.model_fields and is_list(settings.model_fields[name]):
         return tuple(item.strip() for item in text.split(","))
-    return original.VALUES.get(name, {}).get(text, text)
+    return words.get(name, {}).get(text, text)
 
 
 def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
@@ -50,7 +56,7 @@ def _named_value(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"-p takes NAME=VALUE, not {text!r}")
-    value = value_of(name, value)
+    value = value_of(name, value, Settings, original.VALUES)
     try:
         return name, json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError:

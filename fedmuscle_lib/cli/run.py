@@ -1,21 +1,16 @@
-"""``run``: one experiment. It has an option for every setting, made from the settings themselves, and the original code's flags."""
+"""``run``: one experiment of FedMuscle's. It has an option for every setting, and the original code's flags."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
-
-import typer
 
 from fedmuscle_lib import algorithms, report
 from fedmuscle_lib.cli import original
-from fedmuscle_lib.cli.options import alternatives, is_list, try_device, value_of
+from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.profiles import PROFILES, ROOT
+from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.runs import History, run, stored
-from fedmuscle_lib.settings import Settings, parse
+from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import SETUPS
 
 # The groups of `run --help`, and the settings in each.
@@ -33,30 +28,24 @@ GROUPS = {
     "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),
     "Machine": ("device", "threads", "precision"),
 }  # fmt: skip
-_ORIGINAL = "Flags of the original code"
-_CHOICES = {"algorithm": algorithms.names(), "setup": list(SETUPS), "public": list(PUBLIC_SETS), "profile": list(PROFILES)}
-_RANGES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+FORM = Form(
+    Settings,
+    PROFILES,
+    GROUPS,
+    original.NAMES,
+    original.translated,
+    choices={"algorithm": algorithms.names(), "setup": list(SETUPS), "public": list(PUBLIC_SETS), "profile": list(PROFILES)},
+    words=original.VALUES,
+)
 
 
 def command(with_local: bool, **options: str | int | None) -> None:
     """Run one experiment, or fetch it if it was run before, and print its metrics beside what needs no backbone, and Delta."""
-    settings = settings_from(options)
+    settings = FORM.read(options)
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
     history = run(settings)
     show([history] if settings.algorithm == report.BASELINE or local is None else [local, history])
-
-
-def settings_from(options: dict[str, str | int | None]) -> Settings:
-    """Settings from what was given on the command line; None is not given.
-
-    Raises:
-        ValueError: a value that the setting can't have, or settings that contradict each other.
-    """
-    given = {name: value_of(name, text) if isinstance(text, str) else text for name, text in options.items() if text is not None}
-    settings = parse(original.translated(given))
-    try_device(settings.device)
-    return settings
 
 
 def show(histories: list[History]) -> None:
@@ -70,8 +59,8 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    if history.origin == "shipped":
-        print(". ".join((f"This run came with the repository; it was finished {history.provenance['finished']}", *history.caveats)))
+    if history.remark:
+        print(history.remark)
     if len(histories) == 2:
         for phase in (report.HEADLINE, report.OTHER_MOMENT):
             delta = report.delta(histories, phase).set_index("algorithm").delta[history.settings.algorithm]
@@ -80,92 +69,13 @@ def show(histories: list[History]) -> None:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
 
 
-# --- its options -------------------------------------------------------------------------------------------------------------
-
-
-def spelling(option: str) -> str:
-    """An option's one spelling: underscores are dashes, and the original code's names stand for ours."""
-    dashed = option.replace("_", "-")
-    return _THEIRS.get(dashed, dashed)
-
-
-_THEIRS = {theirs.replace("_", "-"): ours.replace("_", "-") for ours, theirs in original.NAMES.items()}
-
-
 def _parameters() -> list[inspect.Parameter]:
     """An option for every setting, by group, and the original code's flags that are none."""
-    parameters = [_flag("with_local", "Run local training of the same settings first, for Delta.")]
-    for group, names in GROUPS.items():
-        for name in names:
-            parameters.append(_option(name, describe(name), _metavar(name), group))
+    parameters = [option("with_local", "Run local training of the same settings first, for Delta.", kind=bool), *FORM.options()]
     for name, task in original.COUNTS.items():
-        help = f"The first K users with {task}; of a task without a count nobody takes part.{_alias(name)}"
-        parameters.append(_option(name, help, "K", _ORIGINAL, int))
-    parameters.append(_option("adapter_method", "lora, which is all that there is.", "NAME", _ORIGINAL))
-    return parameters
-
-
-def describe(name: str) -> str:
-    """A setting's line of help: what it is, what it can be, and its value in each profile."""
-    field = Settings.model_fields[name]
-    facts = [f"one of {', '.join(choices)}" for choices in [_choices(name)] if choices]
-    bounds = [*field.metadata, *alternatives(field.annotation)]
-    facts += [f"{words} {getattr(bound, key)}" for bound in bounds for key, words in _RANGES.items() if hasattr(bound, key)]
-    facts += filter(None, [_values(name)])
-    return f"{field.description}{_alias(name)}" + (f" [{'; '.join(facts)}]" if facts else "")
-
-
-def _alias(name: str) -> str:
-    return f" The original code's --{original.NAMES[name]}." if name in original.NAMES else ""
-
-
-def _choices(name: str) -> list[str]:
-    if name in _CHOICES:
-        return _CHOICES[name]
-    kinds = alternatives(Settings.model_fields[name].annotation)
-    return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-
-
-def _values(name: str) -> str:
-    """Such as "20 in mini, 12 in small, 150 in paper"; the value alone where all profiles agree; nothing where there is none by default."""
-    default = Settings.model_fields[name].get_default(call_default_factory=True)
-    if any(len(values.get(name, ())) > 1 for values in PROFILES.values() if isinstance(default, dict)):
-        return "the profile's own"  # too many to list
-    profiles: dict[str, list[str]] = {}
-    for profile, values in PROFILES.items():
-        profiles.setdefault(_shown(values.get(name, default)), []).append(profile)
-    if len(profiles) == 1:
-        (value,) = profiles
-        return f"default: {value}" if value else ""
-    return ", ".join(f"{value or 'none'} in {' and '.join(names)}" for value, names in profiles.items())
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Path):
-        return (value.relative_to(ROOT) if value.is_relative_to(ROOT) else value).as_posix()
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    if isinstance(value, dict):
-        return json.dumps(value) if value else ""
-    return "" if value is None else str(value)
-
-
-def _metavar(name: str) -> str:
-    field = Settings.model_fields[name]
-    kinds = [get_origin(kind) or kind for kind in alternatives(field.annotation)]
-    words = {int: "INT", float: "NUMBER", Path: "PATH", dict: "JSON", tuple: "A,B" if is_list(field) else "JSON"}
-    return "|".join(dict.fromkeys(words[kind] for kind in kinds if kind in words)) or "TEXT"
-
-
-def _option(name: str, help: str, metavar: str, group: str, kind: type = str) -> inspect.Parameter:
-    escaped = help.replace("[", r"\[")  # brackets are markup
-    option = typer.Option(f"--{spelling(name)}", help=escaped, metavar=metavar, rich_help_panel=group, show_default=False)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-
-def _flag(name: str, help: str) -> inspect.Parameter:
-    option = typer.Option(f"--{spelling(name)}", help=help)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+        help = f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}"
+        parameters.append(option(name, help, "K", int, group=ORIGINAL))
+    return [*parameters, option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL)]
 
 
 command.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]

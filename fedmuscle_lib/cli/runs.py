@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +11,10 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.reproduce import index
-from fedmuscle_lib.runs import Entry, Store, default_store, named
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
-_NAMED = ("algorithm", "public", "seed", "setup", "profile")  # settings with a column of their own
+_OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = typer.Typer(help="List the stored runs, delete some, ship those behind a reference.")
 
@@ -33,15 +32,22 @@ def command(context: typer.Context) -> None:
 
 
 def listing(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size."""
-    return pd.DataFrame(map(_row, entries))
+    """A row a run: its address, what it is, whether it is complete and whose, when it was finished, and its size.
+
+    What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
+    """
+    systems = dict.fromkeys(entry.system() for entry in entries)
+    own = [name for system in systems for name in _kind(system).telling]
+    columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
+    return pd.DataFrame([_row(entry, columns) for entry in entries])
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry, columns: Iterable[str]) -> dict[str, Any]:
     settings = entry.settings()
+    known = {"system": entry.system()} | settings
     return {
         "address": entry.address,
-        **{name: settings.get(name, "" if settings else "?") for name in _NAMED},
+        **{name: known.get(name, "" if settings else "?") for name in columns},
         "other settings": changed(settings, entry.system()),
         "state": "complete" if entry.done else "interrupted",
         "origin": "shipped" if entry.shipped else "computed",
@@ -51,14 +57,20 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def changed(settings: dict[str, Any], system: str) -> str:
-    """The settings of a run that are not its profile's, such as "rounds=4 reply=dense"."""
-    kind = {name: settings[name] for name in ("profile", "setup") if name in settings}
+    """The settings of a run that have no column and are not its profile's, such as "rounds=4 reply=dense"."""
+    kind, given = _kind(system), {name: settings[name] for name in ("profile", "setup") if name in settings}
     try:
-        usual = named(system).settings(**kind).model_dump(mode="json")
+        usual = kind(**given).model_dump(mode="json")
     except ValueError:  # a profile or a setup that there is no more
         return ""
-    own = {name: value for name, value in settings.items() if name not in _NAMED and value != usual.get(name)}
+    shown = {*kind.telling, *_OF_ALL}
+    own = {name: value for name, value in settings.items() if name not in shown and value != usual.get(name)}
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in own.items())
+
+
+def _kind(system: str) -> type[RunSettings]:
+    """The class of a system's settings; of a system that there is no more, the one that all refine."""
+    return named(system).settings if system in SYSTEMS else RunSettings
 
 
 @app.command()
@@ -66,12 +78,13 @@ def delete(
     addresses: Annotated[list[str] | None, typer.Argument(metavar="[ADDRESS]...", help="Addresses, or how they begin.")] = None,
     interrupted: Annotated[bool, typer.Option("--interrupted", help="Those that were not completed.")] = False,
     algorithm: Annotated[str | None, typer.Option(help="Those of this algorithm.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="|".join(SYSTEMS), help="Those of this system.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete the computed runs that fit everything that is given. Shipped runs are never deleted."""
-    if not (addresses or interrupted or algorithm):
-        raise ValueError("runs delete: name addresses, --interrupted or --algorithm")
-    chosen = _chosen(default_store(), addresses or [], interrupted, algorithm)
+    if not (addresses or interrupted or algorithm or system):
+        raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
+    chosen = _chosen(default_store(), addresses or [], interrupted, algorithm, system)
     if not chosen:
         print("no such run")
         return
@@ -82,7 +95,7 @@ def delete(
         print(f"{len(chosen)} runs deleted")
 
 
-def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None) -> list[Entry]:
+def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None, system: str | None) -> list[Entry]:
     computed = [entry for entry in store.entries() if not entry.shipped]
     if unknown := [address for address in addresses if not any(entry.address.startswith(address) for entry in computed)]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
@@ -92,6 +105,7 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
         if (not addresses or entry.address.startswith(tuple(addresses)))
         and not (interrupted and entry.done)
         and algorithm in (None, entry.settings().get("algorithm"))
+        and system in (None, entry.system())
     ]
 
 
@@ -131,7 +145,8 @@ def _parameters(result: Path) -> dict[str, Any]:
     given = json.loads(result.read_text(encoding="utf8"))["parameters"] if result.exists() else {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
-        parameters["overrides"] = {name: value for name, value in overrides.items() if name not in Settings.places()}
+        places = set().union(*(named(system).settings.places() for system in SYSTEMS))
+        parameters["overrides"] = {name: value for name, value in overrides.items() if name not in places}
     return parameters
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
+import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
-from fedmuscle_lib.experiment import build
 from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.runs import History, Store, run, stored
-from fedmuscle_lib.settings import Settings, parse
-from fedmuscle_lib.tasks import direction
+from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
+from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0
 _SAME = ("processor", "torch", "device")  # where these agree, so do all roundings
-_KEY = ["round", "phase", "user", "metric"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def command(
     for history in drawn:
         verdict = verify(history, samples)
         s = history.settings
-        print(f"{history.provenance['address']} {s.algorithm} {s.public} {s.setup} seed {s.seed}: {verdict}", flush=True)
+        told = " ".join(getattr(s, name) for name in s.telling)
+        print(f"{history.provenance['address']} {told} seed {s.seed}: {verdict}", flush=True)
         right &= not verdict.differences
     raise typer.Exit(int(not right))
 
@@ -79,8 +79,10 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
     histories, stale = [], 0
     for entry in shipped.entries():
         try:
-            history = stored(parse(entry.settings() | places), shipped)
-        except ValueError:  # settings that there are no more
+            kind = named(entry.system()).settings
+            own = {name: path for name, path in places.items() if name in kind.places()}
+            history = stored(parse(kind, entry.settings() | own), shipped)
+        except ValueError:  # settings or a system that there are no more
             history = None
         if history is None:
             stale += 1
@@ -105,15 +107,15 @@ def verify(history: History, samples: float = SAMPLES) -> Verdict:
     with TemporaryDirectory() as folder:
         again = run(history.settings, store=Store(Path(folder)))
     exact = all(history.provenance.get(name) == again.provenance.get(name) for name in _SAME)
-    sizes = {} if exact else {client.user.number: len(client.evaluation) for client in build(history.settings).clients}
-    both = history.metrics.merge(again.metrics, on=_KEY, how="outer", suffixes=("_there", "_here"))
-    tolerance = both.user.map(lambda user: samples / sizes[user] if sizes else 0.0)
-    scale = both.value_there.where(both.metric.map(direction) < 0, 100)
+    allowed = 0.0 if exact else samples * system_of(history.settings).per_sample(history.settings, history.metrics)
+    key = [name for name in history.metrics if name != "value"]
+    both = history.metrics.assign(allowed=allowed).merge(again.metrics, on=key, how="outer", suffixes=("_there", "_here"))
     apart = (both.value_there - both.value_here).abs()
-    wrong = both[~(apart <= tolerance * scale)]  # a missing row is NaN, which is not within any tolerance
-    return Verdict(float(apart.max()), tuple(_sentences(wrong)))
+    wrong = both[~(apart <= both.allowed)]  # a missing row is NaN, which is not within any tolerance
+    return Verdict(float(apart.max()), tuple(_sentences(wrong, key)))
 
 
-def _sentences(wrong: Any) -> Iterator[str]:
-    for row in wrong.itertuples():
-        yield f"user {row.user} {row.metric} {row.phase} round {row.round}: {row.value_there:.6g} there, {row.value_here:.6g} here"
+def _sentences(wrong: pd.DataFrame, key: Sequence[str]) -> Iterator[str]:
+    for row in wrong.to_dict("records"):
+        where = ", ".join(f"{name} {row[name]}" for name in key)
+        yield f"{where}: {row['value_there']:.6g} there, {row['value_here']:.6g} here"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+
 from fedmuscle_lib.algorithms import PHASES, Phase
 from fedmuscle_lib.experiment import asked
 from fedmuscle_lib.experiment.build import build
@@ -16,6 +18,7 @@ from fedmuscle_lib.experiment.rounds import Rounds, delta_over_local
 from fedmuscle_lib.experiment.worth import one_shot
 from fedmuscle_lib.runs import Experiment, Store, System, Tick
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.tasks import direction
 
 __all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "build", "one_shot"]
 
@@ -45,6 +48,11 @@ class _FedMuscle(System[Settings]):
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)
+
+    def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
+        sizes = {client.user.number: len(client.evaluation) for client in build(settings).clients}
+        whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
+        return whole / metrics.user.map(sizes)
 
     def gain(self, settings: Settings, store: Store) -> Callable[[Tick], float | None]:
         return delta_over_local(settings, store)

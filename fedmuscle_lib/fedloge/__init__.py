@@ -14,6 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fedmuscle_lib.fedloge.images import FOLDER
 from fedmuscle_lib.fedloge.rounds import Rounds
 from fedmuscle_lib.fedloge.saved import save
@@ -52,6 +54,10 @@ class _FedLoGe(System[Settings]):
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)
+
+    def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
+        tested = Rounds(settings).federation.tested()
+        return 100 / metrics.apply(lambda row: tested[row.scope, row.group], axis="columns")
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

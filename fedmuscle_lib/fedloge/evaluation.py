@@ -40,6 +40,11 @@ class TestSet:
         """Features (n, d) of the test images, or of some rows of them."""
         return features(backbone, self.images[rows], self._preprocessing)
 
+    def sizes(self, rows: Tensor | slice = slice(None)) -> dict[str, int]:
+        """Return how many of the samples, or of some rows of them, are of each group, "all" first."""
+        labels = self.labels[rows]
+        return {name: int(members[labels].sum()) for name, members in self._groups.items()}
+
     def accuracies(self, logits: Tensor, rows: Tensor | slice = slice(None)) -> dict[str, float]:
         """Return the share of hits in per cent by group, "all" first; a group without samples among the rows is left out.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -117,6 +117,13 @@ class Federation:
         for (head, masked, group), found in values.items():
             add("personal", head, masked, group, fmean(found), len(found))
         return rows
+
+    def tested(self) -> dict[tuple[str, str], int]:
+        """Return the number of test samples by scope and group: of the test set, and of the local tests of all clients."""
+        sizes = Counter({("global", group): size for group, size in self._test.sizes().items()})
+        for client in self.clients.values():
+            sizes.update({("personal", group): size for group, size in self._test.sizes(client.local_test).items()})
+        return sizes
 
     def state(self) -> dict[str, Any]:
         """What rounds change, as tensors and plain containers; what :meth:`restore` takes."""

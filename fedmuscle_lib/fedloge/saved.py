@@ -37,11 +37,12 @@ def save(rounds: Rounds, folder: Path) -> Path:
     return path
 
 
-def load(path: Path, **changes: Any) -> Rounds:
+def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     """The federation as it was after its last round, with its data read again.
 
     Args:
         path: what :func:`save` wrote, or its folder.
+        norm: of the realigned global head's rows; the run's own by default.
         changes: settings that are to be others, such as ``data_dir`` or ``options``.
 
     Raises:
@@ -59,7 +60,7 @@ def load(path: Path, **changes: Any) -> Rounds:
             raise DataError(f"{path}: a model of {about['system']}, not of {Settings.system}")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({error})") from None
-    options = given.get("options", {}) | changes.pop("options", {})
+    options = given.get("options", {}) | changes.pop("options", {}) | ({} if norm is None else {"fedloge.realigned_norm": norm})
     rounds = Rounds(parse(Settings, given | changes | {"options": options}))
     _restore(rounds, tensors, path)
     return rounds
@@ -79,15 +80,6 @@ def _restore(rounds: Rounds, tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def realigned(path: Path, norm: float | None = None, **changes: Any) -> list[dict[str, Any]]:
-    """Evaluate a saved model as :meth:`Federation.evaluate` does: each head before realignment and after.
-
-    Args:
-        norm: of the realigned global head's rows; the run's own by default.
-
-    Raises:
-        DataError, ValueError: as :func:`load`.
-    """
-    if norm is not None:
-        changes["options"] = {"fedloge.realigned_norm": norm} | changes.get("options", {})
-    rounds = load(path, **changes)
+    """Evaluate a saved model, which :func:`load` reads, as :meth:`Federation.evaluate` does: each head before realignment and after."""
+    rounds = load(path, norm, **changes)
     return rounds.federation.evaluate(rounds.settings.rounds)

@@ -15,7 +15,7 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods.base import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
 from fedmuscle_lib.profiles import ROOT, read
-from fedmuscle_lib.runs.system import RunSettings, meant
+from fedmuscle_lib.runs.system import RunSettings, check_options, meant
 
 PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
 
@@ -28,6 +28,7 @@ class Settings(RunSettings):
     """
 
     system = "fedloge"
+    telling = ("algorithm", "data")
 
     algorithm: str = Field("fedloge", description=f"What the clients do together: one of {', '.join(methods.names())}.")
     data: str = Field("cifar100_lt", description="Folder of the labelled set below data_dir/FedLT. README: CIFAR-10/100.")
@@ -82,10 +83,8 @@ class Settings(RunSettings):
     def _agrees_with_itself(self) -> Self:
         if self.network not in NETWORKS:
             raise ValueError(f"network: unknown {self.network!r}{meant(self.network, NETWORKS)}")
-        known = {f"{name}.{option}" for name in methods.names() for option in methods.get(name).Options.model_fields}
-        if unknown := [name for name in self.options if name not in known]:
-            raise ValueError(f"options: unknown {unknown[0]!r}{meant(unknown[0], known)}")
-        self.method.Options(**self.own_options)
+        methods.get(self.algorithm)
+        check_options(self.options, {name: methods.get(name).Options for name in methods.names()})
         return self
 
     @property

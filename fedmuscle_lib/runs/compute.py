@@ -40,6 +40,8 @@ def run(
     """
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
+    if save_models is not None:
+        save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
     store, address = store or default_store(), address_of(settings)
     found = history_at(address, settings, store)
     if found and save_models is None:

@@ -36,6 +36,13 @@ class History(Generic[S]):
     origin: Origin = "computed"
     caveats: tuple[str, ...] = field(default=())
 
+    @property
+    def remark(self) -> str:
+        """Where a shipped run is from, and what differs here; nothing on a computed one."""
+        if self.origin == "computed":
+            return ""
+        return ". ".join((f"This run came with the repository; it was finished {self.provenance['finished']}", *self.caveats))
+
     def final(self, phase: str | None = None) -> pd.DataFrame:
         """The last round's metrics; where a round is evaluated after each of its phases, those of ``phase``, by default of the last one."""
         rows = self.metrics[self.metrics["round"] == self.metrics["round"].max()]

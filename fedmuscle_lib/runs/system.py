@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedmuscle_lib.runs.progress import Tick
     from fedmuscle_lib.runs.store import Store
 
@@ -32,6 +34,7 @@ class RunSettings(BaseModel):
 
     Attributes:
         system: its name in SYSTEMS.
+        telling: settings by which runs are told apart where they are listed, beside profile and seed.
         profile: which numbers, data and checkpoints.
         seed: of all random draws.
         rounds: how many.
@@ -42,6 +45,7 @@ class RunSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     system: ClassVar[str]
+    telling: ClassVar[tuple[str, ...]] = ()
 
     profile: str
     seed: int
@@ -120,6 +124,25 @@ def meant(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
 
 
+def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]) -> None:
+    """Check the hyper-parameters of single algorithms, by "algorithm.option".
+
+    Args:
+        kinds: each algorithm's own options, by its name.
+
+    Raises:
+        ValueError: no algorithm has this option, or it can't have this value.
+    """
+    known = {f"{name}.{option}": kind for name, kind in kinds.items() for option in kind.model_fields}
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"options: no {name!r}{meant(name, known)}")
+        try:
+            known[name](**{name.partition(".")[2]: value})
+        except ValidationError as error:
+            raise ValueError(f"options: {name}: {error.errors()[0]['msg']} (got {value!r})") from None
+
+
 class Experiment(Protocol):
     """A federation between two rounds of a run.
 
@@ -186,6 +209,10 @@ class System(ABC, Generic[S]):
             OSError: the folder can't be written.
         """
         raise NotImplementedError
+
+    def per_sample(self, settings: S, metrics: pd.DataFrame) -> pd.Series:
+        """By how much each row's value moves if one evaluation sample is judged otherwise; by default, nothing may be judged otherwise."""
+        return 0 * metrics.value
 
     def gain(self, settings: S, store: Store) -> Callable[[Tick], float | None]:
         """A function that says, of a round's metrics, by how many per cent they are above the baseline's that is stored, if one is."""

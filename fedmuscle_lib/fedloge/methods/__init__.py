@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Problem, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.base import Head, Method, Problem, Realignment, Recipe, Visit
 
 
 def _import_all() -> None:
@@ -35,4 +35,4 @@ def get(name: str) -> type[Method]:
     return Method.registry[name]
 
 
-__all__ = ["Head", "Method", "Problem", "Recipe", "Visit", "get", "names"]
+__all__ = ["Head", "Method", "Problem", "Realignment", "Recipe", "Visit", "get", "names"]

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -76,6 +76,19 @@ class Visit:
     round: int
 
 
+class Realignment(NamedTuple):
+    """Two ways in which a model predicts, of which the second has a realigned head in the first one's place.
+
+    Attributes:
+        scope: whose model, "global" or "personal".
+        before, after: names of heads.
+    """
+
+    scope: str
+    before: str
+    after: str
+
+
 class Method(Versioned, ABC):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
@@ -87,11 +100,13 @@ class Method(Versioned, ABC):
         label: for legends and tables.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
         Options: its own hyper-parameters; every field says where its value comes from.
+        realignments: of its heads, if it has any.
     """
 
     registry: ClassVar[dict[str, type[Method]]] = {}
     name: ClassVar[str]
     label: ClassVar[str]
+    realignments: ClassVar[tuple[Realignment, ...]] = ()
 
     class Options(BaseModel):
         """Frozen and strict."""

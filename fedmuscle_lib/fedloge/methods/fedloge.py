@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.fedloge.etf import fixed_classifier, sparse_etf
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Visit, added, affine
+from fedmuscle_lib.fedloge.methods.base import Head, Method, Realignment, Visit, added, affine
 from fedmuscle_lib.fedloge.realign import global_realignment, local_realignment
 from fedmuscle_lib.randomness import generator
 
@@ -31,6 +31,11 @@ class FedLoGe(Method):
     """
 
     name, label = "fedloge", "FedLoGe"
+    realignments = (
+        Realignment("global", "shared", "realigned"),
+        Realignment("personal", "local + shared", "local + realigned"),
+        Realignment("personal", "local + shared", "shared + realigned"),
+    )
 
     class Options(Method.Options):
         sparsity: float = Field(0.6, ge=0, lt=1, description="Share of SSE-C's entries that are 0. A constant of the authors' code.")

@@ -1,0 +1,107 @@
+"""``fedloge``: one run of a long-tailed federation, by FedLoGe or a baseline. It has an option for every setting, and the README's flags."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.cli.form import ORIGINAL, Form, option
+from fedmuscle_lib.fedloge import Settings
+from fedmuscle_lib.fedloge.evaluation import ALL
+from fedmuscle_lib.fedloge.settings import PROFILES
+from fedmuscle_lib.runs import History, run
+
+# The groups of `fedloge --help`, and the settings in each.
+GROUPS = {
+    "Federation": ("algorithm", "options", "profile", "seed", "clients", "participation", "rounds", "evaluate_every"),
+    "Data": ("data", "data_dir", "imbalance", "alpha", "image_size", "padding", "flip"),
+    "Training": ("network", "local_epochs", "batch_size", "lr", "momentum", "weight_decay"),
+    "Machine": ("device", "threads"),
+}
+# What the authors' README calls a setting.
+ALIASES = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
+COEFFICIENT = "fedprox.mu"  # what their --beta is
+
+
+def command(save_models: Path | None, **options: Any) -> None:
+    """Run one long-tailed federation, or fetch it if it was run before, and print its accuracies by group of classes."""
+    history = run(FORM.read(options), save_models=save_models)
+    show(history)
+    print(_what_next(history.settings, save_models))
+
+
+def translated(given: dict[str, Any]) -> dict[str, Any]:
+    """Replace the authors' --beta by the option that it is.
+
+    Raises:
+        ValueError: the option is given too.
+    """
+    values = {name: value for name, value in given.items() if name != "beta"}
+    if "beta" in given:
+        own = values.get("options", {})
+        if COEFFICIENT in own:
+            raise ValueError(f"beta: --options has {COEFFICIENT} too, which is the same")
+        values["options"] = own | {COEFFICIENT: given["beta"]}
+    return values
+
+
+def show(history: History[Settings]) -> None:
+    """Print the last round's accuracies and the run's costs."""
+    rows, groups = history.final(), (ALL, *history.provenance["groups"])
+    of_global, of_clients = (rows[rows.scope == scope] for scope in ("global", "personal"))
+    print(f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group of classes\n")
+    print("Global model, on the whole test set" + ("" if len(of_global) else ": it has no head of its own"))
+    if len(of_global):
+        print(text(by_group(of_global, groups)[False]))
+    print("\nClients' own models, mean over the clients' local tests; masked: classes that a local test lacks can't be predicted")
+    print(text(by_group(of_clients, groups).rename(columns={False: "not masked", True: "masked"}, level=0)))
+    cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
+    seconds = history.provenance["seconds"]
+    print(f"\nper client and round: {cost.uplink_bytes:.2f} MB up, {cost.downlink_bytes:.2f} MB down; {seconds:.0f} s in all")
+    if history.remark:
+        print(history.remark)
+
+
+def by_group(rows: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
+    """Values with a row for each head, in the order of ``rows``, and columns by whether absent classes are masked, and group."""
+    columns = pd.MultiIndex.from_product([rows.masked.unique(), groups])
+    return rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(rows["head"].unique(), columns=columns)
+
+
+def text(table: pd.DataFrame) -> str:
+    """The table as it is printed; "-" for a group that nobody was tested on."""
+    return table.rename_axis(None).rename_axis((None,) * table.columns.nlevels, axis="columns").to_string(float_format="%.2f", na_rep="-")
+
+
+def _what_next(settings: Settings, folder: Path | None) -> str:
+    """Where the model was saved, and the command that realigns it, if it has what is realigned."""
+    realign = f"python -m fedmuscle_lib realign {folder or 'FOLDER'}"
+    if settings.data_dir != settings.usual().get("data_dir"):
+        realign += f" --data-dir {settings.data_dir}"
+    if not settings.method.realignments:
+        return f"saved in {folder}" if folder else "--save-models FOLDER saves the model"
+    return f"saved in {folder}; realign it: {realign}" if folder else f"--save-models FOLDER saves the model; then {realign}"
+
+
+FORM = Form(Settings, PROFILES, GROUPS, ALIASES, translated)
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """An option for every setting, by group, and the README's flag that is none."""
+    saved = "Write the trained model there, for `realign`. A run that is stored is computed again for it."
+    beta = (
+        "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C "
+        f"(--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only FedProx reads; 0 is FedAvg."
+    )
+    return [
+        option("save_models", saved, "FOLDER", Path),
+        *FORM.options(),
+        option("beta", beta, "NUMBER", float, group=ORIGINAL),
+    ]
+
+
+command.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]

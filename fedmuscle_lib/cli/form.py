@@ -1,0 +1,127 @@
+"""The options of a command that runs a system: one for every setting, made from the settings themselves."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, get_args, get_origin
+
+import typer
+
+from fedmuscle_lib.cli.options import alternatives, is_list, try_device, value_of
+from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.runs.system import S, parse
+
+_RANGES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+ORIGINAL = "Flags of the original code"  # the group of those that are no settings
+
+
+@dataclass(frozen=True)
+class Form(Generic[S]):
+    """What a command asks for, and how its page of help shows it.
+
+    Attributes:
+        settings: the class of the system's settings.
+        profiles: the values of each profile, by its name.
+        groups: of the page of help, and the settings in each.
+        aliases: what the original code calls a setting, by our name of it.
+        translated: replaces flags of the original code that are no settings by the settings that they mean.
+        choices: what a setting can be, where neither its type nor its description says so.
+        words: the original code's values of a setting and ours.
+    """
+
+    settings: type[S]
+    profiles: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Sequence[str]]
+    aliases: Mapping[str, str]
+    translated: Callable[[dict[str, Any]], dict[str, Any]]
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def read(self, options: Mapping[str, Any]) -> S:
+        """Settings from what was given on the command line; None is not given.
+
+        Raises:
+            ValueError: a value that the setting can't have, or settings that contradict each other.
+        """
+        given = {name: self._value(name, value) for name, value in options.items() if value is not None}
+        settings = parse(self.settings, self.translated(given))
+        try_device(settings.device)
+        return settings
+
+    def _value(self, name: str, value: Any) -> Any:
+        return value_of(name, value, self.settings, self.words) if isinstance(value, str) else value
+
+    def spelling(self, name: str) -> str:
+        """An option's one spelling: underscores are dashes, and the original code's names stand for ours."""
+        theirs = {_dashed(alias): _dashed(name) for name, alias in self.aliases.items()}
+        return theirs.get(_dashed(name), _dashed(name))
+
+    def options(self) -> list[inspect.Parameter]:
+        """An option for every setting, by group."""
+        return [
+            option(name, self.describe(name), self._metavar(name), group=group) for group, names in self.groups.items() for name in names
+        ]
+
+    def describe(self, name: str) -> str:
+        """A setting's line of help: what it is, what it can be, and its value in each profile."""
+        own = self.settings.model_fields[name]
+        facts = [f"one of {', '.join(choices)}" for choices in [self._choices(name)] if choices]
+        bounds = [*own.metadata, *alternatives(own.annotation)]
+        facts += [f"{words} {getattr(bound, key)}" for bound in bounds for key, words in _RANGES.items() if hasattr(bound, key)]
+        facts += filter(None, [self._values(name)])
+        return f"{own.description}{self.alias(name)}" + (f" [{'; '.join(facts)}]" if facts else "")
+
+    def alias(self, name: str) -> str:
+        """A sentence with the original code's name, if it has another."""
+        return f" The original code's --{self.aliases[name]}." if name in self.aliases else ""
+
+    def _choices(self, name: str) -> Sequence[str]:
+        if name in self.choices:
+            return self.choices[name]
+        kinds = alternatives(self.settings.model_fields[name].annotation)
+        return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+
+    def _values(self, name: str) -> str:
+        """Such as "20 in mini, 150 in paper"; the value alone where all profiles agree; nothing where there is none by default."""
+        default = self.settings.model_fields[name].get_default(call_default_factory=True)
+        if any(len(values.get(name, ())) > 1 for values in self.profiles.values() if isinstance(default, dict)):
+            return "the profile's own"  # too many to list
+        profiles: dict[str, list[str]] = {}
+        for profile, values in self.profiles.items():
+            profiles.setdefault(_shown(values.get(name, default)), []).append(profile)
+        if len(profiles) == 1:
+            (value,) = profiles
+            return f"default: {value}" if value else ""
+        return ", ".join(f"{value or 'none'} in {' and '.join(names)}" for value, names in profiles.items())
+
+    def _metavar(self, name: str) -> str:
+        own = self.settings.model_fields[name]
+        kinds = [get_origin(kind) or kind for kind in alternatives(own.annotation)]
+        words = {int: "INT", float: "NUMBER", Path: "PATH", dict: "JSON", tuple: "A,B" if is_list(own) else "JSON"}
+        return "|".join(dict.fromkeys(words[kind] for kind in kinds if kind in words)) or "TEXT"
+
+
+def option(name: str, help: str, metavar: str | None = None, kind: Any = str, *, group: str | None = None) -> inspect.Parameter:
+    """An option that is None where it is not given, or a flag (``kind`` bool) that is False."""
+    escaped = help.replace("[", r"\[")  # brackets are markup
+    made = typer.Option(f"--{_dashed(name)}", help=escaped, metavar=metavar, rich_help_panel=group, show_default=kind is bool)
+    annotation, default = (bool, False) if kind is bool else (kind | None, None)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, made])
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Path):
+        return (value.relative_to(ROOT) if value.is_relative_to(ROOT) else value).as_posix()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return json.dumps(value) if value else ""
+    return "" if value is None else str(value)

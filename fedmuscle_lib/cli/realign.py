@@ -1,0 +1,45 @@
+"""``realign``: a saved model before and after each realignment of its heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from fedmuscle_lib.cli.fedloge import by_group, text
+from fedmuscle_lib.cli.options import try_device
+from fedmuscle_lib.fedloge.evaluation import ALL
+from fedmuscle_lib.fedloge.saved import load
+from fedmuscle_lib.runs import torch_threads
+
+_TITLES = {
+    "global": "Global realignment, on the whole test set",
+    "personal": "Local realignment, mean over the clients' local tests; masked: classes that a local test lacks can't be predicted",
+}
+
+
+def command(
+    path: Annotated[Path, typer.Argument(metavar="FOLDER_OR_FILE", help="What `fedloge --save-models` wrote.")],
+    norm: Annotated[
+        float | None, typer.Option(help="Of the realigned global head's rows; by default the run's, 1.7 in the authors' code.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")] = None,
+    device: Annotated[str, typer.Option(help="Where it is evaluated, wherever it was trained.")] = "cpu",
+) -> None:
+    """Print accuracies of a saved model before and after each realignment of its heads. Nothing is trained."""
+    try_device(device)
+    rounds = load(path, norm, device=device, **({} if data_dir is None else {"data_dir": data_dir}))
+    settings, method = rounds.settings, rounds.federation.method
+    if not method.realignments:
+        raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")
+    with torch_threads(settings.threads):
+        rows = pd.DataFrame(rounds.federation.evaluate(settings.rounds))
+    options = ", ".join(f"{name} {value}" for name, value in method.options)
+    print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes\n{options}")
+    for scope, before, after in method.realignments:
+        table = by_group(rows[rows.scope == scope], (ALL, *rounds.groups)).loc[[before, after]]
+        table.loc["change"] = table.loc[after] - table.loc[before]
+        print(f"\n{_TITLES[scope]}")
+        print(text(table.rename(columns={False: "not masked", True: "masked"}, level=0)))
