@@ -25,6 +25,12 @@ GROUPS = {
 # What the authors' README calls a setting.
 ALIASES = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
 COEFFICIENT = "fedprox.mu"  # what their --beta is
+# Whose accuracies there are, and on what.
+SCOPES = {
+    "global": ("Global model", "on the whole test set"),
+    "personal": ("Clients' own models", "mean over the clients' local tests"),
+}
+MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 
 def command(save_models: Path | None, **options: Any) -> None:
@@ -52,16 +58,14 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
 def show(history: History[Settings]) -> None:
     """Print the last round's accuracies and the run's costs."""
     rows, groups = history.final(), (ALL, *history.provenance["groups"])
-    of_global, of_clients = (rows[rows.scope == scope] for scope in ("global", "personal"))
-    print(f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group of classes\n")
-    print("Global model, on the whole test set" + ("" if len(of_global) else ": it has no head of its own"))
-    if len(of_global):
-        print(text(by_group(of_global, groups)[False]))
-    print("\nClients' own models, mean over the clients' local tests; masked: classes that a local test lacks can't be predicted")
-    print(text(by_group(of_clients, groups).rename(columns={False: "not masked", True: "masked"}, level=0)))
+    print(f"{history.settings.title}: accuracy in % after round {history.settings.rounds}, by group of classes")
+    for scope, (model, judged) in SCOPES.items():
+        own = rows[rows.scope == scope]
+        print(f"\n{model}, {judged}\n{text(by_group(own, groups))}" if len(own) else f"\n{model}: it has no head")
+    print(f"\n{MASKED}")
     cost = history.costs[["uplink_bytes", "downlink_bytes"]].mean() / 1e6
     seconds = history.provenance["seconds"]
-    print(f"\nper client and round: {cost.uplink_bytes:.2f} MB up, {cost.downlink_bytes:.2f} MB down; {seconds:.0f} s in all")
+    print(f"per client and round: {cost.uplink_bytes:.2f} MB up, {cost.downlink_bytes:.2f} MB down; {seconds:.0f} s in all")
     if history.remark:
         print(history.remark)
 
@@ -69,12 +73,15 @@ def show(history: History[Settings]) -> None:
 def by_group(rows: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
     """Values with a row for each head, in the order of ``rows``, and columns by whether absent classes are masked, and group."""
     columns = pd.MultiIndex.from_product([rows.masked.unique(), groups])
-    return rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(rows["head"].unique(), columns=columns)
+    table = rows.pivot(index="head", columns=["masked", "group"], values="value").reindex(rows["head"].unique(), columns=columns)
+    return table.rename(columns={False: "not masked", True: "masked"}, level=0)
 
 
 def text(table: pd.DataFrame) -> str:
     """The table as it is printed; "-" for a group that nobody was tested on."""
-    return table.rename_axis(None).rename_axis((None,) * table.columns.nlevels, axis="columns").to_string(float_format="%.2f", na_rep="-")
+    if len(table.columns.unique(0)) == 1:  # the global model, which knows no client's absent classes
+        table = table.droplevel(0, axis="columns")
+    return table.rename_axis(None).to_string(float_format="%.2f", na_rep="-")
 
 
 def _what_next(settings: Settings, folder: Path | None) -> str:

@@ -8,16 +8,11 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from fedmuscle_lib.cli.fedloge import by_group, text
+from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
 from fedmuscle_lib.cli.options import try_device
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.saved import load
 from fedmuscle_lib.runs import torch_threads
-
-_TITLES = {
-    "global": "Global realignment, on the whole test set",
-    "personal": "Local realignment, mean over the clients' local tests; masked: classes that a local test lacks can't be predicted",
-}
 
 
 def command(
@@ -38,8 +33,8 @@ def command(
         rows = pd.DataFrame(rounds.federation.evaluate(settings.rounds))
     options = ", ".join(f"{name} {value}" for name, value in method.options)
     print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes\n{options}")
-    for scope, before, after in method.realignments:
+    for scope, before, after, source in method.realignments:
         table = by_group(rows[rows.scope == scope], (ALL, *rounds.groups)).loc[[before, after]]
         table.loc["change"] = table.loc[after] - table.loc[before]
-        print(f"\n{_TITLES[scope]}")
-        print(text(table.rename(columns={False: "not masked", True: "masked"}, level=0)))
+        print("\n{}, {}; as in {}\n{}".format(*SCOPES[scope], source, text(table)))
+    print(f"\n{MASKED}")

@@ -82,11 +82,13 @@ class Realignment(NamedTuple):
     Attributes:
         scope: whose model, "global" or "personal".
         before, after: names of heads.
+        source: whose way of predicting this is.
     """
 
     scope: str
     before: str
     after: str
+    source: str
 
 
 class Method(Versioned, ABC):

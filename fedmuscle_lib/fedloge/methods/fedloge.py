@@ -32,9 +32,9 @@ class FedLoGe(Method):
 
     name, label = "fedloge", "FedLoGe"
     realignments = (
-        Realignment("global", "shared", "realigned"),
-        Realignment("personal", "local + shared", "local + realigned"),
-        Realignment("personal", "local + shared", "shared + realigned"),
+        Realignment("global", "shared", "realigned", "the authors' code and README"),
+        Realignment("personal", "local + shared", "local + realigned", "the authors' code"),
+        Realignment("personal", "local + shared", "shared + realigned", "the authors' README"),
     )
 
     class Options(Method.Options):

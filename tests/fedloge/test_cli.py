@@ -1,0 +1,266 @@
+"""The commands of the second system: what they understand, print and refuse, and both systems' runs side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pandas as pd
+import pytest
+
+from fedmuscle_lib import Settings as FedMuscle
+from fedmuscle_lib import Store, run
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.cli import fedloge as command
+from fedmuscle_lib.cli import form
+from fedmuscle_lib.cli import run as fedmuscles
+from fedmuscle_lib.fedloge import Settings, methods
+from fedmuscle_lib.fedloge.settings import PROFILES
+from fedmuscle_lib.runs import Record
+
+README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
+QUICK = {"rounds": 2, "clients": 4, "options": {"fedloge.etf_steps": 50}}
+
+
+@pytest.fixture
+def quick(mini_world):
+    """Makes settings of a run of seconds."""
+    return lambda **given: Settings(**QUICK | {"data_dir": mini_world} | given)
+
+
+@pytest.fixture
+def line(mini_world, monkeypatch):
+    """Such a run on the command line."""
+    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
+    monkeypatch.setenv("COLUMNS", "100")
+    sizes = "--rounds 2 --clients 4 --options".split()
+    return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(mini_world)]
+
+
+# --- fedloge: options ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings_of(monkeypatch):
+    """The settings that a command line asks for, on a machine that has every device."""
+
+    def read(line):
+        seen = []
+        monkeypatch.setattr(form, "try_device", lambda name: None)
+        monkeypatch.setattr(command, "run", lambda settings, save_models: seen.append(settings) or History())
+        monkeypatch.setattr(command, "show", lambda history: None)
+        monkeypatch.setattr(command, "_what_next", lambda settings, folder: "")
+        assert main(["fedloge", *line.split()]) == 0
+        return seen[0]
+
+    class History:
+        settings = None
+
+    return read
+
+
+def test_the_readmes_command_is_understood(settings_of):
+    settings = settings_of(f"{README} --profile paper")
+    assert (settings.alpha, settings.imbalance, settings.clients, settings.participation) == (0.5, 0.01, 40, 0.3)
+    assert settings.device == "cuda:0" and settings.options["fedprox.mu"] == 0
+    named = {"options", "device"}  # the rest of the command is what the profile says anyhow
+    assert settings.model_dump(exclude=named) == Settings(profile="paper").model_dump(exclude=named)
+
+
+def test_their_names_stand_for_ours(settings_of):
+    theirs = settings_of("--algorithm fedprox --alpha_dirichlet 1 --IF 0.02 --beta 0.1 --gpu -1 --num-users 7 --frac 1")
+    ours = settings_of('--algorithm fedprox --alpha 1 --imbalance 0.02 --options {"fedprox.mu":0.1} --clients 7 --participation 1')
+    assert theirs == ours and theirs.device == "cpu"
+
+
+def test_every_setting_is_an_option_in_one_group():
+    assert sorted(name for group in command.GROUPS.values() for name in group) == sorted(Settings.model_fields)
+
+
+def page_of(name, capsys, monkeypatch):
+    """The page of help, and what it says of each option."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([name, "--help"]) == 0
+    page = capsys.readouterr().out
+    found = re.findall(r"│ --([\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)
+    return page, {option.replace("-", "_"): re.sub(r"[\s│]+", " ", text) for option, text in found}
+
+
+def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers(capsys, monkeypatch):
+    page, texts = page_of("fedloge", capsys, monkeypatch)
+    assert re.findall(r"╭─ (.+?) ─", page)[1:] == [*command.GROUPS, "Flags of the original code"]
+    assert all(f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values())
+    assert "above 0; at most 1; default: 0.01" in texts["imbalance"] and "glyphs in mini" in texts["data"]
+    assert all(f"--{alias}." in texts[name] for name, alias in command.ALIASES.items())
+    assert "not the sparsity of SSE-C" in texts["beta"]
+
+
+def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
+    _, ours = page_of("fedloge", capsys, monkeypatch)
+    _, theirs = page_of("run", capsys, monkeypatch)
+    assert set(Settings.model_fields) <= ours.keys() and set(FedMuscle.model_fields) <= theirs.keys()
+    assert not (ours.keys() | set(command.ALIASES.values())) & (FedMuscle.model_fields.keys() - Settings.model_fields.keys())
+    assert not theirs.keys() & (Settings.model_fields.keys() - FedMuscle.model_fields.keys() | {"beta"})
+    assert not set(fedmuscles.original.COUNTS) & ours.keys()
+
+
+# --- mistakes -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("fedloge --tau 0.2", "--tau"),
+        ("run --imbalance 0.01", "--imbalance"),
+        ("fedloge --algorithm fedlodge", "unknown method 'fedlodge'"),
+        ("fedloge --IF 2", "imbalance: Input should be less than or equal to 1"),
+        ("fedloge --network resnet19", "network: unknown 'resnet19'; did you mean 'resnet18'"),
+        ("fedloge --beta much", "--beta"),
+        ("fedloge --beta -1", "options: fedprox.mu: Input should be greater than or equal to 0"),
+        ('fedloge --beta 1 --options {"fedprox.mu":1}', "beta: --options has fedprox.mu too"),
+        ("fedloge --gpu 99", "device: 'cuda:99' can't be used here"),
+        ("fedloge --data-dir nowhere", "nowhere/FedLT/glyphs: no such set"),
+        ("fedloge --save-models taken", "taken: File exists"),
+        ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one"),
+        ("realign taken", "taken: not a saved model"),
+        ("realign taken --device quantum", "device: 'quantum' can't be used here"),
+    ],
+)
+def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("by something else")
+    assert main(line.split()) == 2
+    (last,) = capsys.readouterr().err.splitlines()[-1:]
+    assert last.startswith("error: ") and message in last
+
+
+# --- fedloge and realign: results ----------------------------------------------------------------------------------------------
+
+
+def numbers(printed: str, title: str) -> pd.DataFrame:
+    """The table below a title, its last line of column names and its rows, by head."""
+    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()[1:]
+    rows = [re.split(r"  +(?=[-\d])|(?<=\d) +", row.strip()) for row in lines if re.search(r"\d$", row)]
+    return pd.DataFrame([[float(value) for value in row[1:]] for row in rows], index=[row[0] for row in rows])
+
+
+def test_the_two_commands_of_the_readme(line, store, mini_world, tmp_path, capsys):
+    """Train with SSE-C, then realign the heads of the saved model: it predicts as at the end of its run."""
+    folder = tmp_path / "model"
+    assert main([*line, "--save-models", str(folder)]) == 0
+    trained = capsys.readouterr().out
+    assert max(map(len, trained.split("Global model")[1].split(str(tmp_path))[0].splitlines())) <= 100
+    of_global, of_clients = (numbers(trained, title) for title in ("Global model,", "Clients' own models,"))
+    assert of_global.index.tolist() == ["sse_c", "shared", "realigned"] and of_global.shape[1] == 4
+    assert {"local", "local + shared", "local + realigned", "shared + realigned"} < set(of_clients.index) and of_clients.shape[1] == 8
+    assert re.search(r"per client and round: 0\.\d\d MB up, 0\.\d\d MB down; \d+ s in all", trained)
+    realign = trained.splitlines()[-1].partition("realign it: python -m fedmuscle_lib ")[2]
+    assert realign == f"realign {folder} --data-dir {mini_world}"
+
+    assert main(realign.split()) == 0
+    first, *_ = tables = capsys.readouterr().out.split("\n\n")[1:-1]
+    assert len(tables) == 3
+    for table, whole in zip(tables, (of_global, of_clients, of_clients), strict=True):
+        found = numbers(table, table.splitlines()[0])
+        before, after, change = found.index
+        pd.testing.assert_frame_equal(found.loc[[before, after]], whole.loc[[before, after]])
+        assert change == "change" and ((found.loc[after] - found.loc[before] - found.loc[change]).abs() < 0.011).all()
+
+    assert main([*realign.split(), "--norm", "0.01"]) == 0
+    other, *_ = again = capsys.readouterr().out.split("\n\n")[1:-1]
+    assert again[1:] == tables[1:] and other != first
+    assert main([*realign.split(), "--norm", "0"]) == 2
+    assert "fedloge.realigned_norm: Input should be greater than 0" in capsys.readouterr().err
+
+
+def test_a_model_without_realigned_heads_says_so(line, store, mini_world, tmp_path, capsys):
+    """FedPer's global model has no head either, which its table says."""
+    assert main([*line, "--algorithm", "fedper", "--save-models", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Global model: it has no head" in out and out.splitlines()[-1] == f"saved in {tmp_path}"
+    assert main(["realign", str(tmp_path), "--data-dir", str(mini_world)]) == 2
+    assert "a model of fedper, which has no realigned head" in capsys.readouterr().err
+
+
+def test_each_systems_algorithms_are_listed(capsys):
+    assert main(["algorithms"]) == 0
+    first, second = capsys.readouterr().out.strip().split("\n\n")
+    assert first.startswith("run --algorithm\n") and second.startswith("fedloge --algorithm\n")
+    assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
+    assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second and "FedProx" not in first
+
+
+# --- both systems' runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both(quick, settings, store):
+    """A finished run of each system."""
+    fedmuscle = settings(algorithm="local", users=(5, 6), others=1, rounds=1, public_size=32)
+    return [run(each, progress=str, store=store) for each in (fedmuscle, quick(algorithm="fedavg", rounds=1))]
+
+
+def listed(capsys, *arguments):
+    assert main(["runs", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, capsys):
+    header, *rows, total = listed(capsys)
+    assert header.split()[:8] == ["address", "system", "algorithm", "public", "setup", "data", "seed", "profile"]
+    found = {row.split()[1]: row for row in rows}
+    assert found["fedmuscle"].split()[2:5] == ["local", "voc", "setup1"] and "glyphs" not in found["fedmuscle"]
+    assert found["fedloge"].split()[2:6] == ["fedavg", "glyphs", "0", "mini"] and "clients=4" in found["fedloge"]
+    assert total.startswith("2 runs, ")
+
+    listed(capsys, "delete", "--system", "fedmuscle", "--yes")
+    header, row, _ = listed(capsys)
+    assert header.split()[:5] == ["address", "algorithm", "data", "seed", "profile"] and " fedavg " in row  # one system needs no column
+    listed(capsys, "delete", "--algorithm", "fedavg", "--yes")
+    assert not list(store.entries())
+
+
+@pytest.fixture
+def figures(both, store, tmp_path):
+    """The folder ``figures`` with both runs shipped."""
+    for history in both:
+        store.ship(history.provenance["address"], tmp_path / "figures/mini/runs")
+    shutil.rmtree(store.root)
+    return tmp_path / "figures"
+
+
+def verify(figures, mini_world, *further):
+    places = ["--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+    return main(["verify", "--figures", str(figures), *places, "--sample", "2", *further])
+
+
+def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, capsys):
+    assert verify(figures, mini_world) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    told = sorted(line.partition(" ")[2] for line in lines if line.endswith(": equal"))
+    assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
+
+    fedloge = both[1]
+    path = figures / "mini/runs" / f"{fedloge.provenance['address']}.zip"
+    record = Record.read(path)
+    metrics = record.tables["metrics"]
+    changed = metrics.index[(metrics.scope == "global") & (metrics.group == "all")][0]
+    metrics.loc[changed, "value"] += 0.5  # five of a thousand test samples
+    path.write_bytes(record.pack())
+    assert verify(figures, mini_world) == 1
+    assert "round 1, scope global, head head, masked False, group all, clients 0: " in capsys.readouterr().out
+    path.write_bytes(Record(record.tables, record.provenance | {"processor": "another"}).pack())
+    assert verify(figures, mini_world) == 0
+    assert "within the tolerance, by 0.5 at most" in capsys.readouterr().out
+    assert verify(figures, mini_world, "--tolerance", "4") == 1
+
+
+def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, quick, monkeypatch, capsys):
+    history = both[1]
+    store.ship(history.provenance["address"], tmp_path / "shipped")
+    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped",)))
+    command.show(again)
+    assert "This run came with the repository; it was finished" in capsys.readouterr().out
+    command.show(history)
+    assert "came with the repository" not in capsys.readouterr().out
