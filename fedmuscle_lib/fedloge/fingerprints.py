@@ -14,16 +14,8 @@ from fedmuscle_lib.runs import fingerprints
 
 FILE = Path(__file__).with_name("fingerprints.json")
 # Part of the clients in each of two rounds; the methods' own options, but for a classifier that is fitted in fewer steps.
-_EVERY_METHOD: dict[str, Any] = {
-    "clients": 5,
-    "participation": 0.4,
-    "rounds": 2,
-    "local_epochs": 1,
-    "batch_size": 32,
-    "evaluate_every": 2,
-    "flip": 1,
-}
-_EVERY_METHOD |= {"options": {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs": 1}}
+_EVERY_METHOD: dict[str, Any] = {"clients": 5, "participation": 0.4, "rounds": 2, "local_epochs": 1, "batch_size": 32, "flip": 1}
+_EVERY_METHOD |= {"evaluate_every": 2, "options": {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs": 1}}
 
 
 def runs(**where: Any) -> dict[str, Settings]:
