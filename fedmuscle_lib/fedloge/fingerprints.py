@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.fedloge import SYSTEM, Settings, methods
+from fedmuscle_lib.fedloge import Settings, methods
+from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import fingerprints
 
 FILE = Path(__file__).with_name("fingerprints.json")
