@@ -618,11 +618,11 @@ def test_small_makes_what_its_data_sets_commands_make(
     miniature.topics(archives, "ag_news_csv", 2, 4)
     assert _run(*small) == 0
     said = capsys.readouterr().out
-    assert said.count("nothing to do") == 3 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
+    assert said.count("nothing to do") == 4 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
     miniature.flickr30k(archives)
     assert _run(*small) == 0
     assert "NOT PREPARED" not in capsys.readouterr().out
-    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10", "--test", "2000"]):
+    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10", "--test", "2000"], ["cifar10-lt", "--per-class", "500"]):
         assert _run(*command, "--archives", archives, "--data-dir", data_dir) == 0
         assert "nothing to do" in capsys.readouterr().out
 
