@@ -622,7 +622,8 @@ def test_small_makes_what_its_data_sets_commands_make(
     miniature.flickr30k(archives)
     assert _run(*small) == 0
     assert "NOT PREPARED" not in capsys.readouterr().out
-    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10", "--test", "2000"], ["cifar10-lt", "--per-class", "500"]):
+    own = {"voc": ["--parts", "mlc,ss,public"], "flickr30k": [], "cifar10": ["--test", "2000"], "cifar10-lt": ["--per-class", "500"]}
+    for command in ([name, *options] for name, options in own.items()):
         assert _run(*command, "--archives", archives, "--data-dir", data_dir) == 0
         assert "nothing to do" in capsys.readouterr().out
 
