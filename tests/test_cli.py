@@ -98,7 +98,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("reproduce table99", "no notebook 'table99'"),
         ("reproduce --seeds 1,x", "seeds: whole numbers"),
         ("reproduce -p rounds", "-p takes NAME=VALUE"),
-        ("runs delete", "name addresses, --interrupted or --algorithm"),
+        ("runs delete", "name addresses, --interrupted, --algorithm or --system"),
         ("runs delete 0123", "no computed run '0123'"),
         ("runs ship nowhere", "nowhere: no such folder"),
         ("verify --sample 0", "--sample"),
@@ -201,8 +201,8 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
 
 def test_changed_settings_are_those_that_the_profile_does_not_have():
     settings = Settings(setup="setup2", public="flickr30k", rounds=4, tau={"default": 0.2, "SS-TC": 100}, tau_prime=0.1)
-    assert changed(settings.model_dump(mode="json")) == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
-    assert changed(Settings(profile="small").model_dump(mode="json")) == changed({}) == ""
+    assert changed(settings.model_dump(mode="json"), "fedmuscle") == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
+    assert changed(Settings(profile="small").model_dump(mode="json"), "fedmuscle") == changed({}, "fedmuscle") == ""
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
     assert main([*line, "--sample", "2"]) == 1
     _, *lines = verdicts(capsys)
     differing, equal = sorted(lines, key=lambda line: line.endswith("equal"))
-    assert "differs; user 6 Accuracy after_alignment round 2: " in differing and equal.endswith(": equal")
+    assert "differs; round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: " in differing and equal.endswith(": equal")
 
 
 def test_on_another_processor_a_few_samples_may_be_judged_otherwise(figures, capsys):
@@ -297,7 +297,7 @@ def test_on_another_processor_a_few_samples_may_be_judged_otherwise(figures, cap
 def test_a_missing_row_is_a_difference(three_runs):
     history = replace(three_runs[0], metrics=three_runs[0].metrics[:-1])
     (sentence,) = verify(history).differences
-    assert sentence.startswith("user 6 Accuracy after_alignment round 2: nan there")
+    assert sentence.startswith("round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: nan there")
 
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
