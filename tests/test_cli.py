@@ -281,7 +281,9 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
     assert main([*line, "--sample", "2"]) == 1
     _, *lines = verdicts(capsys)
     differing, equal = sorted(lines, key=lambda line: line.endswith("equal"))
-    assert "differs; round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: " in differing and equal.endswith(": equal")
+    assert "differs; round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: " in differing and equal.endswith(
+        ": equal"
+    )
 
 
 def test_on_another_processor_a_few_samples_may_be_judged_otherwise(figures, capsys):

@@ -1,4 +1,4 @@
-"""docs/extending.md: each of its four examples, laid into a copy of the house and run there; and that pages name what there is."""
+"""The examples of docs/extending.md and docs/fedloge.md, laid into a copy of the house and run there; and that pages name what there is."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from fedmuscle_lib.reproduce import declared_parameters
 from fedmuscle_lib.tasks import ImageClassification
 
 ROOT = Path(__file__).parents[1]
-GUIDE = ROOT / "docs/extending.md"
+GUIDES = [ROOT / "docs/extending.md", ROOT / "docs/fedloge.md"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", GUIDE.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL))
+SECTIONS = {
+    title: text
+    for page in GUIDES
+    for title, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL)
+}
 
 
 class House:
@@ -104,6 +108,18 @@ def test_an_algorithm_is_one_file(house: House, small: list[str]) -> None:
     assert any(line.startswith("Delta after alignment: ") for line in printed)
 
 
+def test_a_baseline_of_fedloges_system_is_one_file(house: House, mini_world: Path) -> None:
+    """With the counts to the power of 0 it is FedAvg, so the option is read."""
+    house.lay("A baseline of your own")
+    line = ["--rounds", "2", "--data-dir", str(mini_world)]
+    balanced = house.run("A baseline of your own", *line)
+    plain = house.run("A baseline of your own", *line, "--options", '{"balanced.power": 0}')
+    fedavg = house.run("A baseline of your own", *line, "--algorithm", "fedavg")
+    assert house.touched() == named("A baseline of your own")
+    tables = [[line for line in printed if re.match("head +[0-9]", line)] for printed in (balanced, plain, fedavg)]
+    assert tables[1] == tables[2] != tables[0] and len(tables[0]) == 2
+
+
 def test_a_task_is_one_file_and_a_row(house: House, small: list[str]) -> None:
     house.lay("A task")
     printed = house.run("A task", *small)
@@ -155,7 +171,8 @@ def test_a_page_names_files_that_are_there(page: Path) -> None:
     new = set().union(*(named(section) for section in SECTIONS if "\nFiles: " in SECTIONS[section]))
     paths = set(re.findall(rf"(?<![\w/.])(?:{rooms})/[\w/.]*\w", text)) - new
     assert not [path for path in sorted(paths) if not (ROOT / path).exists()]
-    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([\w-]*)\)", text):
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([\w-]*)\)", prose):
         target = page.parent / link if link else page
         assert target.exists(), link
         if anchor:

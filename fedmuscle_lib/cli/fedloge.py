@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,8 @@ def text(table: pd.DataFrame) -> str:
 
 def _what_next(settings: Settings, folder: Path | None) -> str:
     """Where the model was saved, and the command that realigns it, if it has what is realigned."""
-    realign = f"python -m fedmuscle_lib realign {folder or 'FOLDER'}"
-    if settings.data_dir != settings.usual().get("data_dir"):
-        realign += f" --data-dir {settings.data_dir}"
+    place = [] if settings.data_dir == settings.usual().get("data_dir") else ["--data-dir", str(settings.data_dir)]
+    realign = shlex.join(["python", "-m", "fedmuscle_lib", "realign", str(folder or "FOLDER"), *place])
     if not settings.method.realignments:
         return f"saved in {folder}" if folder else "--save-models FOLDER saves the model"
     return f"saved in {folder}; realign it: {realign}" if folder else f"--save-models FOLDER saves the model; then {realign}"

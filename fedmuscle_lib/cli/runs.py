@@ -36,8 +36,8 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
 
     What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
     """
-    systems = dict.fromkeys(entry.system() for entry in entries)
-    own = [name for system in systems for name in _kind(system).telling]
+    systems = {entry.system() for entry in entries}
+    own = [name for system in SYSTEMS if system in systems for name in named(system).settings.telling]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
     return pd.DataFrame([_row(entry, columns) for entry in entries])
 

@@ -30,12 +30,19 @@ def quick(mini_world):
 
 
 @pytest.fixture
-def line(mini_world, monkeypatch):
+def world(mini_world, tmp_path):
+    """The embedded world at a place that no profile names."""
+    (tmp_path / "world").symlink_to(mini_world)
+    return tmp_path / "world"
+
+
+@pytest.fixture
+def line(world, monkeypatch):
     """Such a run on the command line."""
     monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     monkeypatch.setenv("COLUMNS", "100")
     sizes = "--rounds 2 --clients 4 --options".split()
-    return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(mini_world)]
+    return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(world)]
 
 
 # --- fedloge: options ---------------------------------------------------------------------------------------------------------
@@ -139,13 +146,13 @@ def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, sto
 
 
 def numbers(printed: str, title: str) -> pd.DataFrame:
-    """The table below a title, its last line of column names and its rows, by head."""
-    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()[1:]
-    rows = [re.split(r"  +(?=[-\d])|(?<=\d) +", row.strip()) for row in lines if re.search(r"\d$", row)]
-    return pd.DataFrame([[float(value) for value in row[1:]] for row in rows], index=[row[0] for row in rows])
+    """The values of the table below a title, by head."""
+    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()
+    rows = [match.groups() for match in (re.fullmatch(r"(.*?)((?: +-?\d+\.\d\d)+)", line) for line in lines) if match]
+    return pd.DataFrame([[float(value) for value in values.split()] for _, values in rows], index=[head for head, _ in rows])
 
 
-def test_the_two_commands_of_the_readme(line, store, mini_world, tmp_path, capsys):
+def test_the_two_commands_of_the_readme(line, store, world, tmp_path, capsys):
     """Train with SSE-C, then realign the heads of the saved model: it predicts as at the end of its run."""
     folder = tmp_path / "model"
     assert main([*line, "--save-models", str(folder)]) == 0
@@ -156,7 +163,7 @@ def test_the_two_commands_of_the_readme(line, store, mini_world, tmp_path, capsy
     assert {"local", "local + shared", "local + realigned", "shared + realigned"} < set(of_clients.index) and of_clients.shape[1] == 8
     assert re.search(r"per client and round: 0\.\d\d MB up, 0\.\d\d MB down; \d+ s in all", trained)
     realign = trained.splitlines()[-1].partition("realign it: python -m fedmuscle_lib ")[2]
-    assert realign == f"realign {folder} --data-dir {mini_world}"
+    assert realign == f"realign {folder} --data-dir {world}"
 
     assert main(realign.split()) == 0
     first, *_ = tables = capsys.readouterr().out.split("\n\n")[1:-1]
