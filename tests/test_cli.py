@@ -253,6 +253,9 @@ def figures(reference, mini_world, capsys):
     return folder, ["verify", "--figures", str(folder), "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
 
 
+LAST = "round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy"  # row of their metrics
+
+
 def verdicts(capsys):
     return capsys.readouterr().out.splitlines()
 
@@ -299,7 +302,7 @@ def test_on_another_processor_a_few_samples_may_be_judged_otherwise(figures, cap
 def test_a_missing_row_is_a_difference(three_runs):
     history = replace(three_runs[0], metrics=three_runs[0].metrics[:-1])
     (sentence,) = verify(history).differences
-    assert sentence.startswith("round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metric Accuracy: nan there")
+    assert sentence.startswith(f"{LAST}: nan there")
 
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):

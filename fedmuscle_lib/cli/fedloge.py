@@ -1,4 +1,4 @@
-"""``fedloge``: one run of a long-tailed federation, by FedLoGe or a baseline. It has an option for every setting, and the README's flags."""
+"""``fedloge``: one run of a long-tailed federation. It has an option for every setting, and the flags of the authors' README."""
 
 from __future__ import annotations
 
