@@ -25,8 +25,9 @@ def provenance(folder):
 
 
 def federation(folder):
-    """Who took part in a notebook's runs."""
-    return set(pd.read_csv(folder / "table.csv")[["user", "model", "task", "metric"]].itertuples(index=False, name=None))
+    """Who took part in a notebook's runs, as far as its system's tables tell them apart."""
+    table = pd.read_csv(folder / "table.csv")
+    return set(table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]].itertuples(index=False, name=None))
 
 
 def with_seeds(folder, name):
@@ -35,10 +36,12 @@ def with_seeds(folder, name):
     rows = pd.read_csv(folder / name)
 
     def seeds(arm, public):
-        own = runs[(runs.algorithm == arm) & (report.is_blind(arm) | (runs.public == public))]
+        own = runs[runs.algorithm == arm]
+        if public is not None:
+            own = own[report.is_blind(arm) | (own.public == public)]
         return ",".join(map(str, sorted(set(own.seed))))
 
-    rows["seeds"] = [seeds(row.algorithm, row.public) for row in rows.itertuples()]
+    rows["seeds"] = [seeds(row.algorithm, getattr(row, "public", None)) for row in rows.itertuples()]
     return rows.loc[:, ~rows.columns.str.startswith("paper")]
 
 
@@ -48,7 +51,7 @@ def disagreements(one, other):
     shared = {path.name for path in one.glob("*.csv")} & {path.name for path in other.glob("*.csv")}
     for name in sorted(name for name in shared if name.startswith(("table", "delta")) and federation(one) == federation(other)):
         ours, theirs = with_seeds(one, name), with_seeds(other, name)
-        key = [column for column in (*report.USER, "algorithm", "seeds") if column in ours]
+        key = [column for column in (*report.USER, "scope", "head", "masked", "group", "algorithm", "seeds") if column in ours]
         both = ours.merge(theirs, on=key, suffixes=("", " there"))
         for column in ours.columns.difference(key):
             here, there = both[column], both[f"{column} there"]

@@ -6,7 +6,8 @@
     history = run(Settings(algorithm="fedloge", seed=0))
 
 In the order of their imports: ``long_tail`` (who has what), ``images`` and ``samples`` (data), ``etf``, ``realign``, ``networks``,
-``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``, ``saved``.
+``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``, ``saved``;
+then ``report/`` and ``plots``, which no run needs.
 """
 
 from __future__ import annotations

@@ -54,11 +54,11 @@ def provenance(
     overrides = "".join(" -p " + shlex.quote(f"{name}={json.dumps(value)}") for name, value in changed.items())
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
     runs = [
-        {**named}
+        {**own_name}
         | {name: o[name] for name in differing}
         | {"address": h.provenance.get("address"), "origin": h.origin, "versions": h.provenance.get("versions")}
         | {name: h.provenance[name] for name in ("seconds", "finished", "peak_memory_bytes")}
-        for h, o, named in zip(histories, own, names, strict=True)
+        for h, o, own_name in zip(histories, own, names, strict=True)
     ]
     return {
         "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {histories[0].settings.profile} --seeds {seeds}{overrides}",
@@ -80,6 +80,18 @@ def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any
             manifest = json.loads(path.read_text())
             found[folder] = {name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")}
     return found
+
+
+def spread(seeds: Collection[int]) -> str:
+    """A sentence: what ± and brackets mean in a table over these seeds."""
+    if len(seeds) == 1:
+        return "One seed: there is no ± and no interval, and a difference may be chance."
+    return f"± is the standard deviation over {len(seeds)} seeds (ddof = 0), brackets the 95 % t interval."
+
+
+def named(seeds: Collection[int]) -> str:
+    """Such as "seed 0" or "seeds 0, 1, 2"."""
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

@@ -16,7 +16,7 @@ from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, 
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.files import data_manifests
-from fedmuscle_lib.report.sources import origins
+from fedmuscle_lib.report.sources import named, origins, spread
 from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.tasks import direction
 
@@ -24,17 +24,11 @@ from fedmuscle_lib.tasks import direction
 def note(histories: Sequence[History]) -> str:
     """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    spread = (
-        f"± is the standard deviation over {len(seeds)} seeds (ddof = 0, as in the paper), brackets the 95 % t interval."
-        if len(seeds) > 1
-        else "One seed: there is no ± and no interval, and a difference may be chance."
-    )
-    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named}."]
+    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
-    return " ".join([*sentences, spread, *origins(histories)])
+    return " ".join([*sentences, spread(seeds), *origins(histories)])
 
 
 def _left_out(histories: Sequence[History]) -> list[str]:
