@@ -8,7 +8,8 @@ import math
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.fedloge import SYSTEM, Settings, methods, plots, report
+from fedmuscle_lib.fedloge import Settings, methods, plots, report
+from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.runs import History
 

@@ -19,7 +19,7 @@ from fedmuscle_lib.fedloge.settings import Settings
 CELL = ["algorithm", "scope", "head", "masked", "group"]
 SWEEP = "norm"
 SCOPES = {"GM": "global", "PM": "personal"}
-# Ours by their data. Glyphs are no photographs; they have ten classes as well, and stand beside CIFAR-10.
+# Ours by their data. The embedded world's digits are no photographs; they have ten classes as well, and stand beside CIFAR-10.
 DATA = {"cifar10_lt": "cifar10", "cifar100_lt": "cifar100", "glyphs": "cifar10"}
 
 
