@@ -5,7 +5,7 @@ Every function returns a closed ``Figure``; :func:`save` writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -121,7 +121,7 @@ def realignment(table: pd.DataFrame) -> Figure:
     return closed(figure)
 
 
-def _slope(ax: Axes, x: Iterable[float], ends: pd.DataFrame, look: tuple[str, Marker]) -> None:
+def _slope(ax: Axes, x: np.ndarray, ends: pd.DataFrame, look: tuple[str, Marker]) -> None:
     colour, marker = look
     ax.plot(x, ends["mean"], color=colour, marker=marker, linewidth=1.2)
     for place, low, high in zip(x, ends.ci_low, ends.ci_high, strict=True):
@@ -142,7 +142,7 @@ def norms(rows: pd.DataFrame) -> Figure:
             own = own.sort_values("norm")
             ax.plot(own.norm, own.value, color=colour, marker=marker, label=f"ours, {head}")
         theirs = rows.dropna(subset="authors_mean").drop_duplicates("norm").sort_values("norm")
-        grey = {"color": "#555555", "linewidth": 0.8, "linestyle": "--"}
+        grey: dict[str, Any] = {"color": "#555555", "linewidth": 0.8, "linestyle": "--"}
         ax.plot(theirs.norm, theirs.authors_mean, marker="o", fillstyle="none", label="the authors', head unknown", **grey)
         ax.set_xscale("log")
         ticks = sorted(set(rows.norm))
