@@ -108,3 +108,14 @@ def test_cells_of_other_seeds_public_sets_or_users_are_others(tmp_path):
     for path in other_users.glob("table*.csv"):
         pd.read_csv(path).query("user != 6").to_csv(path, index=False)
     assert [disagreements(one, other) for other in (fewer_seeds, on_coco, other_users)] == [[], [], []]
+
+
+def test_notebooks_of_two_systems_share_no_cell(tmp_path):
+    """And those of the second system are compared by its own columns."""
+    folders = [tmp_path / name for name in ("fedloge", "same", "other")]
+    for folder, mean in zip(folders, (50.0, 50.0, 50.1), strict=True):
+        folder.mkdir()
+        (folder / "table.csv").write_text(f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n")
+        (folder / "provenance.json").write_text(json.dumps({"runs": [{"algorithm": "fedloge", "seed": 0}]}))
+    assert disagreements(folders[0], notebook(tmp_path / "a", (44,))) == disagreements(*folders[:2]) == []
+    assert disagreements(folders[0], folders[2]) == ["table.csv: mean of global shared False all fedloge 0"]

@@ -212,7 +212,7 @@ def test_a_folder_says_what_it_comes_from(tmp_path):
     assert pd.read_csv(folder / "table.csv")["mean"].tolist() == table["mean"].round(4).tolist()
     told = json.loads((folder / "provenance.json").read_text())
     assert told["command"] == "python -m fedmuscle_lib reproduce fedloge_realign --profile mini --seeds 0,1,2 -p rounds=2"
-    assert [(run["seed"], run["options"].get("fedloge.norm")) for run in told["runs"]] == [(0, None), (1, None), (2, None), (0, 0.4)]
+    assert [(run["seed"], run["options"]) for run in told["runs"]] == [(h.settings.seed, h.settings.options) for h in [*runs, *swept]]
     page = index(tmp_path / "mini").read_text()
     assert "FedLoGe, realigned − FedLoGe, shared" in page and "+6.00 [+3.52, +8.48]" in page
 
