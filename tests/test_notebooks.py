@@ -17,7 +17,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, Store, report
+from fedmuscle_lib import Settings, Store, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
 from fedmuscle_lib.reproduce import declared_parameters, reproduce
 from fedmuscle_lib.runs import stored
@@ -47,7 +47,7 @@ def tags(cell):
 def test_nothing_of_an_execution_is_left(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert set(notebook.metadata) - {"fedmuscle"} == {"kernelspec", "language_info"}
     assert notebook.metadata.kernelspec.name == "python3"
     for cell in code_cells(path):
         if tags(cell) & CHECKED:
@@ -323,6 +323,65 @@ def test_table_1_measures_order_costs_and_what_self_does_not_explain(grid):
     over_self = pd.read_csv(results / "table1/delta_over_self.csv").set_index("algorithm")
     delta = pd.read_csv(results / "table1/delta.csv").set_index("algorithm").delta
     assert over_self.difference.to_dict() == pytest.approx((delta - delta["self"]).drop("self").to_dict(), abs=1e-3)
+
+
+# --- executed: FedLoGe ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_tailed(mini_world, tmp_path_factory):
+    """FedLoGe's notebooks with two methods, a round and two norms: the folder of their results, and the store."""
+    folder = tmp_path_factory.mktemp("fedloge")
+    options = {"fedloge.etf_steps": 20, "fedloge.norm": 1.0}
+    own = {"rounds": 1, "local_epochs": 1, "data_dir": str(mini_world), "options": options}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
+        names = ["fedloge", "fedloge_realign"]
+        outcomes = reproduce(names, output=folder / "results", overrides=own | {"methods": ["fedloge", "fedavg"], "norms": [0.1, 1]})
+    assert [outcome.failure for outcome in outcomes] == [None] * len(names)
+    run_of = {name: stored(fedloge.Settings(algorithm=name, **own), Store(folder / "runs")) for name in ("fedloge", "fedavg")}
+    return folder / "results/mini", folder / "runs", run_of
+
+
+def test_fedloges_table_holds_what_the_runs_measured(long_tailed):
+    results, runs, run_of = long_tailed
+    table = pd.read_csv(results / "fedloge/table.csv")
+    assert ",".join(table.columns) == "algorithm,scope,head,masked,group,mean,std,n_seeds,ci_low,ci_high,authors_mean,authors_log"
+    assert list(dict.fromkeys(table.algorithm)) == ["fedloge", "fedavg"]
+    for name, history in run_of.items():
+        own, measured = table[table.algorithm == name], history.final()
+        assert (
+            own[["scope", "head", "masked", "group"]].to_numpy().tolist()
+            == measured[["scope", "head", "masked", "group"]].to_numpy().tolist()
+        )
+        assert own["mean"].tolist() == pytest.approx(measured.value.tolist(), abs=1e-4)
+    assert table.query("algorithm == 'fedavg' and scope == 'global' and group == 'all'").authors_mean.item() == 71.3
+    assert len(list(runs.glob("*/run.zip"))) == 3  # the notebooks share FedLoGe's, and a norm is its usual one
+
+
+def test_fedloges_notebooks_leave_figures_and_a_place_on_the_index_page(long_tailed):
+    results, _, _ = long_tailed
+    for name in (
+        "fedloge/global_accuracy",
+        "fedloge/personal_accuracy",
+        *(f"fedloge_realign/{one}" for one in ("realignment", "norms", "sse_c")),
+    ):
+        assert (results / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    page = (results / "index.html").read_text()
+    for wanted in ("FedLoGe, local + realigned", "GM: tail", "etf_steps", "fedloge_realign/differences.csv"):
+        assert wanted in page
+    assert pd.read_csv(results / "fedloge_realign/norms.csv").groupby("norm")["head"].agg(list).to_dict() == {
+        nu: ["sse_c", "shared", "realigned"] for nu in (0.1, 1)
+    }
+
+
+def test_the_verdict_on_realignment_is_computed(long_tailed):
+    results, _, run_of = long_tailed
+    cells = {cell.id: cell for cell in nbformat.read(results / "fedloge_realign/executed.ipynb", as_version=4).cells}
+    text = cells["verdict"].outputs[-1].data["text/markdown"]
+    tail = run_of["fedloge"].final().query("scope == 'global' and group == 'tail'").set_index("head").value
+    assert "**undecided**" in text
+    assert f"leaves the tail undecided ({tail.realigned - tail.shared:+.2f} points on one seed, without an interval)" in text
 
 
 # --- the same runs again -----------------------------------------------------------------------------------------------------

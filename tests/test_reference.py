@@ -25,8 +25,9 @@ def provenance(folder):
 
 
 def federation(folder):
-    """Who took part in a notebook's runs."""
-    return set(pd.read_csv(folder / "table.csv")[["user", "model", "task", "metric"]].itertuples(index=False, name=None))
+    """Who took part in a notebook's runs, as far as its system's tables tell them apart."""
+    table = pd.read_csv(folder / "table.csv")
+    return set(table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]].itertuples(index=False, name=None))
 
 
 def with_seeds(folder, name):
@@ -35,10 +36,12 @@ def with_seeds(folder, name):
     rows = pd.read_csv(folder / name)
 
     def seeds(arm, public):
-        own = runs[(runs.algorithm == arm) & (report.is_blind(arm) | (runs.public == public))]
+        own = runs[runs.algorithm == arm]
+        if public is not None:
+            own = own[report.is_blind(arm) | (own.public == public)]
         return ",".join(map(str, sorted(set(own.seed))))
 
-    rows["seeds"] = [seeds(row.algorithm, row.public) for row in rows.itertuples()]
+    rows["seeds"] = [seeds(row.algorithm, getattr(row, "public", None)) for row in rows.itertuples()]
     return rows.loc[:, ~rows.columns.str.startswith("paper")]
 
 
@@ -48,7 +51,7 @@ def disagreements(one, other):
     shared = {path.name for path in one.glob("*.csv")} & {path.name for path in other.glob("*.csv")}
     for name in sorted(name for name in shared if name.startswith(("table", "delta")) and federation(one) == federation(other)):
         ours, theirs = with_seeds(one, name), with_seeds(other, name)
-        key = [column for column in (*report.USER, "algorithm", "seeds") if column in ours]
+        key = [column for column in (*report.USER, "scope", "head", "masked", "group", "algorithm", "seeds") if column in ours]
         both = ours.merge(theirs, on=key, suffixes=("", " there"))
         for column in ours.columns.difference(key):
             here, there = both[column], both[f"{column} there"]
@@ -105,3 +108,14 @@ def test_cells_of_other_seeds_public_sets_or_users_are_others(tmp_path):
     for path in other_users.glob("table*.csv"):
         pd.read_csv(path).query("user != 6").to_csv(path, index=False)
     assert [disagreements(one, other) for other in (fewer_seeds, on_coco, other_users)] == [[], [], []]
+
+
+def test_notebooks_of_two_systems_share_no_cell(tmp_path):
+    """And those of the second system are compared by its own columns."""
+    folders = [tmp_path / name for name in ("fedloge", "same", "other")]
+    for folder, mean in zip(folders, (50.0, 50.0, 50.1), strict=True):
+        folder.mkdir()
+        (folder / "table.csv").write_text(f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n")
+        (folder / "provenance.json").write_text(json.dumps({"runs": [{"algorithm": "fedloge", "seed": 0}]}))
+    assert disagreements(folders[0], notebook(tmp_path / "a", (44,))) == disagreements(*folders[:2]) == []
+    assert disagreements(folders[0], folders[2]) == ["table.csv: mean of global shared False all fedloge 0"]

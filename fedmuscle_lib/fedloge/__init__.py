@@ -7,7 +7,7 @@
 
 In the order of their imports: ``long_tail`` (who has what), ``images`` and ``samples`` (data), ``etf``, ``realign``, ``networks``,
 ``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``, ``saved``,
-``system``.
+``system``; then ``report/`` and ``plots``, which no run needs.
 """
 
 from __future__ import annotations

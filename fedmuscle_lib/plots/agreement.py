@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from fedmuscle_lib.plots.style import HALO, HOUSE, Marker, closed, point, styles
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.plots.style import HALO, HOUSE, Marker, closed, point
 from fedmuscle_lib.report import label
 
 

@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.plots.style import HOUSE, closed, strip
 from fedmuscle_lib.report import label
 
@@ -26,7 +27,8 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
         differences: rows as ``report.over_baseline`` returns them.
         delta: rows as ``report.delta`` returns them.
     """
-    arms = list(dict.fromkeys(differences.algorithm))
+    look = styles(differences.algorithm)
+    arms = list(look)
     users = differences.drop_duplicates("user")
     n_rows = ceil((len(users) + 1) / _PANELS)
     n_columns = ceil((len(users) + 1) / n_rows)
@@ -38,11 +40,11 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
         *panels, last = axes.flat[: len(users) + 1]
         for ax, user in zip(panels, users.itertuples(), strict=True):
             rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
-            strip(ax, rows, arms)
+            strip(ax, rows, look)
             ax.set_title(f"user {user.user}: {user.model}\n{user.task}, {user.metric}")
             ax.set_xlabel("points over local")
             ax.sharex(panels[0])
-        strip(last, delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), arms)
+        strip(last, delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), look)
         last.set_title("all users")
         last.set_xlabel("Δ (%)")
         last.set_facecolor("#f4f4f4")
@@ -66,7 +68,7 @@ def in_short(rows: pd.DataFrame) -> Figure:
         figure, axes = plt.subplots(1, len(questions), figsize=size, squeeze=False)
         for ax, question in zip(axes[0], questions, strict=True):
             own = rows[rows.question == question].reset_index(drop=True)
-            strip(ax, own.assign(line=own.index), list(own.algorithm))
+            strip(ax, own.assign(line=own.index), styles(own.algorithm))
             ax.set_yticks(range(len(own)), [_line(question, row.arm, row.over) for row in own.itertuples()])
             ax.set_ylim(len(own) - 0.5, -0.5)
             title, unit = _QUESTIONS[question]

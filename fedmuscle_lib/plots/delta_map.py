@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
-from fedmuscle_lib.plots.style import HOUSE, Marker, closed, point, styles
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.plots.style import HOUSE, Marker, closed, point
 from fedmuscle_lib.report import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 
 _LED, _ALONE = "fedmuscle", "self"  # between them stands what peers give

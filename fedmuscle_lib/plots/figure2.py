@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fedmuscle_lib.plots.style import HOUSE, closed, styles
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.plots.style import HOUSE, closed
 from fedmuscle_lib.report import label
 
 

@@ -1,8 +1,8 @@
-"""The look of every figure: one colour and marker per algorithm everywhere, and the parts that several figures share."""
+"""The look of every figure, whatever the federation: how arms get colours and markers, and the parts that several figures share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -12,31 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedmuscle_lib.report import algorithm_of
-
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 
-# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Seventeen are more
-# than colour alone can tell apart, so no two share a marker.
-STYLES: dict[str, tuple[str, Marker]] = {
-    "local": ("#555555", "o"),
-    "fedmuscle": ("#0072B2", "D"),
-    "gramian": ("#E69F00", "s"),
-    "pairwise": ("#009E73", "^"),
-    "shuffled": ("#CC79A7", "X"),
-    "frozen_peers": ("#56B4E9", "P"),
-    "self": ("#D55E00", "v"),
-    "head_only": ("#999933", "h"),
-    "probe": ("#117733", (6, 1, 0)),
-    "anchored": ("#882255", ">"),
-    "sage": ("#332288", "<"),
-    "fedhenn": ("#EE6677", "p"),
-    "cofed": ("#994F00", "*"),
-    "feddf": ("#1A85FF", "d"),
-    "fedrcl": ("#000000", (4, 1, 0)),
-    "simclr": ("#AA4499", (8, 1, 0)),
-    "pseudo_labeling": ("#661100", (4, 1, 45)),
-}
 _SPARE = ("#8800CC", "#C18B70", "#E6007A", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
 HOUSE: dict[Any, Any] = {
     "font.size": 9,
@@ -51,13 +28,13 @@ HOUSE: dict[Any, Any] = {
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 
 
-def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
-    """Colour and marker of each arm of a figure.
+def looks(arms: Iterable[str], table: Mapping[str, tuple[str, Marker]]) -> dict[str, tuple[str, Marker]]:
+    """Colour and marker of each arm of a figure, "<algorithm>" or "<algorithm>, <setting>".
 
     What is not in the table takes a spare colour, one after the other, and the marker of its algorithm if that is there.
     """
     spare = cycle(_SPARE)
-    return {arm: STYLES.get(arm) or (next(spare), STYLES.get(algorithm_of(arm), ("", "8"))[1]) for arm in dict.fromkeys(arms)}
+    return {arm: table.get(arm) or (next(spare), table.get(arm.partition(", ")[0], ("", "8"))[1]) for arm in dict.fromkeys(arms)}
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -73,15 +50,16 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def strip(ax: Axes, rows: pd.DataFrame, arms: Sequence[str]) -> None:
-    """Draw one row an arm, in the order of ``arms``: a point at ``value`` and its 95 % interval as a bar.
+def strip(ax: Axes, rows: pd.DataFrame, look: Mapping[str, tuple[str, Marker]], zero: bool = True) -> None:
+    """Draw one row an arm, in the order of ``look``: a point at ``value`` and its 95 % interval as a bar; with ``zero`` a line at 0.
 
     Rows that have a ``line`` stand there, so that an arm can have several.
     """
-    ax.axvline(0, color="black", linewidth=0.8)
+    if zero:
+        ax.axvline(0, color="black", linewidth=0.8)
     ax.grid(axis="x", color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
-    look = styles(arms)
+    arms = list(look)
     for row in rows.itertuples():
         y = row.line if "line" in rows else arms.index(row.algorithm)
         if pd.notna(row.ci_low):

@@ -7,7 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedmuscle_lib.plots.style import HOUSE, closed, point, strip, styles
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.plots.style import HOUSE, closed, point, strip
 from fedmuscle_lib.report import added, label
 
 
@@ -26,7 +27,7 @@ def table1(delta: pd.DataFrame) -> Figure:
             rows = delta[delta.public == public]
             for row in rows.itertuples():
                 point(ax, row.paper_delta, arms.index(row.algorithm), look[row.algorithm], fillstyle="none")
-            strip(ax, rows.rename(columns={"delta": "value"}), arms)
+            strip(ax, rows.rename(columns={"delta": "value"}), look)
             ax.axhline(sum(not added(arm) for arm in arms) - 0.5, color="#888888", linewidth=0.8, linestyle="--")
             ax.set_title(public)
             ax.set_xlabel("Δ over local training (%)")

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fedmuscle_lib.plots.style import HOUSE, closed, styles
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.plots.style import HOUSE, closed
 from fedmuscle_lib.report import BASELINE, label
 
 

@@ -2,9 +2,10 @@
 
 Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
 
-The files, in the order in which they build on each other: ``arms``, ``runs``, ``statistics``, ``scores``, ``paper``, ``departures``,
-``delta``, ``costs``, ``compare``, ``layout``, ``files``, ``words``. ``places`` and ``world_table`` serve a notebook each, ``delta_map`` and
-``controls``. Two more keep the written pages true to the committed CSV files: ``prose`` and ``results``.
+The files, in the order in which they build on each other: ``statistics`` and ``sources``, which know no federation and serve other
+systems too; then ``arms``, ``runs``, ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``layout``, ``files``,
+``words``. ``places`` and ``world_table`` serve a notebook each, ``delta_map`` and ``controls``. Two more keep the written pages true to
+the committed CSV files: ``prose`` and ``results``.
 """
 
 from fedmuscle_lib.report.arms import (
@@ -32,8 +33,8 @@ from fedmuscle_lib.report.compare import (
 from fedmuscle_lib.report.costs import alignment_steps, costs, ledger, local_steps, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.files import data_manifests, file_of, folder_name, provenance, results_folder, save, write
-from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, interval, side_by_side
+from fedmuscle_lib.report.files import data_manifests, file_of, folder_name, provenance, results_folder, write
+from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, side_by_side
 from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.places import (
     UNFORGETTING,
@@ -48,7 +49,8 @@ from fedmuscle_lib.report.places import (
 )
 from fedmuscle_lib.report.runs import CONTROLS, run_arms
 from fedmuscle_lib.report.scores import USER, references, relative, scores
-from fedmuscle_lib.report.statistics import CONFIDENCE, over_seeds
+from fedmuscle_lib.report.sources import save
+from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
 from fedmuscle_lib.report.words import against_target, compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 from fedmuscle_lib.report.world_table import papers_world, world, worlds
 

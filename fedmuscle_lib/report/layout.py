@@ -8,6 +8,7 @@ import pandas as pd
 
 from fedmuscle_lib.report.arms import added, label
 from fedmuscle_lib.report.scores import USER
+from fedmuscle_lib.report.statistics import interval
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
@@ -51,11 +52,6 @@ def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
 def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
     """A row a public set and algorithm and a column a task, with ``column`` of ``rows`` and its interval in a cell."""
     return _wide(rows, column, ["public", "algorithm"], "task")
-
-
-def interval(low: float, high: float) -> str:
-    """Such as [+1.02, +2.50]."""
-    return f"[{low:+.2f}, {high:+.2f}]"
 
 
 def with_interval(value: float, low: float, high: float) -> str:

@@ -23,9 +23,10 @@ from fedmuscle_lib.report.arms import HEADLINE, PHASES, TUNED_BASELINE, History,
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.costs import alignment_steps
 from fedmuscle_lib.report.delta import delta
-from fedmuscle_lib.report.files import file_of, save, write
+from fedmuscle_lib.report.files import file_of, write
 from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.runs import named, settings_of
+from fedmuscle_lib.report.sources import save
 from fedmuscle_lib.report.statistics import side_of_zero
 from fedmuscle_lib.runs import run_all
 from fedmuscle_lib.settings import BY_TASK, Settings, parse

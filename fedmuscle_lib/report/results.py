@@ -23,18 +23,24 @@ _HEAD = """# Results
 Δ is the mean over all users of the improvement over local training, in per cent, after the last alignment, the end of Algorithm 1.
 "Over tuned" compares with local training whose hyper-parameters were tuned on the validation split. The numbers in brackets are 95 % t
 intervals over seeds. A single seed has no interval.
+
+FedLoGe's tables hold accuracies in per cent after the last round, "ours | the authors'", or differences of them in points. GM is the
+global model on the balanced test set, PM the mean of the clients' own models on their local tests. A masked model can't predict classes
+that its local test lacks.
 """
 
 
 def results_page(figures: Path) -> str:
     """The page's text: for each profile and notebook, Delta with its interval beside the paper's, and where the runs come from.
 
+    A notebook without a Delta has its ``overview.csv`` here, a table of texts.
+
     Raises:
         OSError, KeyError: a notebook's folder has no provenance.json, or its delta.csv lacks a column.
     """
     parts = [_HEAD]
     for profile in sorted(path for path in figures.iterdir() if path.is_dir()):
-        if entries := sorted(path.parent for path in profile.glob("*/delta.csv")):
+        if entries := sorted({path.parent for name in _TABLES for path in profile.glob(f"*/{name}")}):
             parts.append(f"## Profile `{profile.name}`\n")
             parts += [_section(entry, f"{figures.name}/{profile.name}") for entry in entries]
     return "\n".join(parts)
@@ -42,12 +48,20 @@ def results_page(figures: Path) -> str:
 
 def _section(entry: Path, above: str) -> str:
     provenance = json.loads((entry / "provenance.json").read_text(encoding="utf8"))
-    table = _table(pd.read_csv(entry / "delta.csv"))
+    table = next(laid_out(entry / name) for name, laid_out in _TABLES.items() if (entry / name).exists())
     return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, above)}\n"
 
 
-def _table(delta: pd.DataFrame) -> str:
+def _overview(path: Path) -> str:
+    """The table of texts as it is; a bar within a cell is escaped."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows = [_line([cell.replace("|", r"\|") for cell in row]) for row in table.to_numpy()]
+    return "\n".join([_line(list(table)), _line(["---"] * len(table.columns)), *rows])
+
+
+def _deltas(path: Path) -> str:
     """A row an algorithm; for each public set a column for ours, for ours over tuned local training if there is any, and the paper's."""
+    delta = pd.read_csv(path)
     columns = {"ours": [with_interval(*cell) for cell in delta[["delta", "ci_low", "ci_high"]].to_numpy()]}
     if "delta_tuned" in delta and delta.delta_tuned.notna().any():  # a reference of an earlier commit lacks it
         columns["over tuned"] = [with_interval(*cell) for cell in delta[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()]
@@ -61,6 +75,9 @@ def _table(delta: pd.DataFrame) -> str:
         own = cells[(delta.algorithm == name).to_numpy()].reindex(publics, fill_value="")
         lines.append(_line([label(str(name)), seeds, *own.to_numpy().flatten()]))
     return "\n".join(lines)
+
+
+_TABLES = {"delta.csv": _deltas, "overview.csv": _overview}
 
 
 def _line(cells: Sequence[str]) -> str:

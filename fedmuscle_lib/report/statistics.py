@@ -45,6 +45,11 @@ def side_of_zero(low: float, high: float) -> int:
     return int(low > 0) - int(high < 0)
 
 
+def interval(low: float, high: float) -> str:
+    """Such as [+1.02, +2.50]."""
+    return f"[{low:+.2f}, {high:+.2f}]"
+
+
 def rank_correlation(ours: pd.Series, paper: pd.Series) -> dict[str, float]:
     """rho (Spearman's), rho_p, tau (Kendall's tau-b) and tau_p; all are NaN if one side puts nothing in order.
 

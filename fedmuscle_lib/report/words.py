@@ -16,26 +16,19 @@ from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, 
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.files import data_manifests
-from fedmuscle_lib.report.layout import interval
-from fedmuscle_lib.report.statistics import rank_correlation, side_of_zero
+from fedmuscle_lib.report.sources import named, origins, spread
+from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.tasks import direction
-from fedmuscle_lib.versions import SOURCE
 
 
 def note(histories: Sequence[History]) -> str:
     """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    spread = (
-        f"± is the standard deviation over {len(seeds)} seeds (ddof = 0, as in the paper), brackets the 95 % t interval."
-        if len(seeds) > 1
-        else "One seed: there is no ± and no interval, and a difference may be chance."
-    )
-    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named}."]
+    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
-    return " ".join([*sentences, spread, *_origins(histories)])
+    return " ".join([*sentences, spread(seeds), *origins(histories)])
 
 
 def _left_out(histories: Sequence[History]) -> list[str]:
@@ -51,22 +44,6 @@ def _left_out(histories: Sequence[History]) -> list[str]:
         if unserved := [task for task in tasks if not algorithms.get(algorithm_of(name)).serves(task)]:
             sentences.append(f"{label(name)} does not serve users with {_and(unserved)}, so it has no Δ over all users.")
     return sentences
-
-
-def _origins(histories: Sequence[History]) -> list[str]:
-    """Sentences: how many of the runs were shipped and how many computed here, from which sources, and each caveat once."""
-    n, shipped = len(histories), sum(history.origin == "shipped" for history in histories)
-    sentences = [f"{shipped} of {n} runs were shipped, {n - shipped} computed here."]
-    if (sources := len({history.provenance.get("source") for history in histories})) > 1:
-        sentences.append(f"They come from {sources} states of the source code, which have the same versions of the arithmetic.")
-    own = [history.provenance.get("source", SOURCE) for history in histories if history.origin == "computed"]
-    if earlier := sum(source != SOURCE for source in own):
-        sentences.append(
-            f"{earlier} of those computed here are by another state of the source code than the present one; "
-            "`python -m fedmuscle_lib runs delete` makes room to compute them again."
-        )
-    caveats = dict.fromkeys(caveat for history in histories for caveat in history.caveats)
-    return [*sentences, f"Of the shipped runs: {'; '.join(caveats)}."] if caveats else sentences
 
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:

@@ -88,14 +88,16 @@ def _claim(entry: Path) -> str:
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
-    """Caption and HTML of the table of each moment that there are CSV files of."""
+    """Caption and HTML of the table of each moment that there are CSV files of, and of a notebook's own ``overview.csv``."""
     import pandas as pd
 
     from fedmuscle_lib import report
 
     shown = []
+    if (overview := entry / "overview.csv").exists():
+        shown.append(("Overview", pd.read_csv(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
-        paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], _MOMENTS[phase]
+        paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], f"{_MOMENTS[phase]}: ours | the paper's"
         if all(path.exists() for path in paths):
             shown.append((caption, report.side_by_side(*map(pd.read_csv, paths)).to_html(border=0)))
     return shown

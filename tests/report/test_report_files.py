@@ -10,7 +10,7 @@ import pandas as pd
 from histories import history, history2
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report import files
+from fedmuscle_lib.report import sources
 
 
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
@@ -62,8 +62,8 @@ def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
 
 
 def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
-    assert Path(__file__).parents[2] / "results" == files.RESULTS
-    monkeypatch.setattr(files, "RESULTS", tmp_path / "results")
+    assert Path(__file__).parents[2] / "results" == sources.RESULTS
+    monkeypatch.setattr(sources, "RESULTS", tmp_path / "results")
     assert report.results_folder("table7", "mini") == tmp_path / "results/mini/table7"
     assert report.results_folder("table7", "mini", str(tmp_path / "mine")) == tmp_path / "mine/mini/table7"
     assert (tmp_path / "results/mini/table7").is_dir() and (tmp_path / "mine/mini/table7").is_dir()

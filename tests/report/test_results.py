@@ -73,6 +73,22 @@ def test_delta_over_tuned_local_training_has_a_column_where_there_is_one(figures
     assert "| FedMuscle | 2 | +4.00 [+3.00, +5.00] | -1.00 [-2.00, +0.50] | +26.70 |" in page
 
 
+def test_a_notebook_without_a_delta_has_its_overview(figures):
+    folder = figures / "mini/fedloge"
+    folder.mkdir()
+    (folder / "overview.csv").write_text('method,GM,"PM, masked"\nFedLoGe,50.0 | 71.2,60\nFedPer,,30.5 ± 1.0\n')
+    (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
+    lines = results_page(figures).splitlines()
+    start = lines.index("### [fedloge](figures/mini/fedloge)")
+    assert lines[start + 2 : start + 6] == [
+        "| method | GM | PM, masked |",
+        "| --- | --- | --- |",
+        r"| FedLoGe | 50.0 \| 71.2 | 60 |",
+        "| FedPer |  | 30.5 ± 1.0 |",
+    ]
+    assert start < lines.index("### [table7](figures/mini/table7)")
+
+
 def test_a_page_of_no_figures_has_only_its_head(tmp_path):
     assert results_page(tmp_path).startswith("# Results\n") and "##" not in results_page(tmp_path)
 

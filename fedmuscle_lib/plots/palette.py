@@ -1,0 +1,34 @@
+"""One colour and marker per algorithm in every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedmuscle_lib.plots.style import Marker, looks
+
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Seventeen are more
+# than colour alone can tell apart, so no two share a marker.
+STYLES: dict[str, tuple[str, Marker]] = {
+    "local": ("#555555", "o"),
+    "fedmuscle": ("#0072B2", "D"),
+    "gramian": ("#E69F00", "s"),
+    "pairwise": ("#009E73", "^"),
+    "shuffled": ("#CC79A7", "X"),
+    "frozen_peers": ("#56B4E9", "P"),
+    "self": ("#D55E00", "v"),
+    "head_only": ("#999933", "h"),
+    "probe": ("#117733", (6, 1, 0)),
+    "anchored": ("#882255", ">"),
+    "sage": ("#332288", "<"),
+    "fedhenn": ("#EE6677", "p"),
+    "cofed": ("#994F00", "*"),
+    "feddf": ("#1A85FF", "d"),
+    "fedrcl": ("#000000", (4, 1, 0)),
+    "simclr": ("#AA4499", (8, 1, 0)),
+    "pseudo_labeling": ("#661100", (4, 1, 45)),
+}
+
+
+def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
+    """Colour and marker of each arm of a figure."""
+    return looks(arms, STYLES)
