@@ -14,14 +14,17 @@ from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import fingerprints
 
 FILE = Path(__file__).with_name("fingerprints.json")
-# Part of the clients in each of two rounds; the methods' own options, but for a classifier that is fitted in fewer steps.
+# Part of the clients in each of two rounds; the methods' own options, whatever a profile has, but for what is long.
 _EVERY_METHOD: dict[str, Any] = {"clients": 5, "participation": 0.4, "rounds": 2, "local_epochs": 1, "batch_size": 32, "flip": 1}
-_EVERY_METHOD |= {"evaluate_every": 2, "options": {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs": 1}}
+_EVERY_METHOD |= {"evaluate_every": 2, "network": "small_cnn"}
+_QUICK = {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs": 1}
 
 
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data are."""
-    return {name: Settings(algorithm=name, **_EVERY_METHOD | where) for name in methods.names() if _is_shipped(name)}
+    shipped = [name for name in methods.names() if _is_shipped(name)]
+    own = {f"{name}.{option}": value for name in shipped for option, value in methods.get(name).Options().model_dump().items()}
+    return {name: Settings(algorithm=name, options=own | _QUICK, **_EVERY_METHOD | where) for name in shipped}
 
 
 def _is_shipped(name: str) -> bool:
