@@ -234,6 +234,7 @@ def small(
 _SMALL: dict[str, dict[str, object]] = {
     "cifar10": {"test": 2000},  # of 10,000: evaluation is a third of a run on two cores
     "cifar100": {"test": 2000},
+    "cifar10-lt": {"per_class": 500},  # of 5000, as in mini
     "voc": {"parts": "mlc,ss,public"},
     "yahoo": {},
     "ag-news": {},

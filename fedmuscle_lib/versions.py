@@ -1,7 +1,7 @@
 """Versions of the arithmetic: what a stored run's address holds in place of the code that computed it.
 
 A version is raised by hand when a number changes that the class, or the core, computes. A docstring, a rename or a check changes none and
-throws no stored run away. ``tests/test_fingerprints.py`` fails where a number moved and the version did not. Code that has no
+throws no stored run away. Tests of fingerprints fail where a number moved and the version did not. Code that has no
 fingerprint there, such as a user's own algorithm, has its source in the address instead.
 """
 
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 PACKAGE = Path(__file__).parent
 CORE = 1  # what every run computes by: data, draws, client, server, the loss, the round
-FINGERPRINTS = PACKAGE / "fingerprints.json"
+FINGERPRINTS = "fingerprints.json"  # of each system, in its room
 
 
 class Versioned:
@@ -61,7 +61,8 @@ def versions(cls: type) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def guarded() -> frozenset[str]:
     """Modules whose arithmetic has a committed fingerprint."""
-    return frozenset(json.loads(FINGERPRINTS.read_text(encoding="utf8"))["modules"])
+    files = PACKAGE.glob(f"*/{FINGERPRINTS}")
+    return frozenset(name for path in files for name in json.loads(path.read_text(encoding="utf8"))["modules"])
 
 
 def _source_of(module: str) -> str:

@@ -52,6 +52,7 @@ def cifar10(folder: Path, per_batch: int = 30) -> None:
         ids = [next(rows) for _ in range(per_batch)]
         data = np.stack([np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8) for i in ids])
         members[f"cifar-10-batches-py/{name}"] = python2({"data": data, "labels": [i % 10 for i in ids]})
+    members["cifar-10-batches-py/batches.meta"] = python2({"label_names": [f"class {c}" for c in range(10)]})
     write_tar(folder / "cifar-10-python.tar.gz", members)
 
 
@@ -61,7 +62,35 @@ def cifar100(folder: Path, n: int = 300) -> None:
     for name, start in (("train", 0), ("test", n)):
         data = np.stack([np.random.RandomState(start + i).randint(0, 256, 3072).astype(np.uint8) for i in range(n)])
         members[f"cifar-100-python/{name}"] = pickle.dumps({b"data": data, b"fine_labels": [i % 100 for i in range(n)]}, protocol=2)
+    names = {b"fine_label_names": [f"class {c}".encode() for c in range(100)]}
+    members["cifar-100-python/meta"] = pickle.dumps(names, protocol=2)
     write_tar(folder / "cifar-100-python.tar.gz", members)
+
+
+def listed(folder: Path, train: str, test: str, path: str, classes: int = 3) -> None:
+    """Lists and the images that they name, below one folder: to train with, four, three, two images of the classes, to test with two.
+
+    Args:
+        train, test: the lists' names.
+        path: of an image, with places for split, class and number.
+    """
+    for name, split, sizes in ((train, "train", range(classes + 1, 1, -1)), (test, "val", [2] * classes)):
+        lines = []
+        for label, size in enumerate(sizes):
+            for i in range(size):
+                image = path.format(split=split, label=label, i=f"{split}_{i}")
+                (folder / image).parent.mkdir(parents=True, exist_ok=True)
+                (folder / image).write_bytes(picture(100 * label + i + 10 * (split == "val")))
+                lines.append(f"{image} {label}\n")
+        (folder / name).write_text("".join(lines))
+
+
+def imagenet_lt(folder: Path) -> None:
+    listed(folder, "ImageNet_LT_train.txt", "ImageNet_LT_test.txt", "{split}/n0000000{label}/{i}.JPEG")
+
+
+def inaturalist(folder: Path) -> None:
+    listed(folder, "iNaturalist18_train.txt", "iNaturalist18_val.txt", "train_val2018/Plantae/{label}/{i}.jpg")
 
 
 def coco(folder: Path, train: int = 80, test: int = 24, zips: bool = True) -> None:

@@ -201,8 +201,8 @@ def test_stored_runs_are_listed_and_deleted_by_choice(three_runs, store, capsys,
 
 def test_changed_settings_are_those_that_the_profile_does_not_have():
     settings = Settings(setup="setup2", public="flickr30k", rounds=4, tau={"default": 0.2, "SS-TC": 100}, tau_prime=0.1)
-    assert changed(settings.model_dump(mode="json")) == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
-    assert changed(Settings(profile="small").model_dump(mode="json")) == changed({}) == ""
+    assert changed(settings.model_dump(mode="json"), "fedmuscle") == 'rounds=4 tau={"default": 0.2, "SS-TC": 100.0} tau_prime=0.1'
+    assert changed(Settings(profile="small").model_dump(mode="json"), "fedmuscle") == changed({}, "fedmuscle") == ""
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import miniature_archives as miniature
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from loopback import Loopback, serving
 from PIL import Image
@@ -32,6 +33,7 @@ from data_prep.io import build, fetch
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
 from fedmuscle_lib.data import Pixels, read_public
+from fedmuscle_lib.fedloge import images as labelled_sets
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
 from fedmuscle_lib.tasks.segmentation import IGNORED
@@ -50,6 +52,10 @@ SMALL = {
     "food101": ["--train-size", "5", "--val", "2", "--size", "16", "--clients", "2", "--alpha", "0.1"],
     "caltech101": ["--train-size", "3", "--val", "2", "--size", "16", "--clients", "2"],
     "tiny-imagenet": [],
+    "cifar10-lt": ["--per-class", "9"],
+    "cifar100-lt": ["--per-class", "2"],
+    "imagenet-lt": ["--per-class", "3"],
+    "inaturalist": ["--per-class", "3"],
 }
 MAKE: dict[str, Callable[[Path], None]] = {
     "cifar10": miniature.cifar10,
@@ -62,6 +68,10 @@ MAKE: dict[str, Callable[[Path], None]] = {
     "food101": miniature.food101,
     "caltech101": miniature.caltech101,
     "tiny-imagenet": miniature.tiny_imagenet,
+    "cifar10-lt": miniature.cifar10,
+    "cifar100-lt": miniature.cifar100,
+    "imagenet-lt": miniature.imagenet_lt,
+    "inaturalist": miniature.inaturalist,
 }
 every_data_set = pytest.mark.parametrize("name", MAKE)
 
@@ -608,11 +618,12 @@ def test_small_makes_what_its_data_sets_commands_make(
     miniature.topics(archives, "ag_news_csv", 2, 4)
     assert _run(*small) == 0
     said = capsys.readouterr().out
-    assert said.count("nothing to do") == 3 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
+    assert said.count("nothing to do") == 4 and "flickr30k: NOT PREPARED" in said and not (data_dir / "TC/flicker_public").exists()
     miniature.flickr30k(archives)
     assert _run(*small) == 0
     assert "NOT PREPARED" not in capsys.readouterr().out
-    for command in (["voc", "--parts", "mlc,ss,public"], ["flickr30k"], ["cifar10", "--test", "2000"]):
+    own = {"voc": ["--parts", "mlc,ss,public"], "flickr30k": [], "cifar10": ["--test", "2000"], "cifar10-lt": ["--per-class", "500"]}
+    for command in ([name, *options] for name, options in own.items()):
         assert _run(*command, "--archives", archives, "--data-dir", data_dir) == 0
         assert "nothing to do" in capsys.readouterr().out
 
@@ -764,6 +775,126 @@ def test_tiny_imagenet_without_class_folders_is_refused(archives: Path, data_dir
         assert f"{name}: " in (said := capsys.readouterr().err) and "is not the name of a class" in said
 
 
+@pytest.mark.parametrize(("name", "classes", "each"), [("cifar10", 10, (15, 3)), ("cifar100", 100, (3, 3))])
+def test_a_long_tailed_cifar_is_the_whole_archive(archives: Path, data_dir: Path, name: str, classes: int, each: tuple[int, int]) -> None:
+    MAKE[name](archives)
+    assert _run(f"{name}-lt", "--archives", archives, "--data-dir", data_dir) == 0
+    found = labelled_sets.read(data_dir, f"{name}_lt")
+    assert found.classes == tuple(f"class {c}" for c in range(classes))
+    row = 0  # in the archive, whose pixels and labels are drawn from it
+    for images, n in zip((found.train, found.test), each, strict=True):
+        assert np.bincount(images.labels).tolist() == [n] * classes
+        for label, image in zip(images.labels, images.pictures(range(len(images))), strict=True):
+            assert np.array_equal(image.flatten().numpy(), np.random.RandomState(row).randint(0, 256, 3072).astype(np.uint8))
+            assert label == row % classes
+            row += 1
+
+
+def test_fewer_of_a_class_are_drawn_from_the_seed(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.cifar10(archives)
+
+    def drawn(seed: int, each: int) -> list[bytes]:
+        command = ["cifar10-lt", "--archives", archives, "--data-dir", data_dir, "--per-class", each, "--seed", seed]
+        assert _run(*command) == 0
+        train = labelled_sets.read(data_dir, "cifar10_lt").train
+        assert np.bincount(train.labels).tolist() == [min(each, 15)] * 10
+        return [image.numpy().tobytes() for image in train.pictures(range(len(train)))]
+
+    many, few, others = drawn(0, 9), drawn(0, 4), drawn(1, 4)
+    assert few == [image for image in many if image in set(few)] and set(others) != set(few)
+    capsys.readouterr()
+    drawn(0, 20)
+    assert "NOTE: train, the rarest class: 20 asked for, 15 got" in capsys.readouterr().out
+
+
+def test_a_cifar_archive_without_names_of_the_classes_is_refused(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    for meta, why in (({}, "lacks meta"), ({"meta": pickle.dumps({"fine_label_names": ["one"]})}, "not the names of 100 classes")):
+        batch = pickle.dumps({"data": np.zeros((100, 3072), np.uint8), "fine_labels": list(range(100))})
+        members = {f"cifar-100-python/{name}": content for name, content in ({"train": batch, "test": batch} | meta).items()}
+        miniature.write_tar(archives / "cifar-100-python.tar.gz", members)
+        assert _run("cifar100-lt", "--archives", archives, "--data-dir", data_dir) == 2
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "classes"),
+    [
+        ("imagenet-lt", "imagenet_lt", [f"n0000000{c}" for c in range(3)]),
+        ("inaturalist", "inaturalist", [f"Plantae/{c}" for c in range(3)]),
+    ],
+)
+def test_lists_lead_to_the_users_images(
+    archives: Path, data_dir: Path, tmp_path: Path, name: str, folder: str, classes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may lie elsewhere, and are neither copied nor touched, whatever becomes of what was written."""
+    images = tmp_path / "images"
+    MAKE[name](images)
+    lists = [images / archive.name for archive in CATALOGUE[name].archives]
+    for path in lists:
+        path.rename(archives / path.name)
+    before = _tree(images)
+    monkeypatch.chdir(tmp_path)
+    command = [name, "--archives", archives, "--data-dir", data_dir]
+    assert _run(*command, "--images", "images") == 0
+    found = labelled_sets.read(data_dir, folder, 14)
+    assert list(found.classes) == classes
+    for read, path, sizes in zip((found.train, found.test), lists, ([4, 3, 2], [2, 2, 2]), strict=True):
+        assert np.bincount(read.labels).tolist() == sizes
+        rows = [line.split() for line in (archives / path.name).read_text().splitlines()]
+        assert read.labels.tolist() == [int(label) for _, label in rows]
+        assert torch.equal(read.pictures(range(len(rows))), Pixels(14).load([images / image for image, _ in rows]))
+
+    assert _run(*command, "--images", images, "--per-class", "2") == 0
+    assert labelled_sets.read(data_dir, folder, 14).train.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    moved = images.rename(tmp_path / "moved")
+    assert _run(*command, "--images", moved, "--per-class", "2") == 0
+    assert labelled_sets.read(data_dir, folder, 14).train.pictures([5]).shape == (1, 3, 14, 14)
+    shutil.rmtree(data_dir)
+    assert _tree(moved) == before
+
+
+def test_images_that_moved_with_their_lists_are_linked_anew(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    """The manifest, which does not name the folder, is the same."""
+    miniature.imagenet_lt(archives)
+    assert _run("imagenet-lt", "--archives", archives, "--data-dir", data_dir) == 0
+    moved = archives.rename(archives.with_name("moved"))
+    assert _run("imagenet-lt", "--archives", moved, "--data-dir", data_dir) == 0
+    assert (data_dir / "FedLT/imagenet_lt/images").resolve() == moved
+
+
+def test_listed_images_that_are_missing_are_counted_and_not_fetched(
+    server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture
+) -> None:
+    miniature.imagenet_lt(archives)
+    server.files = {path.name: path.read_bytes() for path in archives.glob("*.txt")}
+    assert _run("imagenet-lt", "--base-url", server.url, "--data-dir", data_dir) == 2
+    error = capsys.readouterr().err
+    assert "lacks 9 of the 9 images of ImageNet_LT_train.txt, such as train/n00000000/train_0.JPEG" in error
+    assert "licensed, get them from https://image-net.org/download and say with --images FOLDER" in error
+    assert not [path for path, *_ in server.log if path.endswith("JPEG")]
+    assert _run("imagenet-lt", "--base-url", server.url, "--data-dir", data_dir, "--images", archives) == 0
+
+
+@pytest.mark.parametrize(
+    ("train", "why"),
+    [
+        ("train/a/0.JPEG 0\ntrain/b/0.JPEG\n", "ImageNet_LT_train.txt: line 2: 'train/b/0.JPEG' is not a path and a label"),
+        ("train/a/0.JPEG zero\n", "ImageNet_LT_train.txt: line 1: "),
+        ("", "ImageNet_LT_train.txt: line 1: '' is not a path and a label"),
+        ("train/a/0.JPEG 0\ntrain/b/0.JPEG 2\n", "ImageNet_LT_train.txt: no image has the label 1, the largest is 2"),
+        ("../0.JPEG 0\n", "ImageNet_LT_train.txt: refused: it holds '../0.JPEG', a name that leaves its folder"),
+        ("/0.JPEG 0\n", "ImageNet_LT_train.txt: refused: it holds '/0.JPEG'"),
+        ("train/n00000000/train_0.JPEG 0\n", "ImageNet_LT_train.txt: no image has the label 2, but ImageNet_LT_test.txt has it"),
+    ],
+)
+def test_a_list_that_is_none_is_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, train: str, why: str) -> None:
+    miniature.imagenet_lt(archives)
+    (archives / "ImageNet_LT_train.txt").write_text(train)
+    assert _run("imagenet-lt", "--archives", archives, "--data-dir", data_dir) == 2
+    assert why in capsys.readouterr().err
+    assert _manifests(data_dir) == []
+
+
 # --- the command line ---------------------------------------------------------------------------------------------------------
 
 
@@ -887,6 +1018,8 @@ REAL_RUNS = {
     "food101": ["--size", "32"],
     "caltech101": ["--size", "32"],
     "tiny-imagenet": [],
+    "cifar10-lt": [],
+    "cifar100-lt": ["--per-class", "50"],
 }
 _QUICK = {"yahoo", "ag-news"}
 
@@ -905,4 +1038,9 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         samples, classes = TASKS["MLC"].read(data_dir, int(path.stem[-1]), path.parent.name, Pixels(32))
         assert len(classes) == {"coco": 80, "voc": 20}[name]
         assert samples.targets.sum(1).min() >= 1
+    for folder in (data_dir / "FedLT").glob("*/"):
+        found = labelled_sets.read(data_dir, folder.name)
+        assert found.classes[:2] in {("airplane", "automobile"), ("apple", "aquarium_fish")}
+        for images, n in ((found.train, 5000), (found.test, 4000)):
+            assert len(images) == n and np.ptp(np.bincount(images.labels)) == 0
     shutil.rmtree(data_dir)

@@ -59,8 +59,8 @@ def write(run: Run) -> None:
     files = dict(zip(("train", "test"), (run.archive(archive) for archive in run.entry.archives), strict=True))
     lists = {split: _parsed(path) for split, path in files.items()}
     names = _names(lists["train"], files["train"])
-    if unknown := [name for name, label in lists["test"] if label >= len(names)]:
-        raise SourceError(f"{files['test']}: {unknown[0]} has a label that {files['train'].name} has not")
+    if (last := max(label for _, label in lists["test"])) >= len(names):
+        raise SourceError(f"{files['train']}: no image has the label {last}, but {files['test'].name} has it: damaged, or another file")
     run.found = {split: len(rows) for split, rows in lists.items()} | {"classes": len(names)}
     root = Path(run.options.get("images") or run.source.folder or run.source.store).resolve()
     write_classes(run.folder, names)

@@ -1,12 +1,10 @@
-"""Fingerprints: what short runs of every algorithm, task and model family give, by which a changed arithmetic is noticed.
+"""The short runs of FedMuscle's system (see ``fedmuscle_lib.runs.fingerprints``): every algorithm, task and model family.
 
-``python -m fedmuscle_lib.experiment.fingerprints`` records them in ``fedmuscle_lib/fingerprints.json``, after a version was raised or an
-algorithm was added. ``tests/experiment/test_fingerprints.py`` compares. docs/results.md says what could still slip through.
+``python -m fedmuscle_lib.experiment.fingerprints`` records what they give in ``fedmuscle_lib/experiment/fingerprints.json``.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,12 @@ from typing import Any
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.experiment.asked import arithmetic, checkpoint_of
 from fedmuscle_lib.models import architecture, model_type
-from fedmuscle_lib.runs.progress import Tick
-from fedmuscle_lib.runs.store import Record
-from fedmuscle_lib.runs.train import train
+from fedmuscle_lib.runs import fingerprints
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import TASKS
-from fedmuscle_lib.versions import FINGERPRINTS, PACKAGE, Versioned, versions
+from fedmuscle_lib.versions import PACKAGE, versions
 
+FILE = Path(__file__).with_name("fingerprints.json")
 # Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every algorithm but one does all that it
 # does; the algorithms' own options, whatever a profile tuned, but some that let labels pass after so little training.
 _EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
@@ -46,27 +43,11 @@ def _shipped() -> list[str]:
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
-    """Versions, losses and metrics of a short run."""
-    record = train(settings, _Nobody())
-    losses = record.tables["losses"]
-    return {
-        "versions": _versions(settings),
-        "processor": record.provenance["processor"],
-        "losses": losses[["local", "alignment"]].astype(object).where(losses[["local", "alignment"]].notna(), None).to_numpy().tolist(),
-        "metrics": _metrics(record),
-        "bytes": int(record.tables["costs"][["uplink_bytes", "downlink_bytes"]].to_numpy().sum()),
-    }
-
-
-def _metrics(record: Record) -> list[float]:
-    return record.tables["metrics"].value.tolist()
-
-
-def _versions(settings: Settings) -> dict[str, str]:
+    """Versions, losses, metrics and bytes of a short run."""
     found = arithmetic(settings)
     for family in _families(settings):
         found |= versions(family)
-    return dict(sorted((name, version.partition(" ")[0]) for name, version in found.items()))
+    return fingerprints.fingerprint(settings, found)
 
 
 def _families(settings: Settings) -> set[type]:
@@ -77,32 +58,8 @@ def modules(**where: Any) -> list[str]:
     """Modules whose classes the short runs go through; a model family that no such run uses is not among them."""
     settings = runs(**where).values()
     classes = {algorithms.get(s.algorithm) for s in settings} | {type(task) for task in TASKS.values()}
-    classes |= set().union(*map(_families, settings))
-    names = {base.__module__ for each in classes for base in each.__mro__ if base.__module__.startswith("fedmuscle_lib.")}
-    return sorted(names - {Versioned.__module__})
-
-
-class _Nobody:
-    """To whom a short run speaks."""
-
-    def tick(self, tick: Tick) -> None: ...
-
-    def keep(self, checkpoint: bytes) -> None: ...
-
-    def last(self) -> bytes | None:
-        return None
-
-    def discard(self, why: str) -> None: ...
-
-
-def record(path: Path = FINGERPRINTS) -> None:
-    """Compute every fingerprint and write the file."""
-    found = {}
-    for name, settings in runs().items():
-        print(f"{name} ...", flush=True)
-        found[name] = fingerprint(settings)
-    path.write_text(json.dumps({"modules": modules(), "fingerprints": found}, indent=1) + "\n", encoding="utf8")
+    return fingerprints.modules_of(classes.union(*map(_families, settings)))
 
 
 if __name__ == "__main__":
-    record()
+    fingerprints.record(FILE, runs(), fingerprint, modules())

@@ -1,0 +1,43 @@
+"""The short runs of FedLoGe's system (see ``fedmuscle_lib.runs.fingerprints``): every method.
+
+``python -m fedmuscle_lib.fedloge.fingerprints`` records what they give in ``fedmuscle_lib/fedloge/fingerprints.json``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.fedloge import Settings, methods
+from fedmuscle_lib.fedloge.system import SYSTEM
+from fedmuscle_lib.runs import fingerprints
+
+FILE = Path(__file__).with_name("fingerprints.json")
+# Part of the clients in each of two rounds; the methods' own options, but for a classifier that is fitted in fewer steps.
+_EVERY_METHOD: dict[str, Any] = {"clients": 5, "participation": 0.4, "rounds": 2, "local_epochs": 1, "batch_size": 32, "flip": 1}
+_EVERY_METHOD |= {"evaluate_every": 2, "options": {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs": 1}}
+
+
+def runs(**where: Any) -> dict[str, Settings]:
+    """The short runs by name; ``where`` are settings that say where data are."""
+    return {name: Settings(algorithm=name, **_EVERY_METHOD | where) for name in methods.names() if _is_shipped(name)}
+
+
+def _is_shipped(name: str) -> bool:
+    """Whether the method is of the library's own folder; what a test or a user has put elsewhere is not."""
+    return Path(sys.modules[methods.get(name).__module__].__file__ or "").parent == Path(methods.__file__).parent
+
+
+def fingerprint(settings: Settings) -> dict[str, Any]:
+    """Versions, losses, metrics and bytes of a short run."""
+    return fingerprints.fingerprint(settings, SYSTEM.asked(settings)["versions"])
+
+
+def modules() -> list[str]:
+    """Modules whose classes the short runs go through."""
+    return fingerprints.modules_of(methods.get(name) for name in methods.names() if _is_shipped(name))
+
+
+if __name__ == "__main__":
+    fingerprints.record(FILE, runs(), fingerprint, modules())

@@ -1,0 +1,50 @@
+"""FedLoGe's system: what runs ask of it (see ``fedmuscle_lib.runs.system``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.fedloge.images import FOLDER
+from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.saved import save
+from fedmuscle_lib.fedloge.settings import Settings
+from fedmuscle_lib.runs import Experiment, System
+from fedmuscle_lib.runs.address import files_digest
+from fedmuscle_lib.versions import versions
+
+CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
+_NAMES = {"algorithm", "profile", "options", "threads"}  # which a run does not see, but what they stand for
+
+
+class _FedLoGe(System[Settings]):
+    name, settings, keeps_models = "fedloge", Settings, True
+    # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round; local is the mean loss of its last epoch.
+    tables = {
+        "metrics": ("round", "scope", "head", "masked", "group", "value", "clients"),
+        "costs": ("round", "client", "uplink_bytes", "downlink_bytes"),
+        "losses": ("round", "client", "local"),
+        "measures": ("round", "client", "measure", "value"),
+    }
+
+    def asked(self, settings: Settings) -> dict[str, Any]:
+        return {
+            "system": self.name,
+            "settings": settings.seen(_NAMES | settings.places()),
+            "options": settings.method.Options(**settings.own_options).model_dump(mode="json"),
+            "versions": {"core": str(CORE)} | versions(settings.method),
+        }
+
+    def inputs(self, settings: Settings) -> dict[str, str]:
+        folder = f"{FOLDER}/{settings.data}"
+        return {folder: files_digest(settings.data_dir / folder)}
+
+    def begin(self, settings: Settings) -> Experiment:
+        return Rounds(settings)
+
+    def save(self, experiment: Experiment, folder: Path) -> None:
+        assert isinstance(experiment, Rounds)
+        save(experiment, folder)
+
+
+SYSTEM = _FedLoGe()

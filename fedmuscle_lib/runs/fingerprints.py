@@ -1,0 +1,60 @@
+"""Fingerprints: what short runs give, by which a changed arithmetic is noticed.
+
+Each system says which short runs go through all that it computes, and keeps what they gave in a ``fingerprints.json`` of its own.
+``python -m fedmuscle_lib.<room>.fingerprints`` records them, after a version was raised or an algorithm was added. docs/results.md says
+what could still slip through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.system import S, system_of
+from fedmuscle_lib.runs.train import train
+from fedmuscle_lib.versions import Versioned
+
+
+def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Versions (without sources), losses, metrics and bytes of a short run."""
+    record = train(settings, _Nobody())
+    tables = record.tables
+    losses = tables["losses"][list(system_of(settings).tables["losses"][2:])].astype(object)
+    return {
+        "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in versions.items())),
+        "processor": record.provenance["processor"],
+        "losses": losses.where(losses.notna(), None).to_numpy().tolist(),
+        "metrics": tables["metrics"].value.tolist(),
+        "bytes": int(tables["costs"][["uplink_bytes", "downlink_bytes"]].to_numpy().sum()),
+    }
+
+
+def modules_of(classes: Iterable[type]) -> list[str]:
+    """The library's modules that hold the classes and what they refine, in alphabetical order."""
+    names = {base.__module__ for each in classes for base in each.__mro__ if base.__module__.startswith("fedmuscle_lib.")}
+    return sorted(names - {Versioned.__module__})
+
+
+def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, Any]], modules: list[str]) -> None:
+    """Compute the fingerprint of every run, by name, and write the file."""
+    found = {}
+    for name, settings in runs.items():
+        print(f"{name} ...", flush=True)
+        found[name] = compute(settings)
+    path.write_text(json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n", encoding="utf8")
+
+
+class _Nobody:
+    """To whom a short run speaks."""
+
+    def tick(self, tick: Tick) -> None: ...
+
+    def keep(self, checkpoint: bytes) -> None: ...
+
+    def last(self) -> bytes | None:
+        return None
+
+    def discard(self, why: str) -> None: ...
