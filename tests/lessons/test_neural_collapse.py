@@ -14,6 +14,7 @@ import torch
 
 from fedmuscle_lib.fedloge.etf import sparse_etf
 from fedmuscle_lib.lessons import EXERCISES, check
+from fedmuscle_lib.reproduce import select
 
 ROOT = Path(__file__).parents[2]
 LESSON = ROOT / "notebooks/lessons/neural_collapse.ipynb"
@@ -87,6 +88,10 @@ def test_outputs_are_kept_whole_and_know_no_machine(path):
         assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
         for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
             assert (path.parent / link).exists(), link
+
+
+def test_a_lesson_is_no_table_to_reproduce():
+    assert LESSON.stem not in {path.stem for path in select([], ROOT / "notebooks")}
 
 
 def test_every_exercise_waits_for_the_student_and_has_a_solution():
