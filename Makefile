@@ -6,6 +6,7 @@ JOBS      ?= 2
 OUTPUT    ?= results
 NOTEBOOKS ?=
 NAME      ?=
+LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.ipynb)
 
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -15,12 +16,12 @@ WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lint test test-all lab clean
+.PHONY: help reproduce figures reference notebook lessons lint test test-all lab clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
-	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME'
+	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -50,6 +51,9 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 
 notebook: $(INSTALLED)  ## lay down a new ablation notebook: make notebook NAME=depth
 	$(RUN) -m fedmuscle_lib notebook $(NAME)
+
+lessons: $(INSTALLED)  ## execute the lessons and their solutions, and keep the outputs
+	$(RUN) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False $(LESSONS)
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check

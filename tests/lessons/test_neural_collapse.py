@@ -1,0 +1,194 @@
+"""The lesson on neural collapse: it runs, what its text claims is so, and its answers follow from first principles."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import papermill
+import pytest
+import torch
+
+from fedmuscle_lib.fedloge.etf import sparse_etf
+from fedmuscle_lib.lessons import EXERCISES, check
+from fedmuscle_lib.reproduce import select
+
+ROOT = Path(__file__).parents[2]
+LESSON = ROOT / "notebooks/lessons/neural_collapse.ipynb"
+SOLUTIONS = ROOT / "notebooks/lessons/solutions/neural_collapse.ipynb"
+MEASURED = """
+import json
+angle_of = lambda results: [torch.stack([angles(one)[2] for one in rows]).mean().item() for rows, _ in results]
+norm_of = lambda results: [rows[:, 2].norm(dim=1).mean().item() for rows, _ in results]
+print(json.dumps({
+    "means": of_means[-1].tolist(), "rows": of_rows[-1].tolist(), "spread": spread[[3, -1]].tolist(), "middle": of_means[3].tolist(),
+    "angle": {case: angle_of(results) for case, results in learned.items()},
+    "norm": {case: norm_of(results) for case, results in learned.items()},
+    "fixed": [angle for results in fixed.values() for angle in angle_of(results)],
+    "sparse": angles(sparse).tolist(), "zeros": int((sparse == 0).sum()),
+    "tail": norms.mean(0)[band_of].tolist(),
+    "gains": {f"{name}: {group}": [gain.item() for gain in gains[name, group]] for name, group in gains},
+}))
+"""
+
+
+def executed(path: Path, folder: Path, *further: str) -> nbformat.NotebookNode:
+    """The notebook as a kernel of its own executes it, with further cells at its end."""
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells += [nbformat.v4.new_code_cell(source) for source in further]
+    nbformat.write(notebook, folder / path.name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.delenv("MPLBACKEND", raising=False)  # figures are drawn into the notebook
+        return papermill.execute_notebook(folder / path.name, None, cwd=folder, progress_bar=False)
+
+
+def printed(cell: nbformat.NotebookNode) -> str:
+    return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream" and output.name == "stdout")
+
+
+def by_name(notebook: nbformat.NotebookNode) -> dict[str, nbformat.NotebookNode]:
+    return {cell.id: cell for cell in notebook.cells}
+
+
+def verdicts(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+    """Exercise and verdict of every check."""
+    lines = "".join(printed(cell) for cell in notebook.cells if re.search(r"^ *check\(", cell.source, re.MULTILINE)).splitlines()
+    return [tuple(line.split(": ", 1)) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory):
+    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
+
+
+# --- as a file ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [LESSON, SOLUTIONS], ids=["lesson", "solutions"])
+def test_outputs_are_kept_whole_and_know_no_machine(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert path.stat().st_size < 400_000
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1)), "it was executed once, from top to bottom"
+    for cell in notebook.cells:
+        assert set(cell.metadata) <= {"tags"} and re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", cell.id)
+        outputs = cell.get("outputs", [])
+        assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs), cell.id
+        texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
+        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
+        for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
+            assert (path.parent / link).exists(), link
+
+
+def test_a_lesson_is_no_table_to_reproduce():
+    assert LESSON.stem not in {path.stem for path in select([], ROOT / "notebooks")}
+
+
+def test_every_exercise_waits_for_the_student_and_has_a_solution():
+    asked, solved = (verdicts(nbformat.read(path, as_version=4)) for path in (LESSON, SOLUTIONS))
+    assert [name for name, _ in asked] == [name for name, _ in solved]
+    assert len(asked) == len(set(asked)) > 8
+    assert all(verdict.startswith("your turn") for _, verdict in asked) and {verdict for _, verdict in solved} == {"right."}
+
+
+def test_the_text_says_what_the_kept_outputs_say():
+    cells = by_name(nbformat.read(LESSON, as_version=4))
+    verdicts_of_fixed = re.findall(r"± +[\d.]+  (.*)", printed(cells["fixed-picture"]))
+    assert verdicts_of_fixed == ["undecided"] * 6 and "all six differences are undecided" in " ".join(cells["fixed-reading"].source.split())
+    realigned = dict(re.findall(r"learned, realigned  (\S.*?)  +([-+][\d.]+) ±", printed(cells["tail-realigned"])))
+    gained, paid = (round(float(realigned[group])) for group in ("4 smallest", "3 largest"))
+    assert paid == -1 and f"about {gained} points, and the three largest pay about one" in " ".join(cells["tail-reading"].source.split())
+
+
+# --- executed ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lesson_executes_and_prints_the_numbers_that_do_not_depend_on_training(lesson):
+    kept = nbformat.read(LESSON, as_version=4)
+    assert verdicts(lesson) == verdicts(kept)
+    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
+    assert checked
+    for cell in checked:
+        assert printed(cell) == printed(by_name(lesson)[cell.id])
+
+
+def test_the_solutions_execute_and_every_one_is_right(tmp_path):
+    found = verdicts(executed(SOLUTIONS, tmp_path))
+    assert len(found) > 8 and {verdict for _, verdict in found} == {"right."}
+
+
+def test_three_balanced_classes_collapse_from_a_line_to_a_triangle(measured):
+    assert measured["middle"][1] > 170, "A and C are opposite at step 30"
+    assert measured["means"] == pytest.approx([120] * 3, abs=3) and measured["rows"] == pytest.approx([120] * 3, abs=3)
+    early, late = measured["spread"]
+    assert late < 0.03 and early > 5 * late
+
+
+def test_rows_of_rare_classes_shrink_and_close_up_and_fixed_ones_do_not(measured):
+    for case in ("C is rare", "B and C are rare"):
+        balanced, _, extreme = measured["norm"][case]
+        assert extreme < 0.85 * balanced
+        assert measured["angle"][case] == sorted(measured["angle"][case], reverse=True)
+        assert measured["angle"][case][0] == pytest.approx(120, abs=3)
+    assert measured["angle"]["B and C are rare"][-1] < 70 < 100 < measured["angle"]["C is rare"][-1]
+    assert measured["fixed"] == pytest.approx([120] * 6, abs=1e-3)
+
+
+def test_row_norms_follow_class_sizes_and_equal_ones_help_the_tail(measured):
+    assert measured["tail"][0] > 1.5 * measured["tail"][4] > 2 * measured["tail"][-1]
+    gain, half = measured["gains"]["learned, realigned: 4 smallest"]
+    assert gain > half
+    price, _ = measured["gains"]["learned, realigned: 3 largest"]
+    assert -4 < price < 0
+
+
+def test_the_sparse_frame_has_its_zeros_and_its_angles(measured):
+    assert measured["zeros"] == 384
+    assert measured["sparse"] == pytest.approx([angle_from_the_centre(10)] * 45, abs=0.3)
+
+
+# --- the answers -------------------------------------------------------------------------------------------------------------
+
+
+def angle_from_the_centre(corners: int) -> float:
+    """Degrees between two corners of a regular simplex, seen from its centre: unit vectors of a room are all equally far apart."""
+    simplex = np.eye(corners)
+    first, second, *_ = simplex - simplex.mean(0)
+    return float(np.degrees(np.arccos(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))))
+
+
+def test_the_answers_follow_from_first_principles(measured, capsys):
+    logits = np.random.default_rng(0).normal(size=(100, 10))
+    simplex = np.eye(10)
+    known = {
+        "middle band": "triangle" if max(measured["means"]) < 150 else "line",
+        **{f"angle of {corners} classes": angle_from_the_centre(corners) for corners in (3, 4, 10, 100)},
+        "dimensions for 10 classes": np.linalg.matrix_rank(simplex - simplex.mean(0)),
+        "two rare classes": "closes" if measured["angle"]["B and C are rare"][-1] < 110 else "stays",
+        "zeros in the matrix": sum(
+            value == 0 for row in sparse_etf(64, 10, torch.Generator().manual_seed(1), steps=0).tolist() for value in row
+        ),
+        "row of norm 1.7": 1.7 * np.array([3, 4]) / np.hypot(3, 4),
+        "norm of all rows": "none" if (logits.argmax(1) == (logits / 1.7).argmax(1)).all() else "some",
+        "bytes of a trained head": len(np.zeros((100, 512), dtype=np.float32).tobytes()),
+    }
+    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
+    for name, value in known.items():
+        answer = EXERCISES[name].answer
+        assert answer == (value if isinstance(value, str) else pytest.approx(value, abs=1e-4))
+        check(name, value)
+        check(name, "stays" if isinstance(value, str) else 1.02 * value)
+        right, wrong = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert [round(known[f"angle of {corners} classes"], 2) for corners in (3, 4, 10, 100)] == [120, 109.47, 96.38, 90.58]
+    assert (known["zeros in the matrix"], known["bytes of a trained head"]) == (384, 204_800)
