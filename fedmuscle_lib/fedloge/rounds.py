@@ -8,13 +8,20 @@ import torch
 
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.federation import Federation
-from fedmuscle_lib.fedloge.images import Images, read
+from fedmuscle_lib.fedloge.images import FOLDER, Images, read
 from fedmuscle_lib.fedloge.long_tail import groups, local_test_counts, local_tests, long_tailed, partition
 from fedmuscle_lib.fedloge.methods.base import Problem, Recipe
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 from fedmuscle_lib.fedloge.settings import Settings
+from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.system import TABLE_NAMES
+
+
+def inputs(settings: Settings) -> dict[str, str]:
+    """A hash of the set that a run reads, by its folder; empty if it is not there."""
+    folder = f"{FOLDER}/{settings.data}"
+    return {folder: files_digest(settings.data_dir / folder)}
 
 
 class Rounds:

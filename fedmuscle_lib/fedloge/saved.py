@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.runs.system import parse
@@ -19,7 +19,7 @@ FILE = "model.safetensors"
 
 
 def save(rounds: Rounds, folder: Path) -> Path:
-    """Write ``model.safetensors``: the shared tensors, each client's own, and in its metadata the settings; return its path.
+    """Write ``model.safetensors``: the shared tensors, each client's own, and in its metadata settings and data; return its path.
 
     Tensors are called "shared/<name>" and "client <number>/<name>". A fixed classifier, which follows from the seed, is not among them.
 
@@ -32,7 +32,8 @@ def save(rounds: Rounds, folder: Path) -> Path:
         tensors |= {f"client {client}/{name}": tensor for name, tensor in own.items()}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    metadata = {"system": rounds.settings.system, "settings": json.dumps(rounds.settings.recorded())}
+    s = rounds.settings
+    metadata = {"system": s.system, "settings": json.dumps(s.recorded()), "inputs": json.dumps(inputs(s))}
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
     return path
 
@@ -46,7 +47,8 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
         changes: settings that are to be others, such as ``data_dir`` or ``options``.
 
     Raises:
-        DataError: no such file, one that is damaged, or one with other tensors than its settings ask for; the message names it.
+        DataError: no such file, one that is damaged, one with other tensors than its settings ask for, or the data are not those that it
+            was trained with; the message names it.
         ValueError: settings that no run can have.
     """
     path = path / FILE if path.is_dir() else path
@@ -55,13 +57,15 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     try:
         with safe_open(path, "pt") as file:
             about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        given = json.loads(about["settings"])
+        given, trained_with = json.loads(about["settings"]), json.loads(about["inputs"])
         if about["system"] != Settings.system:
             raise DataError(f"{path}: a model of {about['system']}, not of {Settings.system}")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({error})") from None
     options = given.get("options", {}) | changes.pop("options", {}) | ({} if norm is None else {"fedloge.realigned_norm": norm})
-    rounds = Rounds(parse(Settings, given | changes | {"options": options}))
+    rounds = Rounds(settings := parse(Settings, given | changes | {"options": options}))
+    if changed := [name for name, digest in inputs(settings).items() if trained_with.get(name) != digest]:
+        raise DataError(f"{path}: trained with another {changed[0]} than that in {settings.data_dir}")
     _restore(rounds, tensors, path)
     return rounds
 

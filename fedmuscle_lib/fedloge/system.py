@@ -7,12 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.fedloge.images import FOLDER
-from fedmuscle_lib.fedloge.rounds import Rounds
+from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.saved import save
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import Experiment, System
-from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.versions import versions
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
@@ -38,8 +36,7 @@ class _FedLoGe(System[Settings]):
         }
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        folder = f"{FOLDER}/{settings.data}"
-        return {folder: files_digest(settings.data_dir / folder)}
+        return inputs(settings)
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)

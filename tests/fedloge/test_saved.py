@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fedmuscle_lib import Store, run
@@ -49,13 +52,21 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
     with pytest.raises(DataError, match=f"{FILE}: not a saved model"):
         load(path)
     run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
-    model = load(path, data_dir=mini_world)
-    state = model.federation.server.tensors
-    save_file(
-        {f"shared/{name}": torch.zeros(3) for name in state}, path, {"system": "fedloge", "settings": model.settings.model_dump_json()}
-    )
+    with safe_open(path, "pt") as file:
+        about, names = file.metadata(), list(file.keys())
+    save_file({name: torch.zeros(3) for name in names}, path, about)
     with pytest.raises(DataError, match="is not what its settings ask for"):
-        load(path)
+        load(path, data_dir=mini_world)
+
+
+def test_other_data_than_those_of_the_training_are_refused(settings, store, tmp_path, mini_world):
+    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path / "models")
+    other = tmp_path / "data/FedLT/glyphs"
+    shutil.copytree(mini_world / "FedLT/glyphs", other)
+    assert load(tmp_path / "models", data_dir=tmp_path / "data")
+    (other / "test.npz").write_bytes((other / "train.npz").read_bytes())
+    with pytest.raises(DataError, match="trained with another FedLT/glyphs than that in"):
+        load(tmp_path / "models", data_dir=tmp_path / "data")
 
 
 def test_a_system_without_models_says_so(tmp_path):
