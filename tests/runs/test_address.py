@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -211,4 +210,4 @@ def test_the_digest_of_nothing_is_empty(tmp_path):
 
 def test_versions_name_the_classes_that_compute():
     assert set(versions.versions(algorithms.get("shuffled"))) >= {"Shuffled", "FedMuscle", "Algorithm"}
-    assert Path(versions.__file__).with_name("fingerprints.json").exists()
+    assert {"fedmuscle_lib.algorithms.controls", "fedmuscle_lib.fedloge.methods.fedavg"} <= versions.guarded()  # each system's
