@@ -21,9 +21,9 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # An import only ever goes up this list: a module knows those before it. `__init__` re-exports and may know all. Imports for types
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
-    "errors", "pickles", "randomness", "versions", "profiles", "runs", "muscle", "objectives", "views", "data", "tasks", "models",
-    "setups", "messages", "server", "client", "algorithms", "settings", "experiment", "report", "tuning", "plots", "lessons", "fedloge",
-    "bench", "reproduce", "cli", "__main__", "__init__",
+    "errors", "pickles", "randomness", "registry", "versions", "profiles", "runs", "muscle", "objectives", "views", "data", "tasks",
+    "models", "setups", "messages", "server", "client", "algorithms", "settings", "experiment", "report", "tuning", "plots", "lessons",
+    "fedloge", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}

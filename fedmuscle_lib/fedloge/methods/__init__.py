@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from fedmuscle_lib.fedloge.methods.base import Head, Method, Problem, Realignment, Recipe, Visit
+from fedmuscle_lib.registry import import_modules, registered
 
-
-def _import_all() -> None:
-    importlib.invalidate_caches()
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-
-
-_import_all()
+import_modules(__name__)
 
 
 def names() -> list[str]:
@@ -28,11 +19,7 @@ def get(name: str) -> type[Method]:
     Raises:
         ValueError: there is none; the message lists those that are.
     """
-    if name not in Method.registry:
-        _import_all()
-    if name not in Method.registry:
-        raise ValueError(f"unknown method {name!r}; known: {', '.join(names())}")
-    return Method.registry[name]
+    return registered(name, Method.registry, "method", __name__)
 
 
 __all__ = ["Head", "Method", "Problem", "Realignment", "Recipe", "Visit", "get", "names"]
