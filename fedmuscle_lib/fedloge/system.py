@@ -14,7 +14,7 @@ from fedmuscle_lib.runs import Experiment, System
 from fedmuscle_lib.versions import versions
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
-_NAMES = {"algorithm", "profile", "options", "threads"}  # which a run does not see, but what they stand for
+_NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for
 
 
 class _FedLoGe(System[Settings]):
