@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import nbformat
 import numpy as np
-import papermill
 import pytest
 import torch
+from lesson import LESSONS, by_name, executed, printed, verdicts
 
 from fedmuscle_lib.fedloge.etf import sparse_etf
 from fedmuscle_lib.lessons import EXERCISES, check
-from fedmuscle_lib.reproduce import select
 
-ROOT = Path(__file__).parents[2]
-LESSON = ROOT / "notebooks/lessons/neural_collapse.ipynb"
-SOLUTIONS = ROOT / "notebooks/lessons/solutions/neural_collapse.ipynb"
+LESSON = LESSONS / "neural_collapse.ipynb"
 MEASURED = """
 import json
 angle_of = lambda results: [torch.stack([angles(one)[2] for one in rows]).mean().item() for rows, _ in results]
@@ -35,31 +31,6 @@ print(json.dumps({
 """
 
 
-def executed(path: Path, folder: Path, *further: str) -> nbformat.NotebookNode:
-    """The notebook as a kernel of its own executes it, with further cells at its end."""
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells += [nbformat.v4.new_code_cell(source) for source in further]
-    nbformat.write(notebook, folder / path.name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.delenv("MPLBACKEND", raising=False)  # figures are drawn into the notebook
-        return papermill.execute_notebook(folder / path.name, None, cwd=folder, progress_bar=False)
-
-
-def printed(cell: nbformat.NotebookNode) -> str:
-    return "".join(output.text for output in cell.get("outputs", []) if output.output_type == "stream" and output.name == "stdout")
-
-
-def by_name(notebook: nbformat.NotebookNode) -> dict[str, nbformat.NotebookNode]:
-    return {cell.id: cell for cell in notebook.cells}
-
-
-def verdicts(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    """Exercise and verdict of every check."""
-    lines = "".join(printed(cell) for cell in notebook.cells if re.search(r"^ *check\(", cell.source, re.MULTILINE)).splitlines()
-    return [tuple(line.split(": ", 1)) for line in lines]
-
-
 @pytest.fixture(scope="module")
 def lesson(tmp_path_factory):
     return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
@@ -68,37 +39,6 @@ def lesson(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(lesson):
     return json.loads(printed(lesson.cells[-1]))
-
-
-# --- as a file ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", [LESSON, SOLUTIONS], ids=["lesson", "solutions"])
-def test_outputs_are_kept_whole_and_know_no_machine(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    assert path.stat().st_size < 400_000
-    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
-    assert counts == list(range(1, len(counts) + 1)), "it was executed once, from top to bottom"
-    for cell in notebook.cells:
-        assert set(cell.metadata) <= {"tags"} and re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", cell.id)
-        outputs = cell.get("outputs", [])
-        assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs), cell.id
-        texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
-        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
-        for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
-            assert (path.parent / link).exists(), link
-
-
-def test_a_lesson_is_no_table_to_reproduce():
-    assert LESSON.stem not in {path.stem for path in select([], ROOT / "notebooks")}
-
-
-def test_every_exercise_waits_for_the_student_and_has_a_solution():
-    asked, solved = (verdicts(nbformat.read(path, as_version=4)) for path in (LESSON, SOLUTIONS))
-    assert [name for name, _ in asked] == [name for name, _ in solved]
-    assert len(asked) == len(set(asked)) > 8
-    assert all(verdict.startswith("your turn") for _, verdict in asked) and {verdict for _, verdict in solved} == {"right."}
 
 
 def test_the_text_says_what_the_kept_outputs_say():
@@ -120,11 +60,6 @@ def test_the_lesson_executes_and_prints_the_numbers_that_do_not_depend_on_traini
     assert checked
     for cell in checked:
         assert printed(cell) == printed(by_name(lesson)[cell.id])
-
-
-def test_the_solutions_execute_and_every_one_is_right(tmp_path):
-    found = verdicts(executed(SOLUTIONS, tmp_path))
-    assert len(found) > 8 and {verdict for _, verdict in found} == {"right."}
 
 
 def test_three_balanced_classes_collapse_from_a_line_to_a_triangle(measured):

@@ -1,0 +1,35 @@
+"""Exercises of the lessons: :func:`check` tells a student whether an answer is right; each lesson's answers have a file here.
+
+>>> check("angle of 3 classes", ...)
+angle of 3 classes: your turn. Put your answer in place of the dots, and run the cell again.
+>>> check("angle of 3 classes", 90)
+angle of 3 classes: not yet. Three arrows share a full turn.
+>>> check("angle of 3 classes", 120)
+angle of 3 classes: right.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from fedmuscle_lib.lessons import neural_collapse
+from fedmuscle_lib.lessons.exercise import Exercise, verdict
+
+EXERCISES: dict[str, Exercise] = {**neural_collapse.EXERCISES}
+
+
+def check(name: str, value: Any) -> None:
+    """Print whether ``value`` answers the exercise: right, not yet with a hint, or your turn where it is still ``...``.
+
+    Args:
+        name: of the exercise, unique among all lessons.
+        value: a number, numbers (list, array or tensor) or a word.
+
+    Raises:
+        ValueError: no exercise has this name.
+    """
+    if name not in EXERCISES:
+        near = get_close_matches(name, EXERCISES, n=1)
+        raise ValueError(f"no exercise is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    print(f"{name}: {verdict(EXERCISES[name], value)}")

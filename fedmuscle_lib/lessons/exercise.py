@@ -1,0 +1,65 @@
+"""An exercise: what is asked for, and what a student is told of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What is asked for.
+
+    Attributes:
+        answer: one number, several in a tuple, or one word of ``words``.
+        hint: helps whoever is wrong, and doesn't contain the answer.
+        tolerance: how far each number may be from the answer; rounding belongs here.
+        slips: wrong answers that have a known reason -> a hint of their own.
+        words: what can be chosen; empty where a number is asked for.
+    """
+
+    answer: Number | tuple[Number, ...] | str
+    hint: str
+    tolerance: float = 0.0
+    slips: Mapping[Any, str] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+
+
+def verdict(exercise: Exercise, value: Any) -> str:
+    """ "right.", "not yet." with a hint, or "your turn." where the answer is still ``...``."""
+    if value is None or value is ...:
+        return "your turn. Put your answer in place of the dots, and run the cell again."
+    given, wanted = (_numbers(one, exercise.words) for one in (value, exercise.answer))
+    assert wanted is not None
+    if given is None or given.shape != wanted.shape:
+        return f"not yet. Answer with {_form(exercise)}."
+    if _near(given, wanted, exercise.tolerance):
+        return "right."
+    slips = (hint for slip, hint in exercise.slips.items() if _near(given, np.asarray(slip), exercise.tolerance))
+    return f"not yet. {next(slips, exercise.hint)}"
+
+
+def _numbers(value: Any, words: tuple[str, ...]) -> np.ndarray | None:
+    """What was answered, as numbers; a word is its place among ``words``. None if it is neither."""
+    if words:
+        word = str(value).strip().lower()
+        return np.asarray(words.index(word)) if word in words else None
+    try:
+        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, dtype=float).squeeze()
+    except (TypeError, ValueError):
+        return None
+
+
+def _near(given: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
+    return bool((np.abs(given - wanted) <= tolerance).all())
+
+
+def _form(exercise: Exercise) -> str:
+    if exercise.words:
+        return "one word: " + ", ".join(exercise.words)
+    return f"{len(exercise.answer)} numbers" if isinstance(exercise.answer, tuple) else "a number"
