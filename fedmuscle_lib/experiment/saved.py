@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,9 @@ def _as_trained(model: UserModel) -> dict[str, Any]:
 
 def _save_adapter(model: UserModel, checkpoint: Path, name: str, adapter: dict[str, Tensor], folder: Path) -> None:
     """peft's two files. The run's own backbone has its LoRA injected, which peft can't save; a fresh one of the same config can."""
-    adapted = PeftModel(load_backbone(checkpoint), copy.deepcopy(model.backbone.peft_config["default"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's call of what transformers renames
+        adapted = PeftModel(load_backbone(checkpoint), copy.deepcopy(model.backbone.peft_config["default"]))
     adapted.peft_config["default"].base_model_name_or_path = name
     tensors = {f"{_PEFTS}{name.removeprefix('backbone.')}": tensor for name, tensor in adapter.items()}
     adapted.save_pretrained(str(folder), state_dict=tensors, save_embedding_layers=False)
@@ -227,6 +230,8 @@ def _read_about(folder: Path) -> dict[str, Any]:
         files = dict(about["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not a saved user ({type(error).__name__}: {error})") from None
+    if about.get("task") not in TASKS:
+        raise DataError(f"{path}: the task {about.get('task')!r} is not known here")
     for name, digest in files.items():
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: no such file, though it was saved with the user")

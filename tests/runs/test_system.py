@@ -124,3 +124,8 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
 def test_a_file_names_no_module():
     with pytest.raises(ValueError, match="unknown system 'os'; known: fedmuscle"):
         named("os")
+
+
+def test_a_system_without_models_says_so(store: Store, tmp_path) -> None:
+    with pytest.raises(ValueError, match="runs of walk keep no models"):
+        run(Walk(), progress=str, store=store, save_models=tmp_path)
