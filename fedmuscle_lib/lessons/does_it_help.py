@@ -63,7 +63,7 @@ EXERCISES: dict[str, Exercise] = {
         "In two of the three, peers send something: at the start, or in every round.",
         words=("shuffled", "frozen_peers", "self"),
     ),
-    "federation that learns from tasks": Exercise(
+    "federation that needs live peers": Exercise(
         "cedar",
         "The gain must go away without peers, and also with peers that were never trained.",
         words=("alder", "birch", "cedar"),
