@@ -13,10 +13,16 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from fedmuscle_lib.lessons import bound, contraction, neural_collapse
+from fedmuscle_lib.lessons import a_round, bound, contraction, does_it_help, neural_collapse
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
 
-EXERCISES: dict[str, Exercise] = {**contraction.EXERCISES, **bound.EXERCISES, **neural_collapse.EXERCISES}
+EXERCISES: dict[str, Exercise] = {
+    **contraction.EXERCISES,
+    **bound.EXERCISES,
+    **a_round.EXERCISES,
+    **does_it_help.EXERCISES,
+    **neural_collapse.EXERCISES,
+}
 
 
 def check(name: str, value: Any) -> None:
