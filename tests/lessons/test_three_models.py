@@ -74,7 +74,7 @@ def test_what_the_text_says_of_the_nine_tuples_is_so(measured):
     for name in ("dog+bench", "bench+dog"):
         assert rows[name]["share"] > rows[name]["plain_share"]
     kept = by_name(nbformat.read(LESSON, as_version=4))
-    for line in printed(kept["alpha-picture"]).splitlines()[1:]:
+    for line in printed(kept["terms"]).splitlines()[1:]:
         name, *numbers = line.split()
         assert [float(number) for number in numbers] == pytest.approx(list(rows[name].values()), abs=0.0051)
 
