@@ -21,7 +21,10 @@ EXERCISES: dict[str, Exercise] = {
     "alphas that change": Exercise(
         (0, 3),
         "Whose vectors stand in alpha? Then count the tuples that hold the vector that moved.",
-        slips={(9, 3): "The anchor stands in every term, but not in alpha.", (0, 1): "The bench that moved meets every vector of the other model."},
+        slips={
+            (9, 3): "The anchor stands in every term, but not in alpha.",
+            (0, 1): "The bench that moved meets every vector of the other model.",
+        },
     ),
     "Muscle loss of three orthogonal images": Exercise(
         1.79283,

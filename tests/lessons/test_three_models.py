@@ -152,7 +152,7 @@ def alphas_that_change():
         return np.exp(-z[1] @ z[2].T)
 
     moved = [Z.copy(), Z.copy()]
-    moved[0][0, 0], moved[1][2, 2] = (1, 0), (1, 0)
+    moved[0][0, 0], moved[1][2, 2] = (-1, 0), (0, 1)
     return np.array([(~np.isclose(alphas(Z), alphas(one))).sum() for one in moved])
 
 
