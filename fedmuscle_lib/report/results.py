@@ -28,7 +28,8 @@ FedLoGe's tables hold accuracies in per cent after the last round, "ours | the a
 global model on the balanced test set, PM the mean of the clients' own models on their local tests. A masked model can't predict classes
 that its local test lacks.
 
-`bridge` has differences of accuracies in points, the mean over FedMuscle's users with one label a sample. Their training sets have long tails.
+`bridge` has differences of accuracies in points, the mean over FedMuscle's users with one label a sample, whose training sets have long
+tails there.
 """
 
 

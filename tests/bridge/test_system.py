@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-import torch
 
-from fedmuscle_lib import run
-from fedmuscle_lib.bridge import HEADS, SYSTEM, TABLES, Settings
+from fedmuscle_lib import load_user, run
+from fedmuscle_lib.bridge import HEADS, SYSTEM, TABLES, Settings, evaluate
+from fedmuscle_lib.experiment.build import local_data
 from fedmuscle_lib.runs import named
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.system import parse
@@ -20,14 +20,19 @@ def bridged(settings):
     return lambda **given: Settings(**settings(**TAILED | given).model_dump())
 
 
-def test_its_users_are_those_of_fedmuscle(settings, bridged, store):
-    history, theirs = run(bridged(), progress=str, store=store), run(settings(**TAILED), progress=str, store=store)
+def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged, store, mini_world, tmp_path):
+    fedmuscle = settings(**TAILED)
+    history, theirs = run(bridged(), progress=str, store=store), run(fedmuscle, progress=str, store=store, save_models=tmp_path)
     rows = history.metrics
     assert list(rows) == list(TABLES["metrics"]) and rows["round"].eq(2).all()
     assert rows.user.unique().tolist() == [5, 6] and rows["head"].unique().tolist() == list(HEADS)
     own = rows[(rows["head"] == "own") & (rows.group == "all")].set_index("user").value
     assert own.to_dict() == theirs.final().set_index("user").value[[5, 6]].to_dict()
     pd.testing.assert_frame_equal(history.losses, theirs.losses, check_exact=True)
+    saved = load_user(tmp_path / "user_6", mini_world / "models/vit-tiny")
+    train, test, _ = local_data(fedmuscle, fedmuscle.members[-1], saved.encoding)
+    found = pd.DataFrame(evaluate(saved.model, train, test, 10))
+    pd.testing.assert_frame_equal(found, rows[rows.user == 6][list(found)].reset_index(drop=True))
 
 
 def test_groups_are_parts_of_the_whole(bridged, store):
@@ -55,11 +60,3 @@ def test_it_has_an_address_of_its_own(settings, bridged):
 def test_a_federation_without_classes_is_refused():
     with pytest.raises(ValueError, match="users: none of them has one label a sample"):
         parse(Settings, {"users": (1, 2), "others": 1})
-
-
-def test_a_run_leaves_torchs_generator_alone(bridged, store):
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    run(bridged(algorithm="local", users=(6,), rounds=1), progress=str, store=store)
-    assert torch.equal(torch.rand(2), expected)
