@@ -5,6 +5,7 @@ Every function returns a closed ``Figure``; :func:`save` writes it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -82,9 +83,16 @@ def _panels(panels: list[tuple[str, pd.DataFrame]], axis: str) -> Figure:
             ax.set_xlabel(axis)
         axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
         axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
+        _within_accuracies(axes[0, 0].get_xlim, axes[0, 0].set_xlim)
         theirs = any(rows.authors_mean.notna().any() for _, rows in panels)
         figure.legend(handles=[_OURS, _THEIRS][: 1 + theirs], loc="outside upper center", ncols=2)
     return closed(figure)
+
+
+def _within_accuracies(limits: Callable[[], tuple[float, float]], set_limits: Callable[[float, float], object]) -> None:
+    """Cut an axis where no accuracy can be, though an interval over few seeds reaches there."""
+    low, high = limits()
+    set_limits(max(low, -2), min(high, 102))
 
 
 def _title(group: str) -> str:
@@ -116,6 +124,7 @@ def realignment(table: pd.DataFrame) -> Figure:
             ax.grid(axis="y", color="#dddddd", linewidth=0.6)
             ax.set_axisbelow(True)
         axes[0].set_ylabel("accuracy (%)")
+        _within_accuracies(axes[0].get_ylim, axes[0].set_ylim)
         handles = [Line2D([], [], color=colour, marker=marker, label=_title(group)) for group, (colour, marker) in GROUPS.items()]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return closed(figure)

@@ -275,3 +275,11 @@ def test_figures_hold_what_they_are_given(tmp_path):
     for name in ("a", "b"):
         plots.save(plots.global_accuracy(table), tmp_path, name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_no_axis_of_accuracies_reaches_where_none_can_be():
+    scopes = [("global", "sse_c"), ("global", "realigned"), ("personal", "local + shared"), ("personal", "realigned")]
+    table = report.table([history(heads={scope: (20, 80, 30, 5 + 60 * seed) for scope in scopes}, seed=seed) for seed in (0, 1)])
+    assert (table.ci_low < -2).any() and (table.ci_high > 102).any(), "an interval over two seeds reaches beyond"
+    for limits in (plots.global_accuracy(table).axes[0].get_xlim(), plots.realignment(table).axes[0].get_ylim()):
+        assert -2 <= limits[0] < limits[1] <= 102

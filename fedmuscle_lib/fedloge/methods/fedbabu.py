@@ -19,13 +19,15 @@ class FedBABU(Method):
 
     For an evaluation each client fine-tunes a copy of the head on the features of its training samples, as they are, by its recipe of
     local training, and discards it afterwards. The paper's abstract: "the head is fine-tuned for personalization during the evaluation
-    process". FedLoGe's authors initialise theirs from a checkpoint that is not published; here it starts as all methods do.
+    process". The published code of FedBABU's authors fine-tunes network and head together, at a hundredth of the training's learning rate;
+    their abstract is followed. FedLoGe's authors initialise theirs from a checkpoint that is not published; here it starts as all methods
+    do.
     """
 
     name, label = "fedbabu", "FedBABU"
 
     class Options(Method.Options):
-        tuned_epochs: int = Field(5, ge=1, description="Of fine-tuning the head. What readers of the paper use; not verified in its text.")
+        tuned_epochs: int = Field(5, ge=1, description="Of fine-tuning the head. The code of FedBABU's authors: personalization_epoch = 5.")
 
     @cached_property
     def random_head(self) -> nn.Linear:
