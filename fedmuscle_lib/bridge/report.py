@@ -12,6 +12,7 @@ import pandas as pd
 from fedmuscle_lib import report
 from fedmuscle_lib.bridge.heads import HEADS
 from fedmuscle_lib.bridge.system import Settings
+from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
 from fedmuscle_lib.report.layout import with_interval
@@ -46,6 +47,7 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 PEERS: tuple[Pair, ...] = tuple((("fedmuscle", head), (other, head)) for other in ("local", "self") for head in HEADS)
 REALIGNMENTS: tuple[Pair, ...] = tuple(((arm, f"{head}, realigned"), (arm, head)) for head in ("own", "linear") for arm in ARMS)
 _USER = ["user", "model", "task"]
+_GROUPS = (ALL, "head", "middle", "tail")  # in the order of columns
 
 
 def run_arms(common: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
@@ -105,7 +107,8 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     rows = table.rename(columns={"mean": "value"})
     cells = [f"{row.value:.1f}" + (f" ± {row.std:.1f}" if row.n_seeds > 1 else "") for row in rows.itertuples()]
     tidy = rows.assign(cell=cells, algorithm=rows.algorithm.map(report.label))
-    return tidy.pivot_table(index=[*_USER, "head"], columns=["group", "algorithm"], values="cell", aggfunc="first", sort=False).fillna("")
+    wide = tidy.pivot_table(index=[*_USER, "head"], columns=["group", "algorithm"], values="cell", aggfunc="first", sort=False)
+    return wide[[name for name in _GROUPS if name in wide]].fillna("")
 
 
 def _told(row: Any) -> str:
@@ -123,7 +126,7 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
         cell=[with_interval(*cell) for cell in differences[["difference", "ci_low", "ci_high"]].to_numpy()],
     )
     wide = rows.pivot_table(index=["difference_of", "by_head"], columns="group", values="cell", aggfunc="first", sort=False)
-    return wide.fillna("").rename_axis(columns=None)
+    return wide[[name for name in _GROUPS if name in wide]].fillna("").rename_axis(columns=None)
 
 
 def verdicts(differences: pd.DataFrame) -> str:

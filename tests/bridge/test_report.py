@@ -83,6 +83,7 @@ def test_a_folder_holds_tables_their_origin_and_what_the_page_of_results_shows(t
     assert "-p imbalance=0.05" in told["command"] and len(told["runs"]) == 9
     assert pd.read_csv(folder / "samples.csv").groupby("user").size().to_dict() == {5: 3, 6: 4}
     page = results_page(tmp_path / "figures")
+    assert "| difference_of | by_head | all | head | middle | tail |" in page
     assert "| FedMuscle − Local training | own | +4.00 [+4.00, +4.00] |" in page
 
 
