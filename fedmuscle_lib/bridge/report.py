@@ -96,9 +96,11 @@ def differences_by_user(histories: Sequence[Run], pairs: Iterable[Pair] = PEERS)
 
 
 def _differences(scores: pd.DataFrame, pairs: Iterable[Pair], by: list[str]) -> pd.DataFrame:
-    arms = scores.assign(algorithm=list(zip(scores.algorithm, scores["head"], strict=True)))
+    arms = scores.assign(algorithm=scores.algorithm + ", " + scores["head"])
     names = ["a", "a_head", "b", "b_head"]
-    found = [paired_difference(arms, a, b, by, "value").assign(**dict(zip(names, (*a, *b), strict=True))) for a, b in pairs]
+    found = [
+        paired_difference(arms, ", ".join(a), ", ".join(b), by, "value").assign(**dict(zip(names, (*a, *b), strict=True))) for a, b in pairs
+    ]
     return pd.concat(found, ignore_index=True)[[*names, *by, "difference", "std", "n_seeds", "ci_low", "ci_high"]]
 
 
