@@ -68,6 +68,7 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         written |= {Path(path).name for path in encoding.tokenizer.save_pretrained(folder) if Path(path).is_file()}
         reads = {"longest": encoding.longest}
     else:
+        assert isinstance(encoding, Pixels)
         name = "preprocessor_config.json"
         (folder / name).write_text(json.dumps(image_processor(model_type(checkpoint), encoding.size), indent=2) + "\n", encoding="utf8")
         written.add(name)
