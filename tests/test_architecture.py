@@ -23,7 +23,7 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 LAYERS = (
     "errors", "pickles", "randomness", "registry", "versions", "profiles", "runs", "muscle", "objectives", "views", "data", "tasks",
     "models", "setups", "messages", "server", "client", "algorithms", "settings", "experiment", "report", "tuning", "plots", "lessons",
-    "fedloge", "bench", "reproduce", "cli", "__main__", "__init__",
+    "fedloge", "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}

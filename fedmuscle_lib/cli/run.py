@@ -19,7 +19,7 @@ GROUPS = {
     "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
     "Training": (
         "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
-        "local_draw", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
+        "local_draw", "imbalance", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (

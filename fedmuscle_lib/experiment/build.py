@@ -11,14 +11,25 @@ from transformers import PreTrainedModel
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, first_local, read_public
+from fedmuscle_lib.data import (
+    PUBLIC_SETS,
+    DataError,
+    Encoding,
+    Pixels,
+    Samples,
+    Tokens,
+    draw_local,
+    first_local,
+    keep_long_tail,
+    read_public,
+)
 from fedmuscle_lib.experiment.asked import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User
-from fedmuscle_lib.tasks import TASKS, Head
+from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
 
 
 def build(settings: Settings) -> Federation:
@@ -132,4 +143,6 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
         train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
     except DataError as error:
         raise DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
+    if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
+        train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from fedmuscle_lib.runs.store import Store
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
-SYSTEMS = {"fedmuscle": "fedmuscle_lib.experiment", "fedloge": "fedmuscle_lib.fedloge.system"}
+SYSTEMS = {
+    "fedmuscle": "fedmuscle_lib.experiment",
+    "fedloge": "fedmuscle_lib.fedloge.system",
+    "bridge": "fedmuscle_lib.bridge.system",
+}
 FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
