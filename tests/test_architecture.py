@@ -22,8 +22,8 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
     "errors", "pickles", "randomness", "registry", "style", "versions", "profiles", "runs", "muscle", "objectives", "views", "data",
-    "tasks", "models", "setups", "messages", "server", "client", "algorithms", "settings", "experiment", "report", "tuning", "plots", "lessons",
-    "fedloge", "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
+    "tasks", "models", "setups", "messages", "server", "client", "algorithms", "settings", "experiment", "report", "tuning", "plots",
+    "lessons", "fedloge", "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
