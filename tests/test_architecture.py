@@ -62,7 +62,7 @@ def test_imports_only_go_down(path: Path) -> None:
 
 def test_the_unpickler_stands_alone() -> None:
     """Data sets are prepared through it, so it knows nothing that they should not."""
-    assert {name.split(".")[0] for name in _imported(ROOT / LIBRARY / "pickles.py")} <= sys.stdlib_module_names
+    assert {name.split(".")[0] for name in _imported(ROOT / LIBRARY / "pickles.py")} <= sys.stdlib_module_names | {"numpy"}
 
 
 def test_muscle_stands_alone() -> None:
@@ -129,10 +129,8 @@ def _dotted(node: ast.AST) -> str:
 
 @every_module
 def test_nothing_executes_a_file(path: Path) -> None:
-    """Unpickling runs code. It is done by the restricted unpickler of ``fedmuscle_lib.pickles`` and nowhere else."""
+    """Unpickling runs code. Nobody does it: ``fedmuscle_lib.pickles`` reads pickles with a machine of its own."""
     forbidden = {"pickle.load", "pickle.loads", "pickle.Unpickler", "pd.read_pickle", "pandas.read_pickle", "joblib.load"}
-    if path == ROOT / LIBRARY / "pickles.py":
-        forbidden.remove("pickle.Unpickler")  # the class that the restricted one refines
     nodes = list(ast.walk(MODULES[path]))
     assert not [f"line {node.lineno}: {_dotted(node)}" for node in nodes if isinstance(node, ast.Attribute) and _dotted(node) in forbidden]
     assert not forbidden & set(_imported(path))

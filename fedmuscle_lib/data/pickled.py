@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.pickles import DataError, load_pickle
+from fedmuscle_lib.pickles import DataError, as_array, load_pickle
 
 
 class Pickled:
@@ -33,7 +33,7 @@ class Pickled:
         images = self._array("data")
         if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
             raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
-        return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+        return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())  # a pickle's arrays can't be written to
 
     def labels(self, n: int, n_classes: int, task: str) -> Tensor:
         """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the ``task``."""
@@ -59,6 +59,6 @@ class Pickled:
 
     def _array(self, field: str) -> np.ndarray:
         try:
-            return np.asarray(self.content[field])
-        except ValueError as error:  # ragged lists
-            raise DataError(f"{self.path}: {field} are no array ({error})") from None
+            return as_array(self.content[field])
+        except DataError as error:
+            raise DataError(f"{self.path}: {field}: {error}") from None
