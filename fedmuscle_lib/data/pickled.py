@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fedmuscle_lib.pickles import DataError, as_array, load_pickle
 
+MOST_TEXT = 1 << 20  # characters
+
 
 class Pickled:
     """A pickled dict that has at least these fields.
@@ -55,6 +57,8 @@ class Pickled:
         for row, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"{self.path}: row {row} is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, no text'}")
+            if len(text) > MOST_TEXT:
+                raise DataError(f"{self.path}: row {row} has {len(text):,} characters; at most {MOST_TEXT:,} are read")
         return list(given)
 
     def _array(self, field: str) -> np.ndarray:

@@ -121,7 +121,7 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
     pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
     evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
-    if classes != other:
+    if (classes, pool.names) != (other, evaluation.names):
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
         n = user.train_samples
