@@ -14,119 +14,101 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile.assembler import ARRAYS, CODECS, FROMBUFFER, NDARRAY, U1, dict_of, dtype_state, push_array, push_bytes, push_dtype, push_text
 
 from fedmuscle_lib.data import DataError
 from fedmuscle_lib.pickles import as_array, load_pickle, parse_pickle, read_bytes, shown
-
-ARRAYS = b"cnumpy._core.multiarray\n_reconstruct\n"
-NDARRAY, DTYPE = b"cnumpy\nndarray\n", b"cnumpy\ndtype\n"
-CODECS, FROMBUFFER = b"c_codecs\nencode\n", b"cnumpy._core.numeric\n_frombuffer\n"
-
-
-def _text(value: str) -> bytes:
-    encoded = value.encode("utf-8", "surrogatepass")
-    return b"X" + struct.pack("<I", len(encoded)) + encoded
-
-
-def _bytes(value: bytes) -> bytes:
-    return b"B" + struct.pack("<I", len(value)) + value
-
-
-def _dict(value: bytes, key: bytes = _text("data")) -> bytes:
-    """A pickle of a dict with one item, whose value these instructions push."""
-    return b"\x80\x04}" + key + value + b"s."
-
-
-def _dtype(name: str, state: bytes = b"") -> bytes:
-    return DTYPE + _text(name) + b"\x89\x88\x87R" + (state + b"b" if state else b"")
-
-
-def _dtype_state(order: str = "<", objects: bytes = b"NNN", size: int = -1, alignment: int = -1, flags: int = 0, version: int = 3) -> bytes:
-    numbers = b"".join(b"J" + struct.pack("<i", n) for n in (size, alignment, flags))
-    return b"(K" + bytes([version]) + _text(order) + objects + numbers + b"t"
-
-
-def _array(dtype: bytes, shape: bytes, content: bytes, version: bytes = b"K\x01") -> bytes:
-    return ARRAYS + NDARRAY + b"K\x00\x85C\x01b\x87R(" + version + shape + dtype + b"\x89" + content + b"tb"
-
-
-U1 = _dtype("u1", _dtype_state("|"))
 
 # what the refusal says, and the instructions that push the value
 HOSTILE = {
     # numpy would take the eight bytes for a pointer to an object
     "a type made objects by its state": (
         "array of type 'V8'",
-        _array(_dtype("V8", _dtype_state("|", b"NNN", 8, 1, 0x3F)), b"K\x01\x85", _bytes(b"A" * 8)),
+        push_array(push_dtype("V8", dtype_state("|", b"NNN", 8, 1, 0x3F)), b"K\x01\x85", push_bytes(b"A" * 8)),
     ),
-    "objects": ("array of type 'O8'", _array(_dtype("O8", _dtype_state("|", flags=0x3F)), b"K\x01\x85", _bytes(b"A" * 8))),
-    "objects by flags": ("state of a type of arrays", _array(_dtype("f8", _dtype_state(flags=0x3F)), b"K\x01\x85", _bytes(b"A" * 8))),
+    "objects": ("array of type 'O8'", push_array(push_dtype("O8", dtype_state("|", flags=0x3F)), b"K\x01\x85", push_bytes(b"A" * 8))),
+    "objects by flags": (
+        "state of a type of arrays",
+        push_array(push_dtype("f8", dtype_state(flags=0x3F)), b"K\x01\x85", push_bytes(b"A" * 8)),
+    ),
     "fields": (
         "array of type 'V8'",
-        _array(
-            _dtype("V8", b"(K\x03" + _text("|") + b"N" + _text("a") + b"\x85}" + _text("a") + b"K\x00\x86sJ\x08\x00\x00\x00K\x01K\x00t"),
+        push_array(
+            push_dtype(
+                "V8",
+                b"(K\x03" + push_text("|") + b"N" + push_text("a") + b"\x85}" + push_text("a") + b"K\x00\x86sJ\x08\x00\x00\x00K\x01K\x00t",
+            ),
             b"K\x01\x85",
-            _bytes(b"A" * 8),
+            push_bytes(b"A" * 8),
         ),
     ),
     "a type whose size is changed": (
         "state of a type of arrays",
-        _array(_dtype("U2", _dtype_state("<", b"NNN", 1 << 30, 4, 8)), b"K\x01\x85", _bytes(b"A" * 8)),
+        push_array(push_dtype("U2", dtype_state("<", b"NNN", 1 << 30, 4, 8)), b"K\x01\x85", push_bytes(b"A" * 8)),
     ),
     "a type of many fields by its name": (
         "array of type 'f8,f8,f8,f8",
-        _array(_dtype("f8," * 1000 + "f8"), b"K\x01\x85", _bytes(b"A" * 8)),
+        push_array(push_dtype("f8," * 1000 + "f8"), b"K\x01\x85", push_bytes(b"A" * 8)),
     ),
-    "a type of 2 GB": ("array of type 'U536870911'", _array(_dtype("U536870911"), b"K\x00\x85", _bytes(b""))),
-    "a type that changes itself": ("state of a type of arrays", _dtype("u1", _dtype_state("|")) + _dtype_state("|") + b"b"),
-    "a function whose defaults are changed": ("state of a name of numpy's", FROMBUFFER + b"}" + _text("__defaults__") + b")s" + b"b"),
-    "a function whose attributes are changed": ("state of a name of numpy's", FROMBUFFER + b"N}" + _text("__kwdefaults__") + b"}s\x86b"),
-    "numpy's class, changed": ("state of a name of numpy's", NDARRAY + b"}" + _text("x") + b"K\x01sb"),
+    "a type of 2 GB": ("array of type 'U536870911'", push_array(push_dtype("U536870911"), b"K\x00\x85", push_bytes(b""))),
+    "a type that changes itself": ("state of a type of arrays", push_dtype("u1", dtype_state("|")) + dtype_state("|") + b"b"),
+    "a function whose defaults are changed": ("state of a name of numpy's", FROMBUFFER + b"}" + push_text("__defaults__") + b")s" + b"b"),
+    "a function whose attributes are changed": (
+        "state of a name of numpy's",
+        FROMBUFFER + b"N}" + push_text("__kwdefaults__") + b"}s\x86b",
+    ),
+    "numpy's class, changed": ("state of a name of numpy's", NDARRAY + b"}" + push_text("x") + b"K\x01sb"),
     "a function as a value": ("holds a name of numpy's", FROMBUFFER),
     "a class as a value in a tuple": ("holds a name of numpy's", NDARRAY + b"\x85"),
     "ndarray itself called": ("calls what can't be called", NDARRAY + b"(K\x07K\x07K\x07t\x85R"),
     "ndarray over a given buffer": (
         "calls what can't be called",
-        NDARRAY + b"(K\x08\x85" + _dtype("u1") + _bytes(b"a") + b"J\xff\xff\xff\x7ftR",
+        NDARRAY + b"(K\x08\x85" + push_dtype("u1") + push_bytes(b"a") + b"J\xff\xff\xff\x7ftR",
     ),
     "a hollow array of 16 TB": ("calls what can't be called", NDARRAY + b"\x8a\x06\x00\x00\x00\x00\x00\x10\x85\x85R"),
     "an array of 1 GB without bytes": (
         "holds an array of uint8 (1073741824,), 1,073,741,824 bytes, ",
-        _array(U1, b"J\x00\x00\x00\x40\x85", _bytes(b"")),
+        push_array(U1, b"J\x00\x00\x00\x40\x85", push_bytes(b"")),
     ),
     "an array of more bytes than its shape": (
         "holds an array of uint8 (2,), 2 bytes, with 3 bytes",
-        _array(U1, b"K\x02\x85", _bytes(b"abc")),
+        push_array(U1, b"K\x02\x85", push_bytes(b"abc")),
     ),
     "a shape that overflows": (
         "holds an integer of more than 64 bits",
-        _array(U1, b"\x8a\x09\x01\x00\x00\x00\x00\x00\x00\x00\x01\x8a\x09\x01\x00\x00\x00\x00\x00\x00\x00\x01\x86", _bytes(b"a")),
+        push_array(U1, b"\x8a\x09\x01\x00\x00\x00\x00\x00\x00\x00\x01\x8a\x09\x01\x00\x00\x00\x00\x00\x00\x00\x01\x86", push_bytes(b"a")),
     ),
-    "a negative shape": ("holds an array of shape (-1, -1)", _array(U1, b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86", _bytes(b"a"))),
-    "a shape of truth values": ("holds an array of shape (True,)", _array(U1, b"\x88\x85", _bytes(b"a"))),
-    "a shape of 60 sides": ("holds an array of shape (1, 1, 1, 1, 1, 1, ...)", _array(U1, b"(" + 60 * b"K\x01" + b"t", _bytes(b"a"))),
+    "a negative shape": ("holds an array of shape (-1, -1)", push_array(U1, b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86", push_bytes(b"a"))),
+    "a shape of truth values": ("holds an array of shape (True,)", push_array(U1, b"\x88\x85", push_bytes(b"a"))),
+    "a shape of 60 sides": (
+        "holds an array of shape (1, 1, 1, 1, 1, 1, ...)",
+        push_array(U1, b"(" + 60 * b"K\x01" + b"t", push_bytes(b"a")),
+    ),
     "an array without content": ("holds an array without content", ARRAYS + NDARRAY + b"K\x00\x85C\x01b\x87R"),
     "an array whose content changes": (
         "state of an array",
-        _array(U1, b"K\x01\x85", _bytes(b"a")) + b"(K\x01K\x01\x85" + U1 + b"\x89" + _bytes(b"a") + b"tb",
+        push_array(U1, b"K\x01\x85", push_bytes(b"a")) + b"(K\x01K\x01\x85" + U1 + b"\x89" + push_bytes(b"a") + b"tb",
     ),
     "an array of another class": ("holds an array of a class that is not numpy's", ARRAYS + CODECS + b"K\x00\x85C\x01b\x87R"),
     "truth values of 7": (
         "holds an array of truth values some of which are neither tru",
-        _array(_dtype("b1", _dtype_state("|")), b"K\x01\x85", _bytes(b"\x07")),
+        push_array(push_dtype("b1", dtype_state("|")), b"K\x01\x85", push_bytes(b"\x07")),
     ),
     "texts of characters that do not exist": (
         "holds an array of texts with a character that does not exist",
-        _array(_dtype("U1", _dtype_state("<", b"NNN", 4, 4, 8)), b"K\x01\x85", _bytes(b"\xff" * 4)),
+        push_array(push_dtype("U1", dtype_state("<", b"NNN", 4, 4, 8)), b"K\x01\x85", push_bytes(b"\xff" * 4)),
     ),
     "texts of half characters": (
         "holds an array of texts with a character that does not exist",
-        _array(_dtype("U1", _dtype_state("<", b"NNN", 4, 4, 8)), b"K\x01\x85", _bytes(b"\x00\xd8\x00\x00")),
+        push_array(push_dtype("U1", dtype_state("<", b"NNN", 4, 4, 8)), b"K\x01\x85", push_bytes(b"\x00\xd8\x00\x00")),
     ),
-    "480 kB in punycode": ("asks for the encoding 'punycode'", CODECS + _text("a-" + "9" * 480_000) + _text("punycode") + b"\x86R"),
-    "a codec that imports": ("asks for the encoding 'os'", CODECS + _text("abc") + _text("os") + b"\x86R"),
-    "a codec that unpacks": ("asks for the encoding 'zlib'", CODECS + _bytes(b"x\x9c") + _text("zlib") + b"\x86R"),
-    "bytes by a codec with a handler": ("calls a function with 3 arguments", CODECS + _text("é") + _text("latin1") + _text("x") + b"\x87R"),
+    "480 kB in punycode": ("asks for the encoding 'punycode'", CODECS + push_text("a-" + "9" * 480_000) + push_text("punycode") + b"\x86R"),
+    "a codec that imports": ("asks for the encoding 'os'", CODECS + push_text("abc") + push_text("os") + b"\x86R"),
+    "a codec that unpacks": ("asks for the encoding 'zlib'", CODECS + push_bytes(b"x\x9c") + push_text("zlib") + b"\x86R"),
+    "bytes by a codec with a handler": (
+        "calls a function with 3 arguments",
+        CODECS + push_text("é") + push_text("latin1") + push_text("x") + b"\x87R",
+    ),
     "a list doubled 40 times": (
         "holds the same list in two places",
         b"]q\x00" + b"".join(b"]q" + bytes([i]) + b"h" + bytes([i - 1]) + b"ah" + bytes([i - 1]) + b"a" for i in range(1, 41)),
@@ -140,7 +122,7 @@ HOSTILE = {
     "tuples 100,000 deep": ("its containers lie more than 16 deep in each other", b")" + b"\x85" * 100_000),
     "dicts 100,000 deep": (
         "its containers lie more than 16 deep in each other",
-        b"".join([b"}" + _text("a")] * 100_000) + b"K\x00" + b"s" * 100_000,
+        b"".join([b"}" + push_text("a")] * 100_000) + b"K\x00" + b"s" * 100_000,
     ),
     "100,000 marks": ("its containers lie more than 16 deep in each other", b"(" * 100_000),
     "a deep tuple for a key": ("a dict in it has the key (((((((...),),),),),),)", b"})" + b"\x85" * 100_000 + b"K\x01s"),
@@ -153,21 +135,21 @@ HOSTILE = {
     "bytes that say they have 8 EB": ("not a readable pickle (ValueError", b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc"),
     "a text of 1 MB a million times": (
         "repeats more than 67,108,864 bytes",
-        b"](" + _text("a" * 1_000_000) + b"q\x00" + b"h\x00" * 1_000_000 + b"e",
+        b"](" + push_text("a" * 1_000_000) + b"q\x00" + b"h\x00" * 1_000_000 + b"e",
     ),
     "an array of 1 MB a thousand times": (
         "repeats more than 67,108,864 bytes",
-        b"(" + _array(U1, b"J\x00\x00\x10\x00\x85", _bytes(b"a" * (1 << 20))) + b"q\x00" + b"h\x00" * 1000 + b"l",
+        b"(" + push_array(U1, b"J\x00\x00\x10\x00\x85", push_bytes(b"a" * (1 << 20))) + b"q\x00" + b"h\x00" * 1000 + b"l",
     ),
     "an integer of 2 GB": ("not a readable pickle (ValueError", b"\x8b\xff\xff\xff\x7f" + b"\x01"),
     "an integer of 255 bytes": ("holds an integer of more than 64 bits", b"\x8a\xff" + b"\x7f" * 255),
     "an integer of 100,000 digits": ("not a readable pickle (ValueError", b"I" + b"9" * 100_000 + b"\n"),
-    "half a character": ("holds a text with half a character (a lone surrogate), '\\ud8", _text("\ud800")),
-    "half a character for a key": ("holds a text with half a character (a lone surrogate), '\\udc", b"}" + _text("\udc80") + b"Ns"),
-    "a key twice": ("a dict in it has the key 'a' twice", b"}" + _text("a") + b"Ns" + _text("a") + b"Ns"),
-    "an item without a value": ("sets an item of a dict without a value", b"}(" + _text("a") + b"u"),
-    "an item of a number": ("sets an item of a value of type int, not of a dict", b"K\x01(" + _text("a") + b"Nu"),
-    "appending to an array": ("appends to an array, not to a list", _array(U1, b"K\x01\x85", _bytes(b"a")) + b"K\x01a"),
+    "half a character": ("holds a text with half a character (a lone surrogate), '\\ud8", push_text("\ud800")),
+    "half a character for a key": ("holds a text with half a character (a lone surrogate), '\\udc", b"}" + push_text("\udc80") + b"Ns"),
+    "a key twice": ("a dict in it has the key 'a' twice", b"}" + push_text("a") + b"Ns" + push_text("a") + b"Ns"),
+    "an item without a value": ("sets an item of a dict without a value", b"}(" + push_text("a") + b"u"),
+    "an item of a number": ("sets an item of a value of type int, not of a dict", b"K\x01(" + push_text("a") + b"Nu"),
+    "appending to an array": ("appends to an array, not to a list", push_array(U1, b"K\x01\x85", push_bytes(b"a")) + b"K\x01a"),
     "a persistent name": ("uses the instruction PERSID at byte 12", b"P/etc/passwd\n"),
     "an extension": ("uses the instruction EXT1 at byte 12", b"\x82\x01"),
     "an object without a constructor": ("uses the instruction NEWOBJ at byte 28", NDARRAY + b")\x81"),
@@ -195,7 +177,7 @@ def _numpys_state() -> tuple:
 @pytest.mark.parametrize(("why", "attack"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_pickle_is_refused_in_a_line(tmp_path: Path, why: str, attack: bytes) -> None:
     path = tmp_path / "client_0.pkl"
-    path.write_bytes(_dict(attack))
+    path.write_bytes(dict_of(attack))
     before = _numpys_state()
     with pytest.raises(DataError) as refusal:
         load_pickle(path)
@@ -207,10 +189,10 @@ def test_a_hostile_pickle_is_refused_in_a_line(tmp_path: Path, why: str, attack:
 
 def test_the_known_attacks_are_read_without_their_sting() -> None:
     """The instructions that the attacks are made of are those of valid files: nothing above is refused for being written wrongly."""
-    whole = _dict(_array(U1, b"K\x03\x85", _bytes(b"abc")))
+    whole = dict_of(push_array(U1, b"K\x03\x85", push_bytes(b"abc")))
     assert parse_pickle(whole, "x")["data"].tolist() == [97, 98, 99] == pickle.loads(whole)["data"].tolist()
-    assert parse_pickle(_dict(CODECS + _text("é") + _text("latin1") + b"\x86R"), "x") == {"data": b"\xe9"}
-    assert parse_pickle(_dict(b"](" + _text("é") + b"q\x00h\x00e"), "x") == {"data": ["é", "é"]}
+    assert parse_pickle(dict_of(CODECS + push_text("é") + push_text("latin1") + b"\x86R"), "x") == {"data": b"\xe9"}
+    assert parse_pickle(dict_of(b"](" + push_text("é") + b"q\x00h\x00e"), "x") == {"data": ["é", "é"]}
 
 
 @pytest.mark.parametrize("protocol", range(6))

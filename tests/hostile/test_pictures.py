@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import struct
 import sys
 import zlib
 from pathlib import Path
@@ -13,22 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hostile.pictures import png
 from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.photos import decoded
 from fedmuscle_lib.data import DataError, Pickled, Pixels, Words, read_public
 from fedmuscle_lib.pictures import MOST_PIXELS
-
-
-def png(width: int, height: int, rows: bytes = b"") -> bytes:
-    """A PNG that says it has this size, of one bit a pixel, with these compressed rows."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("size", [(13_000, 13_000), (1 << 30, 1), (8193, 8192), (1 << 31 - 1, 1 << 31 - 1)])
