@@ -25,6 +25,10 @@ class DataError(ValueError):
     """A data file is missing, damaged or not what its place in the layout says; the message names it."""
 
 
+class NoFile(DataError):
+    """A data file is missing."""
+
+
 # Bounds on a single file. Food-101's pool of a user, the largest that `data_prep` writes, has 1.1 GB and 10,000 instructions; all
 # captions of Flickr30k have half a million instructions.
 MOST_BYTES = 1 << 32
@@ -66,7 +70,8 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     """The content of a regular file of at most ``most`` bytes.
 
     Raises:
-        DataError: naming the file; it is missing, larger, a folder or a device, or can't be read.
+        NoFile: naming the file; it is missing.
+        DataError: naming the file; it is larger, a folder or a device, or can't be read.
     """
     try:
         # a pipe that nobody writes to would be waited for
@@ -76,7 +81,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
                 raise DataError(f"{path}: a pipe or a device, not a file")
             content = file.read(most + 1) if status.st_size <= most else b""
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; `python -m data_prep` makes the data sets") from None
+        raise NoFile(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # the second for a name that no file can have
         raise error if isinstance(error, DataError) else DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if status.st_size > most or len(content) > most:

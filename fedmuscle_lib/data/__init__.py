@@ -11,8 +11,8 @@ from fedmuscle_lib.data.encodings import NO_WORD, Encoding, Modality, Pixels, To
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
-from fedmuscle_lib.data.samples import Samples, draw_local, first_local
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.data.samples import Samples, draw_local, first_local, share_in
+from fedmuscle_lib.pickles import DataError, NoFile
 
 __all__ = [
     "NO_WORD",
@@ -22,6 +22,7 @@ __all__ = [
     "Encoding",
     "Instances",
     "Modality",
+    "NoFile",
     "Pickled",
     "Pixels",
     "Samples",
@@ -31,4 +32,5 @@ __all__ = [
     "first_local",
     "read_public",
     "refuse_unfinished",
+    "share_in",
 ]

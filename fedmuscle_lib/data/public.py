@@ -37,7 +37,9 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     images = folder / "images" if (folder / "images").is_dir() else folder
     paths = sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
     if len(paths) < n:
-        raise DataError(f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images")
+        raise DataError(
+            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the setting public_size asks for fewer"
+        )
     if isinstance(encoding, Pixels):
         return encoding.load(paths[:n])
     return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths[:n]]))

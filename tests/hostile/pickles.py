@@ -15,7 +15,7 @@ from fedmuscle_lib.data import DataError, Pixels
 from fedmuscle_lib.tasks import TASKS
 
 SIZE, PICTURES = 8, 6
-_OTHER_TYPES = ("O", "O8", "V8", "V1", "f8,O", "M8[s]", "m8", "U99999999", "S2147483647", "(2,)u1", "a", "u3", "")
+_OTHER_TYPES = ("O", "O8", "V8", "V8", "V8", "f8,O", "M8[s]", "m8[s]", "f4,f4", "U99999999", "S2147483647", "(2,)u1", "a", "u3", "")
 _CODECS = ("punycode", "idna", "zlib", "rot13", "utf-7", "unicode_escape", "hex", "raw_unicode_escape", "os", "mbcs")
 _FUNCTIONS = (ARRAYS, NDARRAY, DTYPE, CODECS, FROMBUFFER, b"cnumpy._core.multiarray\nscalar\n")
 _FOREIGN = (
@@ -52,11 +52,8 @@ def _shape(*sides: int) -> bytes:
 
 
 def _another_type(draws: random.Random) -> bytes:
-    name = draws.choice(_OTHER_TYPES)
-    flags = draws.choice((0, 8, 0x3F, 0x1B, -1))
-    return push_array(
-        push_dtype(name, draws.choice((b"", dtype_state("|", flags=flags)))), b"K\x01\x85", push_bytes(b"A" * draws.choice((8, 16, 64)))
-    )
+    state = draws.choice((b"", dtype_state("|"), dtype_state("|", flags=0x3F), dtype_state("|", size=8, alignment=1, flags=0x3F)))
+    return push_array(push_dtype(draws.choice(_OTHER_TYPES), state), b"K\x01\x85", push_bytes(b"A" * 8))
 
 
 def _state_of_a_type(draws: random.Random) -> bytes:
