@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice, pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -137,11 +137,11 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
             labels.add(label)
     for row, annotation in enumerate(document["annotations"]):
         where = _where("annotation", annotation, row)
-        image_id, category = annotation.get("image_id"), annotation.get("category_id")
+        image_id, category_id = annotation.get("image_id"), annotation.get("category_id")
         if not _is_id(image_id) or image_id not in known["images"]:
             yield f"{where} is of the image {shown(image_id)}, which the file does not list"
-        if not _is_id(category) or category not in known["categories"]:
-            yield f"{where} has the category {shown(category)}, which the file does not list"
+        if not _is_id(category_id) or category_id not in known["categories"]:
+            yield f"{where} has the category {shown(category_id)}, which the file does not list"
         if type(crowd := annotation.get("iscrowd", 0)) not in (int, bool) or crowd not in (0, 1):
             yield f"{where} has iscrowd {shown(crowd)}, neither 0 nor 1"
         if not _is_number(area := annotation.get("area", 0)) or area < 0:
@@ -151,7 +151,7 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
             yield f"{where} has {fault}"
 
 
-def _ids(kind: str, records: list[dict[str, Any]]) -> Iterator[str]:
+def _ids(kind: str, records: list[dict[str, Any]]) -> Generator[str, None, set[Any]]:
     """The faults of the records' ids; returns the ids. An annotation needs none: nothing refers to it."""
     one = {"images": "image", "categories": "category", "annotations": "annotation"}[kind]
     found: dict[Any, int] = {}

@@ -197,7 +197,7 @@ def _array(content: object, dtype: object, shape: object, order: object) -> np.n
         codes = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.dtype.byteorder))
         if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
             raise DataError("it holds an array of texts with a character that does not exist")
-    array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order)  # type: ignore[call-overload]  # "C" or "F"
+    array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order)
     array = array.astype(native, copy=False)
     array.flags.writeable = False
     return array

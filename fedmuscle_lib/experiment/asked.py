@@ -74,8 +74,8 @@ def inputs(settings: Settings) -> dict[str, str]:
         if (images := getattr(settings, name)) is not None:
             found[name] = files_digest(images)
     if sees_public(settings):
-        folder = PUBLIC_SETS[settings.public]
-        found[folder] = files_digest(settings.data_dir / folder)
+        public = PUBLIC_SETS[settings.public]
+        found[public] = files_digest(settings.data_dir / public)
     return found
 
 
