@@ -26,7 +26,7 @@ GROUPS = {
         "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on", "pooling",
         "pooled_stages", "image_size", "mask_size", "text_length",
     ),
-    "Data": ("data_dir", "models_path", "root_train_image_folder", "root_val_image_folder"),
+    "Data": ("data_dir", "own", "models_path", "root_train_image_folder", "root_val_image_folder"),
     "Machine": ("device", "threads", "precision"),
 }  # fmt: skip
 FORM = Form(

@@ -12,8 +12,8 @@ from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.long_tail import class_sizes, keep_long_tail
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
-from fedmuscle_lib.data.samples import Samples, draw_local, first_local
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.data.samples import Samples, draw_local, first_local, share_in
+from fedmuscle_lib.pickles import DataError, NoFile
 
 __all__ = [
     "NO_WORD",
@@ -23,6 +23,7 @@ __all__ = [
     "Encoding",
     "Instances",
     "Modality",
+    "NoFile",
     "Pickled",
     "Pixels",
     "Samples",
@@ -34,4 +35,5 @@ __all__ = [
     "keep_long_tail",
     "read_public",
     "refuse_unfinished",
+    "share_in",
 ]

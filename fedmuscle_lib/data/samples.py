@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,19 +18,21 @@ class Samples:
     Attributes:
         inputs: (n, 3, h, w) uint8 pixels, or (n, l) int64 token ids.
         targets: n rows; the task says what they are.
+        names: of the classes, where the user's file has them.
     """
 
     inputs: Tensor
     targets: Tensor
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: str) -> Samples:
-        return Samples(self.inputs.to(device), self.targets.to(device))
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def take(self, rows: Tensor) -> Samples:
-        return Samples(self.inputs[rows], self.targets[rows])
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
 
 
 def draw_local(samples: Samples, n: int, *address: object) -> Samples:
@@ -65,6 +67,14 @@ def first_local(samples: Samples, n: int) -> Samples:
     """
     _refuse_fewer(samples, n)
     return samples.take(torch.arange(n))
+
+
+def share_in(samples: Tensor, others: Tensor) -> float:
+    """The share of samples that are also among others, read alike; 0 if they are read otherwise."""
+    if samples.shape[1:] != others.shape[1:] or not len(samples):
+        return 0.0
+    known = {hash(row.numpy().tobytes()) for row in others.cpu()}
+    return sum(hash(row.numpy().tobytes()) in known for row in samples.cpu()) / len(samples)
 
 
 def _refuse_fewer(samples: Samples, n: int) -> None:

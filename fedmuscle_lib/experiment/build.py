@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,14 +24,18 @@ from fedmuscle_lib.data import (
     first_local,
     keep_long_tail,
     read_public,
+    share_in,
 )
 from fedmuscle_lib.experiment.asked import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import User
+from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
+
+_log = logging.getLogger("fedmuscle")
+MOSTLY = 0.5  # of the evaluation samples
 
 
 def build(settings: Settings) -> Federation:
@@ -47,7 +53,7 @@ def build(settings: Settings) -> Federation:
     states = FrozenStates()
     clients = []
     for user in settings.members:
-        task = TASKS[user.task]
+        task = task_of(user)
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
@@ -57,6 +63,9 @@ def build(settings: Settings) -> Federation:
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
+        if share_in(evaluation.inputs, public[encoding]) > MOSTLY:
+            tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
+            _remark(user.number, str(tests), str(reads.data_dir / PUBLIC_SETS[reads.public]))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             try:
@@ -83,6 +92,11 @@ def build(settings: Settings) -> Federation:
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,)))
+
+
+@cache  # every run reads the same files again
+def _remark(user: int, tests: str, others: str) -> None:
+    _log.warning("user %d: most samples of %s are also in %s: it is tested on what it learns from", user, tests, others)
 
 
 def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
@@ -133,16 +147,20 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
 
 def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
     """The user's D^n, its evaluation samples, and the ids of its classes."""
-    task, split = TASKS[user.task], SPLITS[settings.evaluate_on]
+    task, split = task_of(user), SPLITS[settings.evaluate_on]
     pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
     evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
-    if classes != other:
+    if (classes, pool.names) != (other, evaluation.names):
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
         n = user.train_samples
         train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
     except DataError as error:
-        raise DataError(f"user {user.number}, {user.task} client_{user.client}: {error}") from None
+        size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
+        raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
+    if share_in(evaluation.inputs, pool.inputs) > MOSTLY:
+        files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
+        _remark(user.number, *map(str, files))
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
         train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import Task
 
 
-def card(about: dict[str, Any]) -> str:
+def card(about: dict[str, Any], task: Task) -> str:
     """Markdown that Hugging Face's hub reads too: what the user is, how good it is, how it is used, and how it was made.
 
     Args:
         about: the content of ``user.json`` (``fedmuscle_lib.experiment.saved``).
+        task: the user's.
     """
-    settings, task, backbone = about["run"]["settings"], TASKS[about["task"]], about["backbone"]
+    settings, backbone = about["run"]["settings"], about["backbone"]
     values = "\n".join(f"| {row['phase'].replace('_', ' ')} | {row['metric']} | {row['value']:.2f} |" for row in about["metrics"])
     others = "\n".join(f"| `{name}` | `{value}` |" for name, value in settings.items())
     return _CARD.format(

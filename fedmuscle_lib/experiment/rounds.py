@@ -18,6 +18,7 @@ from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.store import Store
 from fedmuscle_lib.runs.system import TABLE_NAMES
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import task_of
 from fedmuscle_lib.tasks import TASKS, TextClassification, direction
 
 
@@ -129,7 +130,7 @@ def _by_words(settings: Settings) -> dict[str, float]:
     """What the words of its texts alone would give each user who classifies texts."""
     found = {}
     for user in settings.members:
-        if isinstance(task := TASKS[user.task], TextClassification):
+        if isinstance(task := task_of(user), TextClassification):
             train, evaluation, _ = local_data(settings, user, Words())
             found[str(user.number)] = task.by_words(train, evaluation)
     return found

@@ -35,6 +35,7 @@ from fedmuscle_lib.models import FrozenStates, UserModel, architecture, checkpoi
 from fedmuscle_lib.models.processor import image_processor
 from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
@@ -78,6 +79,7 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "model": user.model,
         "task": user.task,
         "client": user.client,
+        "own": {"folder": user.folder, "classes": user.classes},
         "classes": client.classes,
         "reads": reads,
         "backbone": {"name": settings.backbones[user.model], "digest": checkpoint_digest(checkpoint)},
@@ -87,7 +89,7 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "run": {"address": str(address_of(settings)), "settings": settings.recorded()},
         "files": {name: _digest(folder / name) for name in sorted(written)},
     }
-    (folder / CARD).write_text(card(about), encoding="utf8")
+    (folder / CARD).write_text(card(about, task_of(user)), encoding="utf8")
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
 
 
@@ -206,7 +208,7 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     """
     folder = Path(folder)
     about = _read_about(folder)
-    name, task = about["backbone"]["name"], TASKS[about["task"]]
+    name, task = about["backbone"]["name"], _task(about)
     usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
     checkpoint = checkpoint_folder(usual, name) if backbone is None else Path(backbone)
     kind = architecture(model_type(checkpoint))
@@ -219,6 +221,11 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     _restore(model, folder, about["files"])
     encoding = Tokens(load_tokenizer(folder), **about["reads"]) if task.reads == "texts" else Pixels(**about["reads"])
     return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
+
+
+def _task(about: dict[str, Any]) -> Task:
+    """The task of a saved user, on its own folder and classes if it had them."""
+    return task_of(User(about["user"], about["model"], about["task"], about["client"], 0, **about["own"]))
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
