@@ -15,7 +15,7 @@ from fedmuscle_lib.setups import SETUPS
 
 # The groups of `run --help`, and the settings in each.
 GROUPS = {
-    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
+    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "robust", "reply", "options"),
     "Training": (
         "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
         "local_draw", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",

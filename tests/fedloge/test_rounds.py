@@ -112,7 +112,7 @@ def test_a_client_without_samples_is_never_drawn():
 
 
 def test_a_loss_that_is_not_finite_names_its_client():
-    with pytest.raises(Diverged, match=r"client 0: the local loss is not finite in round 1, epoch \d; is lr = 1e\+20 too large"):
+    with pytest.raises(Diverged, match=r"client 0: the local loss is not finite in round 1, epoch \d, batch \d+; is lr = 1e\+20 too large"):
         toy.federation(recipe=Recipe(lr=1e20, epochs=4)).round(0)
 
 
