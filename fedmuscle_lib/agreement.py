@@ -13,6 +13,7 @@ say the same to deceive can't move: each of them agrees with the others of its k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -84,3 +85,15 @@ def suspicions(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], str]:
         if row["measure"] in MEASURES:
             found.setdefault((int(row["round"]), int(row["user"])), {})[row["measure"]] = float(row["value"])
     return {key: words for key, of in found.items() if of.keys() == set(MEASURES) and (words := suspicion(of))}
+
+
+def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each user that looked wrong, and in how many rounds.
+
+    Args:
+        rows: as in :func:`suspicions`.
+    """
+    found = Counter((user, words) for (_, user), words in suspicions(rows).items())
+    return [
+        f"User {user}'s representations {words} in {rounds} round{'s' * (rounds > 1)}." for (user, words), rounds in sorted(found.items())
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from fedmuscle_lib import algorithms, report
+from fedmuscle_lib import agreement, algorithms, report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.data import PUBLIC_SETS
@@ -59,6 +59,8 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
+    for remark in agreement.remarks(history.measures.to_dict("records")):
+        print(remark)
     if history.remark:
         print(history.remark)
     if len(histories) == 2:

@@ -116,6 +116,28 @@ def test_a_loss_that_is_not_finite_names_its_client():
         toy.federation(recipe=Recipe(lr=1e20, epochs=4)).round(0)
 
 
+def test_what_a_client_keeps_to_itself_is_finite():
+    federation = toy.federation("fedloge", {"etf_steps": 10})
+    client = federation.clients[0]
+    train = client.method.train
+
+    def spoiling(visit):
+        loss = train(visit)
+        next(visit.private.parameters()).data.view(-1)[0] = torch.nan
+        return loss
+
+    client.method.train = spoiling
+    with pytest.raises(Diverged, match=r"client 0: '.*' is not finite after training in round 3; is lr too large"):
+        federation.round(2)
+
+
+def test_logits_that_are_not_finite_are_no_accuracy():
+    federation = toy.federation()
+    federation.server.tensors["head.weight"].fill_(3e38)
+    with pytest.raises(Diverged, match="the global model: the logits of the head '.*' are not finite"):
+        federation.evaluate(1)
+
+
 def test_training_learns():
     federation = toy.federation("fedloge", {"etf_steps": 300, "etf_lr": 1e-3}, counts=((40, 40, 40, 40),) * 2, recipe=Recipe(epochs=3))
     for round in range(3):
