@@ -22,7 +22,7 @@ def users(seed: int = 0, aligned: float = 1.0, n: int = len(USERS)) -> Tensor:
     """Representations (n, b, d) of users who see the same samples: a common part, the user's own noise, and a rotation of its own."""
     generator = torch.Generator().manual_seed(seed)
     spaces = torch.Generator().manual_seed(99)  # a user's space is the same on every batch
-    common, own = torch.randn(B, D, generator=generator), torch.randn(n, B, D, generator=generator)
+    common, own = torch.randn(B, D, generator=generator), torch.randn(n, B, D, generator=generator) / 2
     rotations = torch.linalg.qr(torch.randn(n, D, D, generator=spaces)).Q
     return normalize(aligned * (common + own) + (1 - aligned) * (common + own) @ rotations, dim=-1)
 
