@@ -241,7 +241,9 @@ class Settings(RunSettings):
         None, description="MLC evaluation images, if not below data_dir. Not stated in the paper; a flag of the README's."
     )
     device: str = Field(
-        "cpu", description='A torch device, such as `cpu` or `cuda:0`. Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".'
+        "cpu",
+        description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
+        'Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
     )
 
     @model_validator(mode="before")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -38,8 +40,7 @@ def build(settings: Settings) -> Federation:
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
-        head = _head(reads, user)
-        if head not in kind.heads or task.reads != kind.reads:
+        if _head(reads, user) not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
@@ -48,21 +49,7 @@ def build(settings: Settings) -> Federation:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             try:
-                model = kind(
-                    backbone,
-                    task.n_outputs(classes),
-                    head=head,
-                    proj_dim=reads.proj_dim,
-                    rank=reads.rank,
-                    lora_alpha=reads.lora_alpha,
-                    lora_layers=reads.of(user, "lora_layers"),
-                    lora_blocks=reads.of(user, "lora_blocks"),
-                    head_hidden=reads.of(user, "head_hidden"),
-                    head_on=reads.head_on,
-                    pooling=reads.pooling,
-                    pooled_stages=reads.pooled_stages,
-                    precision=reads.precision,
-                )
+                model = kind(backbone, task.n_outputs(classes), **model_options(reads, user))
             except ValueError as error:
                 raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
@@ -92,7 +79,24 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
     return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
-def _head(reads: Reading, user: User) -> Head:
+def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
+    """What the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
+    return {
+        "head": _head(reads, user),
+        "proj_dim": reads.proj_dim,
+        "rank": reads.rank,
+        "lora_alpha": reads.lora_alpha,
+        "lora_layers": reads.of(user, "lora_layers"),
+        "lora_blocks": reads.of(user, "lora_blocks"),
+        "head_hidden": reads.of(user, "head_hidden"),
+        "head_on": reads.head_on,
+        "pooling": reads.pooling,
+        "pooled_stages": reads.pooled_stages,
+        "precision": reads.precision,
+    }
+
+
+def _head(reads: Reading | Settings, user: User) -> Head:
     """The kind of the user's head: its task's, but one layer where two are left at one."""
     usual = TASKS[user.task].head
     return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual

@@ -13,10 +13,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from fedmuscle_lib.lessons import neural_collapse
+from fedmuscle_lib.lessons import a_round, does_it_help, neural_collapse
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
 
-EXERCISES: dict[str, Exercise] = {**neural_collapse.EXERCISES}
+EXERCISES: dict[str, Exercise] = {**neural_collapse.EXERCISES, **a_round.EXERCISES, **does_it_help.EXERCISES}
 
 
 def check(name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ Every function returns a closed ``Figure``, so that a notebook shows it once; :f
 A figure is a file; ``palette`` has the algorithms' colours, and ``style`` what figures share, those of other systems too.
 """
 
+from fedmuscle_lib.plots.a_round import a_round
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.controls import controls, in_short
 from fedmuscle_lib.plots.delta_map import delta_map
@@ -17,6 +18,7 @@ from fedmuscle_lib.plots.training_curve import training_curve
 __all__ = [
     "STYLES",
     "Marker",
+    "a_round",
     "agreement",
     "controls",
     "delta_map",
