@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.data import Samples
-from fedmuscle_lib.messages import Aligned, Contrast, Diverged, HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Taught, Teacher
+from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.messages import Aligned, Contrast, HardLabels, Labelling, Labels, LabelSpace, LocalTerm, Reply, Taught, Teacher
 from fedmuscle_lib.models import FrozenStates, State, UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
@@ -234,10 +235,13 @@ class Client:
         losses: list[float] = []
         for _ in range(epochs):
             parts = batches(n, self.batch_size, "local order", *self.address, self._epochs)
-            losses = [fit_batch(rows, self._epochs * len(parts) + i).item() for i, rows in enumerate(parts)]
+            losses = []
+            for i, rows in enumerate(parts):
+                losses.append(fit_batch(rows, self._epochs * len(parts) + i).item())
+                if not math.isfinite(losses[-1]):
+                    where = f"epoch {self._epochs + 1}, batch {i + 1}"
+                    raise Diverged(f"user {self.user.number}: the local loss is not finite in {where}; is lr too large?")
             self._epochs += 1
-            if not all(map(math.isfinite, losses)):
-                raise Diverged(f"user {self.user.number}: the local loss is not finite in epoch {self._epochs}; is lr too large?")
         mean = sum(losses) / max(1, len(losses))
         self._local_loss = mean if losses else math.nan
         return mean
@@ -320,6 +324,7 @@ class Client:
         """Update w^n by the loss of equation (5) on the batch last represented; returns its value.
 
         Raises:
+            Diverged: the loss is not finite.
             RuntimeError: nothing was represented since the last alignment.
         """
         if self._pending is None:
@@ -331,6 +336,9 @@ class Client:
         """Take one step of all of theta^n by labels of a public batch; returns the loss.
 
         The loss is one of labels, as the local loss is, and shares its optimiser.
+
+        Raises:
+            Diverged: the loss is not finite.
         """
         self.model.train()
         inputs, decisions = self._seen(rows, view), self._classification().decisions
@@ -339,6 +347,10 @@ class Client:
 
     def _public_step(self, key: tuple, step: Callable[[], Tensor]) -> float:
         loss = self.meter.run(key, step).item()
+        self._public_batches += 1
+        if not math.isfinite(loss):
+            where = f"public batch {self._public_batches} of the round"
+            raise Diverged(f"user {self.user.number}: the loss is not finite in {where}; is a temperature too small or lr too large?")
         self._public_losses.append(loss)
         return loss
 
@@ -351,7 +363,10 @@ class Client:
             trained: augments the images for the step.
         """
         labels = self._taught(rows, teacher, predicted)
-        return None if labels is None else self.fit_public(rows, labels, trained)
+        if labels is not None:
+            return self.fit_public(rows, labels, trained)
+        self._public_batches += 1
+        return None
 
     def _taught(self, rows: Tensor, teacher: Teacher, view: View | None) -> Labels | None:
         """What the teacher makes of the client's prediction for a view of public samples."""
@@ -392,13 +407,33 @@ class Client:
 
     # --- measuring, and going on ---------------------------------------------------------------------------------------------
 
+    def check_weights(self) -> None:
+        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+        for name, p in self.model.trainable_state().items():
+            if not torch.isfinite(p).all():
+                raise Diverged(f"user {self.user.number}: {name} is not finite after training; is lr too large?")
+
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples."""
+        """The task's metric on the evaluation samples.
+
+        Raises:
+            Diverged: outputs or the metric are not finite.
+        """
         self.model.eval()
         kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
-        return self.task.score(reduce(torch.add, (self.task.count(self.model(kept.take(rows)), targets[rows]) for rows in parts)))
+        counts = reduce(torch.add, (self.task.count(self._outputs(kept.take(rows)), targets[rows]) for rows in parts))
+        try:
+            return self.task.score(counts)
+        except OverflowError:  # a perplexity is an exponential
+            raise Diverged(f"user {self.user.number}: {self.task.metric} is too large for a number; is lr too large?") from None
+
+    def _outputs(self, inputs: State | Tensor) -> Tensor:
+        outputs = self.model(inputs)
+        if not all(map(math.isfinite, torch.stack(outputs.aminmax()).tolist())):  # aminmax passes nan on
+            raise Diverged(f"user {self.user.number}: outputs for evaluation samples are not finite; is lr too large?")
+        return outputs
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -426,6 +461,7 @@ class Client:
     def _forget_losses(self) -> None:
         self._local_loss = math.nan
         self._public_losses: list[float] = []
+        self._public_batches = 0  # since the losses were taken, those without a step among them
 
     def state(self) -> dict[str, Any]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""

@@ -11,3 +11,16 @@ class Diverged(ValueError):
     """
 
     address: str = ""
+
+    def within(self, place: str) -> None:
+        """Add to the text where it happened, such as "round 3", unless it says so already."""
+        if place not in str(self):
+            self.args = (f"{self} ({place})",)
+
+
+class RefusedMessage(ValueError):
+    """A party sent something else than the server asked for; the text names the party."""
+
+
+class NotFinite(RefusedMessage, Diverged):
+    """A party sent numbers that are not finite."""

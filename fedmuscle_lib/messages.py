@@ -9,11 +9,15 @@ Letters: ``b`` batch, ``d`` dimension, ``n`` public samples, ``k`` decisions a s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.errors import Diverged as Diverged
+from fedmuscle_lib.errors import NotFinite as NotFinite
+from fedmuscle_lib.errors import RefusedMessage as RefusedMessage
 from fedmuscle_lib.objectives import divergence, hard_label_loss
 
 if TYPE_CHECKING:  # a server loads no augmentations
@@ -22,25 +26,51 @@ if TYPE_CHECKING:  # a server loads no augmentations
 # --- between users and server ------------------------------------------------------------------------------------------------
 
 
-class RefusedMessage(ValueError):
-    """A client sent something else than the server asked for; the text names the user."""
-
-
-class NotFinite(RefusedMessage, Diverged):
-    """A client sent numbers that are not finite."""
-
-
 @dataclass(frozen=True)
 class Batch:
-    """Address of a public batch: communication round, CL epoch and position, all from 0, and its size."""
+    """Address of a public batch: communication round, CL epoch and position, all from 0, and its size.
+
+    As text it counts from 1, as tables and lines of progress do.
+
+    Raises:
+        ValueError: one of them is no whole number, or negative.
+    """
 
     round: int
     epoch: int
     position: int
     size: int
 
+    def __post_init__(self) -> None:
+        if any(type(number) is not int or number < 0 for number in (self.round, self.epoch, self.position, self.size)):
+            raise ValueError("the address of a public batch is of whole numbers from 0")
+
     def __str__(self) -> str:
-        return f"round {self.round}, CL epoch {self.epoch}, batch {self.position}"
+        return f"round {self.round + 1}, CL epoch {self.epoch + 1}, batch {self.position + 1}"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Which numbers a message may hold: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
+
+    low: float = -inf
+    high: float = inf
+    whole: bool = False
+
+    @property
+    def types(self) -> tuple[torch.dtype, ...]:
+        """Types of tensors that they can come in."""
+        return _WHOLE if self.whole else _FRACTIONAL
+
+    def __str__(self) -> str:
+        kind = "whole numbers" if self.whole else "floating-point numbers"
+        return kind if self == Numbers(whole=self.whole) else f"{kind} from {self.low:g} to {self.high:g}"
+
+
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
+_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# A model's outputs. None that learns has larger ones; a few larger ones would overflow where users' outputs are added up.
+OUTPUTS = Numbers(-1e6, 1e6)
 
 
 @dataclass(frozen=True)

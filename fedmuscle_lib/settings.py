@@ -103,6 +103,14 @@ class Settings(RunSettings):
         "same size, and whether Figure 5 varies both, is not stated in the paper. Public batches of 20 reproduce the costs in Table 5.",
     )
     others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
+    robust: int = Field(
+        0,
+        ge=0,
+        le=1,
+        json_schema_extra={"neutral": 0},
+        description="1: nobody is aligned with a user whose representations are constant, unrelated to the others' or turned away from "
+        "them, as the server measures it without labels. Not stated in the paper, whose users are all honest.",
+    )
     public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
 
     train_samples: dict[str, StrictInt] = Field(

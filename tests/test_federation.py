@@ -60,7 +60,7 @@ def test_server_refuses_what_is_no_representation_and_names_the_user(spoil, mess
 def test_server_refuses_another_batch_than_the_open_one():
     server = Server([2, 5], others=1, dim=4, address=(0,))
     server.open(Batch(1, 0, 3, 8))
-    with pytest.raises(RefusedMessage, match="user 2 .*round 1, CL epoch 0, batch 2.*batch 3"):
+    with pytest.raises(RefusedMessage, match="user 2 .*round 2, CL epoch 1, batch 3.*batch 4"):
         server.receive(2, Batch(1, 0, 2, 8), unit_rows(8, 4))
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
+from fedmuscle_lib.messages import Numbers
 
 if TYPE_CHECKING:
     from fedmuscle_lib.client import Client
@@ -98,7 +99,8 @@ class CoFED(MadeUpLabels):
         votes = [client.label_public(Vote(self.options.margin)) for client in group.clients]
         if len(votes) > 1:  # nothing travels where there is nobody to travel to
             shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.space.classes))).shape[1])
-            votes = [server.take(c.user.number, round, cast, shape, "votes") for c, cast in zip(group.clients, votes, strict=True)]
+            valid = Numbers(-1, task.outcomes - 1, whole=True)
+            votes = [server.take(c.user.number, round, cast, shape, "votes", valid) for c, cast in zip(group.clients, votes, strict=True)]
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
         for client in group.clients:
             client.keep_labels(server.give(client.user.number, round, labels) if len(votes) > 1 else labels)

@@ -63,7 +63,7 @@ class Self(FedMuscle):
     """
 
     name, label, source = "self", "Self (no communication)", "control"
-    ignores = ("others", "tau_prime")
+    ignores = ("others", "robust", "tau_prime")
 
     def begin(self, federation: Federation) -> None:
         self._own = {client.user.number: client.represent_all() for client in federation.clients}

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
-from fedmuscle_lib.messages import SoftLabels
+from fedmuscle_lib.messages import OUTPUTS, SoftLabels
 from fedmuscle_lib.tasks import Classification
 
 
@@ -42,7 +42,7 @@ class FedDF(Algorithm):
     def _distil(self, group: Group, round: int) -> list[float]:
         server, task = group.server, group.task
         shape = (self.settings.public_size, len(group.space.classes))
-        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
+        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
         mean = ensemble(task, outputs, self.options.average)
         teachers = [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
         losses = []

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedmuscle_lib import objectives
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation
-from fedmuscle_lib.messages import Aligned
+from fedmuscle_lib.messages import Aligned, Numbers
+from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class _Kernel:
 
     def loss(self, anchor: Tensor) -> Tensor:
         return self.weight * (1 - objectives.cka(anchor @ anchor.T, self.mean, self.debiased))
+
+
+# Products of rows of unit norm.
+_COSINES = Numbers(-((1 + NORM_TOLERANCE) ** 2), (1 + NORM_TOLERANCE) ** 2)
 
 
 class FedHeNN(Algorithm):
@@ -77,7 +82,7 @@ class FedHeNN(Algorithm):
         server, s = federation.server, self.settings
         n = min(self.options.samples, s.public_size)
         rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[:n]
-        kernels = [server.take(c.user.number, round, c.similarities(rows), (n, n), "similarities") for c in federation.clients]
+        kernels = [server.take(c.user.number, round, c.similarities(rows), (n, n), "similarities", _COSINES) for c in federation.clients]
         mean = torch.stack(kernels).mean(0)
         weight = self.options.eta * round**0.5
         for user in (client.user.number for client in federation.clients):

@@ -30,7 +30,9 @@ class FedMuscle(Algorithm):
 
     def communicate(self, federation: Federation, round: int) -> float:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
-        return fmean(loss for batch, rows in self.public_batches(round) for loss in self._align(federation, batch, rows))
+        losses = [loss for batch, rows in self.public_batches(round) for loss in self._align(federation, batch, rows)]
+        federation.server.judge(round)
+        return fmean(losses)
 
     def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
         server = federation.server

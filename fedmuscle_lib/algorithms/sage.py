@@ -13,7 +13,7 @@ from torch import Tensor
 from fedmuscle_lib import views
 from fedmuscle_lib.algorithms.base import NO_ALIGNMENT, Algorithm, Federation, Group
 from fedmuscle_lib.algorithms.feddf import ensemble
-from fedmuscle_lib.messages import SoftLabels, Taught
+from fedmuscle_lib.messages import OUTPUTS, SoftLabels, Taught
 from fedmuscle_lib.objectives import inverse_counts, sage_target
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class SAGE(Algorithm):
         if len(group.clients) == 1:
             return task.decisions(group.clients[0].predict_all()).exp()
         shape = (self.settings.public_size, len(group.space.classes))
-        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions") for c in group.clients]
+        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
         mean = ensemble(task, outputs, "probabilities")
         for client in group.clients:
             server.give(client.user.number, round, mean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from fedmuscle_lib import algorithms, report
+from fedmuscle_lib import agreement, algorithms, report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.data import PUBLIC_SETS
@@ -16,7 +16,7 @@ from fedmuscle_lib.setups import SETUPS
 
 # The groups of `run --help`, and the settings in each.
 GROUPS = {
-    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
+    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "robust", "reply", "options"),
     "Training": (
         "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
         "local_draw", "imbalance", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
@@ -64,6 +64,8 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
+    for remark in agreement.remarks(history.measures.to_dict("records")):
+        print(remark)
     if history.remark:
         print(history.remark)
     if len(histories) == 2:

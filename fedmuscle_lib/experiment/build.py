@@ -91,7 +91,8 @@ def build(settings: Settings) -> Federation:
         )
     numbers = [user.number for user in settings.members]
     others = None if "others" in algorithm.ignores else settings.others
-    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,)))
+    robust = "robust" not in algorithm.ignores and bool(settings.robust)
+    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
 
 
 @cache  # every run reads the same files again

@@ -12,6 +12,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Algorithm, Phase
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import Words
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment.build import build, local_data
 from fedmuscle_lib.runs.compute import stored
 from fedmuscle_lib.runs.progress import Tick
@@ -36,7 +37,18 @@ class Rounds:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
 
     def round(self, round: int) -> Tick:
-        """Both phases, in the algorithm's order."""
+        """Both phases, in the algorithm's order.
+
+        Raises:
+            Diverged: a loss, a weight or a prediction is not finite; the message names the user, the round and the batch.
+        """
+        try:
+            return self._round(round)
+        except Diverged as error:
+            error.within(f"round {round + 1}")
+            raise
+
+    def _round(self, round: int) -> Tick:
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
         due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
@@ -45,6 +57,8 @@ class Rounds:
                 local_loss = self.algorithm.local_update(self.federation, round)
             else:
                 alignment_loss = self.algorithm.communicate(self.federation, round)
+            for client in clients:
+                client.check_weights()
             if due:
                 self._evaluate(round, phase)
         self._account(round, flops)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.fedloge.evaluation import TestSet
+from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message, Update
 from fedmuscle_lib.fedloge.methods.base import Method, Recipe, Visit
 from fedmuscle_lib.fedloge.realign import masked
@@ -50,12 +51,15 @@ class Client:
         """Train from what the server sent and return what is sent back; :attr:`loss` is then the mean loss of the last epoch.
 
         Raises:
-            Diverged: the loss is not finite; the message names the client.
+            Diverged: the loss, or a weight that stays here, is not finite; the message names the client.
         """
         visit = self._visit(received, round)
         visit.shared.train()
         visit.private.train()
         self.loss = self.method.train(visit)
+        for name, tensor in self._private.state_dict().items():  # the server looks at the others
+            if not torch.isfinite(tensor).all():
+                raise Diverged(f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr too large?")
         return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
 
     @torch.no_grad()
@@ -70,6 +74,9 @@ class Client:
             test: the whole test set.
             common: (n, d), features of the whole test set by the received backbone, if somebody has them; the client then reads its own
                 rows of them, unless its backbone is another.
+
+        Raises:
+            Diverged: logits are not finite; the message names the client and the head.
         """
         visit, rows = self._visit(received, round), self.local_test
         backbone = self.method.personal_backbone(visit)
@@ -79,7 +86,7 @@ class Client:
             features = test.features(backbone, rows)
         present = test.labels[rows].bincount(minlength=test.classes) > 0
         for name, head in self.method.personal_heads(visit).items():
-            logits = head(features)
+            logits = finite(f"client {self.number}", name, head(features))
             yield Scores(name, False, test.accuracies(logits, rows))
             yield Scores(name, True, test.accuracies(masked(logits, present), rows))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples, features
 
 ALL = "all"
@@ -55,3 +56,14 @@ class TestSet:
         hits = (logits.argmax(1) == labels).double()
         found = {name: hits[members[labels]] for name, members in self._groups.items()}
         return {name: 100 * float(own.mean()) for name, own in found.items() if len(own)}
+
+
+def finite(whose: str, head: str, logits: Tensor) -> Tensor:
+    """Return the logits (n, c) of a model's head.
+
+    Raises:
+        Diverged: they are not finite, so that what is largest of them means nothing.
+    """
+    if not torch.isfinite(logits).all():
+        raise Diverged(f"{whose}: the logits of the head {head!r} are not finite; is lr too large?")
+    return logits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.fedloge.client import Client
-from fedmuscle_lib.fedloge.evaluation import TestSet
+from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message
 from fedmuscle_lib.fedloge.methods.base import Method, Recipe
 from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
@@ -95,6 +95,9 @@ class Federation:
             client's local test can't be predicted), group ("all" or a group's name), value (accuracy in per cent) and clients. The global
             model is evaluated on the whole test set, by no client. A personal value is the unweighted mean over the clients whose local
             test has samples of the group; ``clients`` says how many these are.
+
+        Raises:
+            Diverged: a model's logits are not finite; the message names whose.
         """
         rows: list[dict[str, Any]] = []
 
@@ -106,7 +109,7 @@ class Federation:
         self._workspace.load_state_dict(message.tensors)
         common = self._test.features(self._workspace["backbone"])
         for head, predict in self.method.global_heads(self._workspace).items():
-            for group, value in self._test.accuracies(predict(common)).items():
+            for group, value in self._test.accuracies(finite("the global model", head, predict(common))).items():
                 add("global", head, False, group, value, 0)
         values: dict[tuple[str, bool, str], list[float]] = defaultdict(list)
         for client in self.clients.values():

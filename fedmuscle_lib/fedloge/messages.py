@@ -8,15 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.errors import Diverged as Diverged
+from fedmuscle_lib.errors import NotFinite, RefusedMessage
+from fedmuscle_lib.received import own_copy, plain
 
-
-class RefusedMessage(ValueError):
-    """A client sent something else than the server asked for; the text names the client."""
-
-
-class NotFinite(RefusedMessage, Diverged):
-    """A client sent numbers that are not finite."""
+# By the last part of its name: a tensor that batch norm counts or takes a root of. Below 0 it would spoil everybody's predictions.
+_NOT_NEGATIVE = {"running_var", "num_batches_tracked"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +39,40 @@ class Update(Message):
         return super().nbytes + 8  # an integer
 
 
-def check(client: int, update: Update, expected: Mapping[str, Tensor]) -> None:
-    """Refuse an update that can't be averaged.
+def accepted(client: int, update: object, expected: Mapping[str, Tensor]) -> Update:
+    """Return a copy of an update that can be averaged.
 
     Args:
         client: who sent it.
-        expected: tensors with the names, shapes and types that are asked for.
+        expected: tensors with the names, shapes, types and devices that are asked for.
 
     Raises:
-        RefusedMessage: naming the client, for missing or unknown names, another shape or type, or no samples.
+        RefusedMessage: naming the client, for no update, missing or unknown names, another shape, type, layout or device, a negative
+            variance, or a number of samples that is none.
         NotFinite: naming the client, for numbers that are not finite.
     """
-    if update.samples < 1:
-        raise RefusedMessage(f"client {client} sent tensors of {update.samples} samples; at least 1 is needed")
-    if missing := expected.keys() - update.tensors.keys():
+    if type(update) is not Update or not isinstance(update.tensors, Mapping):
+        raise RefusedMessage(f"client {client} sent a {type(update).__name__}; an update of named tensors is expected")
+    sent, samples = dict(update.tensors), update.samples
+    if type(samples) is not int or samples.bit_length() > 63:
+        raise RefusedMessage(f"client {client} sent tensors of a number of samples that is no integer of 8 bytes")
+    if samples < 1:
+        raise RefusedMessage(f"client {client} sent tensors of {samples} samples; at least 1 is needed")
+    if missing := expected.keys() - sent.keys():
         raise RefusedMessage(f"client {client} sent no {min(missing)!r}")
-    if unknown := update.tensors.keys() - expected.keys():
-        raise RefusedMessage(f"client {client} sent {min(unknown)!r}, which nobody asked for")
-    for name, tensor in update.tensors.items():
-        want = expected[name]
-        if tensor.shape != want.shape or tensor.dtype != want.dtype:
-            got, asked = f"{tensor.dtype} {tuple(tensor.shape)}", f"{want.dtype} {tuple(want.shape)}"
-            raise RefusedMessage(f"client {client} sent {name!r} as {got}; {asked} is expected")
-        if not torch.isfinite(tensor).all():
-            raise NotFinite(f"client {client} sent {name!r} with numbers that are not finite")
+    if unknown := sent.keys() - expected.keys():
+        raise RefusedMessage(f"client {client} sent {min(map(repr, unknown))}, which nobody asked for")
+    return Update({name: _accepted(f"client {client}", name, sent[name], want) for name, want in expected.items()}, samples)
+
+
+def _accepted(sender: str, name: str, value: object, want: Tensor) -> Tensor:
+    tensor = plain(sender, repr(name), value, want.device)
+    if tensor.shape != want.shape or tensor.dtype != want.dtype:
+        got, asked = f"{tensor.dtype} {tuple(tensor.shape)}", f"{want.dtype} {tuple(want.shape)}"
+        raise RefusedMessage(f"{sender} sent {name!r} as {got}; {asked} is expected")
+    copy = own_copy(tensor)
+    if not torch.isfinite(copy).all():
+        raise NotFinite(f"{sender} sent {name!r} with numbers that are not finite")
+    if name.rpartition(".")[2] in _NOT_NEGATIVE and (copy < 0).any():
+        raise RefusedMessage(f"{sender} sent {name!r} with numbers below 0")
+    return copy

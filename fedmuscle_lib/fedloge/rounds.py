@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.federation import Federation
 from fedmuscle_lib.fedloge.images import FOLDER, Images, read
@@ -57,7 +58,19 @@ class Rounds:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
 
     def round(self, round: int) -> Tick:
-        """The drawn clients train, the server averages; evaluate where it is due."""
+        """The drawn clients train, the server averages; evaluate where it is due.
+
+        Raises:
+            Diverged: a loss, a tensor or a prediction is not finite; the message names the client and the round.
+            RefusedMessage: an update can't be averaged; the message names the client.
+        """
+        try:
+            return self._round(round)
+        except Diverged as error:
+            error.within(f"round {round + 1}")
+            raise
+
+    def _round(self, round: int) -> Tick:
         s, server = self.settings, self.federation.server
         mean = self.federation.round(round)
         drawn = server.participants(round)

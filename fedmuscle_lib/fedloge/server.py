@@ -1,4 +1,7 @@
-"""The server: draws each round's participants, averages what they send, and keeps the ledger of bytes. It knows no network."""
+"""The server: draws each round's participants, averages what they send, and keeps the ledger of bytes. It knows no network.
+
+Of what a client sends it keeps a copy, which it checks, and every client gets a copy of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.fedloge.messages import Message, RefusedMessage, Update, check
+from fedmuscle_lib.fedloge.messages import Message, RefusedMessage, Update, accepted
 from fedmuscle_lib.randomness import generator
 
 
@@ -39,7 +42,7 @@ class Server:
         self.tensors = dict(tensors)
         self.uplink: dict[tuple[int, int], int] = defaultdict(int)
         self.downlink: dict[tuple[int, int], int] = defaultdict(int)
-        self._awaited: set[int] = set()
+        self._awaited: dict[int, int] = {}  # the round, by the client who is asked for an update in it
         self._received: dict[int, Update] = {}
 
     def participants(self, round: int) -> tuple[int, ...]:
@@ -50,8 +53,8 @@ class Server:
 
     def send(self, client: int, round: int) -> Message:
         """Hand the shared tensors to a participant of ``round`` and count them."""
-        message = Message(self.tensors)
-        self._awaited.add(client)
+        message = Message({name: tensor.clone() for name, tensor in self.tensors.items()})
+        self._awaited[client] = round
         self.downlink[round, client] += message.nbytes
         return message
 
@@ -59,13 +62,13 @@ class Server:
         """Take what a participant of ``round`` trained, and count it.
 
         Raises:
-            RefusedMessage: naming the client, if nothing was sent to it since the last mean or :func:`messages.check` refuses the update.
+            RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, or
+                ``messages.accepted`` refuses the update.
         """
-        if client not in self._awaited:
+        if self._awaited.get(client) != round:
             raise RefusedMessage(f"client {client} sent an update in round {round + 1} that nobody asked it for")
-        check(client, update, self.tensors)
-        self._awaited.remove(client)
-        self._received[client] = update
+        self._received[client] = update = accepted(client, update, self.tensors)
+        del self._awaited[client]
         self.uplink[round, client] += update.nbytes
 
     def aggregate(self) -> None:

@@ -21,7 +21,7 @@ class History(Generic[S]):
         metrics: rows of evaluated rounds (from 1), in the order in which they were measured.
         costs: rows of what a round cost each of those who took part.
         losses: rows of the losses of a round.
-        measures: rows of what the server measured. Most algorithms measure nothing.
+        measures: rows of what the server measured, such as how far users agree. Many algorithms measure nothing.
         provenance: seconds, peak memory, versions, machine, and what else the system says of the run.
         origin: whether the run was computed here or came with the repository.
         caveats: what differs between here and where a shipped run was computed, as sentences.

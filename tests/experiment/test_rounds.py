@@ -6,8 +6,11 @@ import copy
 
 import pandas as pd
 import pytest
+import torch
 
 from fedmuscle_lib import algorithms, run
+from fedmuscle_lib.client import Client
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment import build
 
 FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
@@ -82,3 +85,60 @@ def test_what_refit_evaluates_is_a_restored_client_that_was_trained_once_more(se
 def test_a_run_of_every_open_choice_is_resumed_to_the_bit(settings, cut_off_and_resumed):
     choices = {"order": "alignment_first", "refit": 1, "optimisers": "shared", "public_batch_size": 20, "local_draw": "fixed"}
     cut_off_and_resumed(settings(rounds=3, **choices), 2)
+
+
+# --- numbers that are not finite ----------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_nothing_stored(settings, store):
+    """Of an alignment whose temperature is too small for float32."""
+    with pytest.raises(Diverged, match=r"^user \d: the loss is not finite in public batch 1 of the round; .*\(round 1\)$"):
+        run(settings(tau=1e-300, tau_prime=1e-301, evaluate_every=2), progress=str, store=store)
+    assert not any(entry.done for entry in store.entries())
+
+
+def spoiled(monkeypatch, method, spoil, user=5, call=1):
+    """Of one call of a client's method, ``spoil`` changes the client afterwards."""
+    calls, plain = [], getattr(Client, method)
+
+    def spoiling(self, *told, **named):
+        result = plain(self, *told, **named)
+        calls.append(self.user.number)
+        if self.user.number == user and calls.count(user) == call:
+            spoil(self)
+        return result
+
+    monkeypatch.setattr(Client, method, spoiling)
+
+
+def poisoned(name, value):
+    def spoil(client):
+        with torch.no_grad():
+            next(p for n, p in client.model.named_parameters() if p.requires_grad and name in n).view(-1)[0] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize("name", ["lora", "projection", "head"])
+@pytest.mark.parametrize("phase, method, call", [("local", "fit", 2), ("public", "align", 3)])
+def test_a_weight_that_the_last_step_of_a_phase_spoils_is_noticed(settings, store, monkeypatch, phase, method, call, name):
+    """Its own loss was finite, and no evaluation follows. A round has two steps on public data here."""
+    spoiled(monkeypatch, method, poisoned(name, torch.nan), call=call + (method == "align"))
+    with pytest.raises(Diverged, match=rf"^user 5: .*{name}.* is not finite after training; .*\(round 2\)$"):
+        run(settings(rounds=3, evaluate_every=3, public_size=64), progress=str, store=store)
+    assert not any(entry.done for entry in store.entries())
+
+
+def test_predictions_that_are_not_finite_are_no_metric(settings):
+    client = build(settings()).clients[1]
+    poisoned("head", 3e38)(client)
+    client.model.head[0].weight.data.fill_(3e38)
+    with pytest.raises(Diverged, match="^user 5: outputs for evaluation samples are not finite"):
+        client.evaluate()
+
+
+def test_a_local_loss_that_is_not_finite_names_epoch_and_batch(settings, monkeypatch):
+    spoiled(monkeypatch, "fit_batch", poisoned("head", torch.inf), user=2, call=3)  # two batches an epoch
+    client = build(settings()).clients[0]
+    with pytest.raises(Diverged, match="^user 2: the local loss is not finite in epoch 2, batch 2; is lr too large"):
+        client.fit(3)

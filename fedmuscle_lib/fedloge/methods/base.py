@@ -177,11 +177,12 @@ class Method(Versioned, ABC):
             optimiser = torch.optim.SGD(trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
             for _ in range(passes):
                 batches = visit.data.batches(visit.round, epoch, recipe.batch_size)
-                mean = float(torch.stack([self._step(optimiser, visit, x, y) for x, y in batches]).mean())
+                losses = torch.stack([self._step(optimiser, visit, x, y) for x, y in batches])
+                mean = float(losses.mean())
                 epoch += 1
                 if not math.isfinite(mean):
-                    where = f"client {visit.data.client}: the local loss is not finite in round {visit.round + 1}, epoch {epoch}"
-                    raise Diverged(f"{where}; is lr = {recipe.lr} too large?")
+                    where = f"round {visit.round + 1}, epoch {epoch}, batch {1 + int((~losses.isfinite()).int().argmax())}"
+                    raise Diverged(f"client {visit.data.client}: the local loss is not finite in {where}; is lr = {recipe.lr} too large?")
         return mean
 
     def _step(self, optimiser: torch.optim.Optimizer, visit: Visit, x: Tensor, y: Tensor) -> Tensor:
