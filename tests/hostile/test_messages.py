@@ -229,7 +229,7 @@ def test_a_message_is_taken_once() -> None:
     refused(lambda: one.take(2 + 3, 2, z, (B, D), "similarities"), "similarities for another round than the present one, 4")
 
 
-@pytest.mark.parametrize("batch", [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None], ids=repr)
+@pytest.mark.parametrize("batch", [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None])
 def test_another_batch_than_the_open_one_is_refused(batch: Any) -> None:
     refused(lambda: server().receive(5, batch, representations()), "the open batch is round 3, CL epoch 1, batch 2$")
     closed = Server((2, 5), 1, D, (0,))
