@@ -6,6 +6,8 @@ JOBS      ?= 2
 OUTPUT    ?= results
 NOTEBOOKS ?=
 NAME      ?=
+MINUTES   ?= 5
+SEED      ?= 0
 LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.ipynb)
 
 RUN       := .venv/bin/python
@@ -16,12 +18,12 @@ WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint test test-all lab clean
+.PHONY: help reproduce figures reference notebook lessons lint test test-all fuzz lab clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
-	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS'
+	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -67,6 +69,9 @@ test: lint  ## lint, then every test that takes seconds
 test-all: lint  ## lint, then every test, those of minutes too
 	$(RUN) -m data_prep mini
 	$(RUN) -m pytest -m '' $(PARALLEL)
+
+fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 SEED=1
+	PYTHONPATH=tests $(RUN) -m hostile --minutes $(MINUTES) --seed $(SEED)
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini

@@ -120,7 +120,8 @@ class Client:
         Raises:
             ValueError: its task has no classes.
         """
-        return LabelSpace(self._classification().name, self.classes)
+        task = self._classification()
+        return LabelSpace(f"{task.name} in {task.folder}" if task.own else task.name, self.classes)
 
     def _classification(self) -> Classification:
         if not isinstance(self.task, Classification):

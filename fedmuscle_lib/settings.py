@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Discriminator,
     Field,
     NonNegativeInt,
@@ -24,7 +26,7 @@ from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
 from fedmuscle_lib.runs import system
 from fedmuscle_lib.runs.system import BY, RunSettings, check_options, meant
 from fedmuscle_lib.setups import SETUPS, User
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
@@ -36,6 +38,21 @@ ByTask = Annotated[
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
 BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
+
+
+class OwnData(BaseModel):
+    """A user's own folder.
+
+    Attributes:
+        folder: of its train/, val/ and test/, and images/ where its files name images; a relative one starts from ``data_dir``.
+        classes: how many, for a task that its files do not tell it: image or text classification.
+        client: number of its files, ``client_<client>``; None for the setup's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    folder: str = Field(min_length=1)
+    classes: int | None = Field(None, ge=2, le=100_000)
+    client: int | None = Field(None, ge=0)
 
 
 class Settings(RunSettings):
@@ -99,6 +116,17 @@ class Settings(RunSettings):
         json_schema_extra={"neutral": "seed"},
         description="Whether each seed draws D^n from the user's file, or D^n is the file's first samples whatever the seed. Not stated in "
         'the paper, which prints means and standard deviations; the original README "expects pre-partitioned client data".',
+    )
+
+    imbalance: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        json_schema_extra={"neutral": 1.0},
+        description="Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
+        "n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least one. The seed draws each user's order of classes, so that "
+        "what is rare for one may be frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its size before. "
+        "Other users, test sets and the public set stay as they are. Not stated in the paper, which has no long tails: 1.",
     )
 
     order: Literal["local_first", "alignment_first"] = Field(
@@ -212,6 +240,12 @@ class Settings(RunSettings):
 
     users: tuple[int, ...] | None = Field(None, description="Numbers of the users that take part; all by default. The project's own.")
     data_dir: Path = Field(ROOT / "data", description="Folder of the data. Not stated in the paper; the README's data_dir.")
+    own: dict[int, OwnData] = Field(
+        default_factory=dict,
+        json_schema_extra={"neutral": {}},
+        description='Users with data of their own, by number, such as {"9": {"folder": "/my/intents", "classes": 150}}. Not stated in the '
+        "paper, whose users have its data sets.",
+    )
     models_path: Path = Field(
         ROOT / "models", description="Folder of the checkpoints, by name. Not stated in the paper; the README's models_path."
     )
@@ -233,7 +267,9 @@ class Settings(RunSettings):
         None, description="MLC evaluation images, if not below data_dir. Not stated in the paper; a flag of the README's."
     )
     device: str = Field(
-        "cpu", description='A torch device, such as `cpu` or `cuda:0`. Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".'
+        "cpu",
+        description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
+        'Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
     )
 
     @model_validator(mode="before")
@@ -304,6 +340,7 @@ class Settings(RunSettings):
             name = "public_batch_size" if self.public_batch_size else "batch_size"
             raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
         self._check_train_samples()
+        self._check_own()
         self._check_tasks()
         check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
         self._check_temperatures()
@@ -318,6 +355,14 @@ class Settings(RunSettings):
                 raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{meant(task, tasks)}")
             if n < 1:
                 raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
+
+    def _check_own(self) -> None:
+        users = {user.number: user for user in self.members}
+        for number, data in self.own.items():
+            if number not in users:
+                raise ValueError(f"own: no user {number} takes part; those who do: {', '.join(map(str, users))}")
+            if data.classes is not None and not isinstance(TASKS[users[number].task], ImageClassification | TextClassification):
+                raise ValueError(f"own: classes are not for user {number}: the files of {users[number].task} list them, or it has none")
 
     def _check_tasks(self) -> None:
         for name in BY_TASK:
@@ -426,12 +471,20 @@ class Settings(RunSettings):
     def members(self) -> tuple[User, ...]:
         """The users that take part, in the setup's order, with the sizes of their local training sets."""
         chosen = (user for user in SETUPS[self.setup] if self.users is None or user.number in self.users)
-        return tuple(replace(user, train_samples=self.train_samples.get(user.task, user.train_samples)) for user in chosen)
+        return tuple(self._as_asked(user) for user in chosen)
+
+    def _as_asked(self, user: User) -> User:
+        user = replace(user, train_samples=self.train_samples.get(user.task, user.train_samples))
+        own = self.own.get(user.number)
+        if own is None:
+            return user
+        return replace(user, folder=own.folder, classes=own.classes, client=user.client if own.client is None else own.client)
 
     @property
     def own_train_samples(self) -> dict[str, int]:
         """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
-        return {user.task: user.train_samples for user in self.members if user not in SETUPS[self.setup]}
+        usual = {user.number: user.train_samples for user in SETUPS[self.setup]}
+        return {user.task: user.train_samples for user in self.members if user.train_samples != usual[user.number]}
 
 
 def _values(name: str, value: Any) -> Collection[Any]:

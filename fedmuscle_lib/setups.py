@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fedmuscle_lib.tasks import TASKS, Task
+
 
 @dataclass(frozen=True)
 class User:
@@ -15,6 +17,8 @@ class User:
         task: the paper's abbreviation, a key of ``fedmuscle_lib.tasks``.
         client: index of its files, ``client_<client>``, in the data set of its task.
         train_samples: size of its local training set (Appendix G).
+        folder: its own, in place of its task's below the data directory; None in the paper's setups.
+        classes: how many its own folder has, of a task that is told; None for as many as its task has.
     """
 
     number: int
@@ -22,6 +26,16 @@ class User:
     task: str
     client: int
     train_samples: int
+    folder: str | None = None
+    classes: int | None = None
+
+
+def task_of(user: User) -> Task:
+    """The user's task, on its own folder and classes where it has them."""
+    task = TASKS[user.task]
+    if user.folder is not None:
+        task = replace(task, folder=user.folder, own=True)
+    return task if user.classes is None else replace(task, n_classes=user.classes)  # type: ignore[call-arg]  # the settings' check
 
 
 _SETUP1 = (

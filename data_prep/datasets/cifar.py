@@ -114,9 +114,14 @@ def _names(pickled: bytes, name: str, edition: Edition) -> tuple[str, ...]:
 
 def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
+    from fedmuscle_lib.pickles import DataError, as_array
+
     batch, key, n_classes = _dict(pickled, name), edition.labels, edition.classes
-    data, labels = (np.asarray(batch.get(k, ())) for k in ("data", key))
-    if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i":
+    try:
+        data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
+    except DataError as error:
+        raise SourceError(f"{name}: {error}") from None
+    if data.dtype != np.uint8 or labels.ndim != 1 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i" or not len(labels):
         raise SourceError(f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape}, not uint8 (n, 3072) for n")
     if labels.min() < 0 or labels.max() >= n_classes:
         raise SourceError(f"{name}: {key} from {labels.min()} to {labels.max()}, not from 0 to {n_classes - 1}")

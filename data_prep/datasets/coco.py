@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from pycocotools import mask as coco_mask
@@ -122,7 +123,7 @@ def _instances(run: Run) -> dict[str, dict]:
                 if PurePosixPath(name).name == f"instances_{split}.json":
                     try:
                         contents[split] = json.loads(file.read())
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         raise SourceError(f"{path}: {name}: not JSON ({error})") from None
                     _check(contents[split], f"{path}: {name}")
     if missing := {"train2017", "val2017"} - contents.keys():
@@ -130,14 +131,21 @@ def _instances(run: Run) -> dict[str, dict]:
     return contents
 
 
-def _check(document: object, name: str) -> None:
+def _check(document: Any, name: str) -> None:
     """Raise SourceError if a parsed document is no instances file."""
+    from fedmuscle_lib.instances import check_instances  # its package loads torch, which nothing else here needs
+    from fedmuscle_lib.pickles import DataError
+
     for kind, fields in _FIELDS.items():
         records = document.get(kind) if isinstance(document, dict) else None
         if not isinstance(records, list):
             raise SourceError(f"{name}: lacks a list of {kind}")
         if not all(isinstance(record, dict) and fields <= record.keys() for record in records):
             raise SourceError(f"{name}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
+    try:
+        check_instances(document, name)
+    except DataError as error:
+        raise SourceError(str(error)) from None
 
 
 def _annotated(instances: dict) -> list[dict]:
@@ -237,7 +245,10 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
     for annotation in instances["annotations"]:
         if image := ids.get(annotation["image_id"]):
             old, new = (image["width"], image["height"]), kept[image["id"]][1]
-            annotations.append(annotation if old == new else _scaled(annotation, old, new))
+            try:
+                annotations.append(annotation if old == new else _scaled(annotation, old, new))
+            except (TypeError, ValueError, KeyError, IndexError) as error:
+                raise SourceError(f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged ({error})") from None
     write_instances(path, images, annotations, instances["categories"])
 
 
@@ -248,9 +259,12 @@ def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dic
     if isinstance(segmentation, list):
         segmentation = [[value * (sy if i % 2 else sx) for i, value in enumerate(polygon)] for polygon in segmentation]
     else:  # a crowd's run lengths
-        rle = coco_mask.frPyObjects(segmentation, *segmentation["size"]) if isinstance(segmentation["counts"], list) else segmentation
+        from fedmuscle_lib.instances import plain_mask, segmentation_fault
+
+        if fault := segmentation_fault(segmentation, old[1], old[0]):
+            raise ValueError(fault)
         columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))
-        small = coco_mask.encode(np.asfortranarray(coco_mask.decode(rle)[rows][:, columns]))
+        small = coco_mask.encode(np.asfortranarray(plain_mask(segmentation, old[1], old[0])[rows][:, columns].astype(np.uint8)))
         segmentation = {"size": [int(side) for side in small["size"]], "counts": small["counts"].decode("ascii")}
     x, y, width, height = annotation["bbox"]
     scaled = {"segmentation": segmentation, "bbox": [x * sx, y * sy, width * sx, height * sy], "area": annotation["area"] * sx * sy}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.files import named, put
@@ -20,11 +19,13 @@ def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
     Raises:
         SourceError: ``name`` is no readable image.
     """
+    from fedmuscle_lib.pickles import DataError  # its package loads torch, which nothing else here needs
+    from fedmuscle_lib.pictures import decode
+
     try:
-        with Image.open(io.BytesIO(content)) as image:
-            return image.convert(mode) if mode else image.copy()
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise SourceError(f"{name}: not a readable image ({error})") from None
+        return decode(content, mode)
+    except DataError as error:
+        raise SourceError(f"{name}: {error}") from None
 
 
 def square(content: bytes, name: str, size: int) -> np.ndarray:

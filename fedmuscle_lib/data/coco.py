@@ -2,83 +2,61 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as coco_mask
-from pycocotools.coco import COCO
 
-from fedmuscle_lib.pickles import DataError, read_bytes
+from fedmuscle_lib.instances import MOST_BYTES, check_instances, parse_instances, plain_mask
+from fedmuscle_lib.pickles import read_bytes
 
 Annotation = dict[str, Any]
 
 
 class Instances:
-    """A COCO instances file.
+    """A COCO instances file, checked as a whole.
+
+    Args:
+        masks: whether the masks of its objects will be asked for, and must be there.
 
     Attributes:
         images: ids of its images, ascending: the rows of a user's samples.
         classes: ids of its categories, ascending: the columns of targets.
+        names: of the categories, in the same order; empty where the file has none.
 
     Raises:
-        DataError: naming the file; it is missing, damaged or empty. Every method raises it likewise for what it finds wrong.
+        DataError: naming the file, and the records that are wrong.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        read_bytes(path)  # for the error that names the file
-        try:
-            with redirect_stdout(io.StringIO()):
-                self._coco = COCO(str(path))
-            if missing := {"images", "annotations", "categories"} - self._coco.dataset.keys():
-                raise KeyError(f"lacks {sorted(missing)}")
-            self.classes: tuple[int, ...] = tuple(sorted(set(self._coco.getCatIds())))
-            self.images: list[int] = sorted(self._coco.getImgIds())
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise self._unreadable(error) from None
-        if not self.images or not self.classes:
-            raise DataError(f"{path}: {len(self.images)} images and {len(self.classes)} categories")
+    def __init__(self, path: Path, *, masks: bool = False) -> None:
+        document = parse_instances(read_bytes(path, MOST_BYTES), str(path))
+        check_instances(document, str(path), masks=masks)
+        self._images = {image["id"]: image for image in document["images"]}
+        self._annotations: dict[Any, list[Annotation]] = {image: [] for image in self._images}
+        for annotation in document["annotations"]:
+            self._annotations[annotation["image_id"]].append(annotation)
+        names = {category["id"]: category.get("name", "") for category in document["categories"]}
+        self.images: list[Any] = sorted(self._images)
+        self.classes: tuple[Any, ...] = tuple(sorted(names))
+        self.names: tuple[str, ...] = tuple(names[category] for category in self.classes)
         self._columns = {category: column for column, category in enumerate(self.classes)}
 
-    def annotations(self, image: int) -> list[Annotation]:
+    def annotations(self, image: Any) -> list[Annotation]:
         """The records of an image's objects."""
-        return self._coco.imgToAnns[image]
+        return self._annotations[image]
 
     def column(self, annotation: Annotation) -> int:
         """Where in ``classes`` the annotation's category stands."""
-        category = annotation.get("category_id")
-        if category not in self._columns:
-            raise DataError(f"{self.path}: annotation {annotation.get('id')} has the category {category!r}, which the file does not list")
-        return self._columns[category]
+        return self._columns[annotation["category_id"]]
 
     def mask(self, annotation: Annotation) -> np.ndarray:
         """(height, width) bool, True where the annotation's object is."""
-        where = f"{self.path}: annotation {annotation.get('id')}"
-        try:
-            mask = coco_mask.decode(self._coco.annToRLE(annotation)).astype(bool)
-        except Exception as error:  # pycocotools is C: what it raises depends on what is wrong
-            raise DataError(f"{where} has no readable segmentation ({type(error).__name__}: {error})") from None
-        height, width = self.shape(annotation["image_id"])
-        if mask.shape != (height, width):
-            raise DataError(f"{where} has a mask of {mask.shape[1]} x {mask.shape[0]} in a picture of {width} x {height}")
-        return mask
+        return plain_mask(annotation["segmentation"], *self.shape(annotation["image_id"]))
 
-    def shape(self, image: int) -> tuple[int, int]:
-        """Height and width of an image in pixels."""
-        return self._of(image, "height"), self._of(image, "width")
+    def shape(self, image: Any) -> tuple[int, int]:
+        """Height and width of an image in pixels; of a file that was read with ``masks``."""
+        return self._images[image]["height"], self._images[image]["width"]
 
     def files(self, folder: Path) -> list[Path]:
         """The images' files in ``folder``."""
-        return [folder / self._of(image, "file_name") for image in self.images]
-
-    def _of(self, image: int, field: str) -> Any:
-        try:
-            return self._coco.imgs[image][field]
-        except (KeyError, TypeError) as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> DataError:
-        return DataError(f"{self.path}: not a COCO instances file ({type(error).__name__}: {error})")
+        return [folder / self._images[image]["file_name"] for image in self.images]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import re
 from collections.abc import Sequence
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from fedmuscle_lib.pickles import DataError, read_bytes
+from fedmuscle_lib.pictures import MOST_BYTES, decode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,25 +39,25 @@ class Pixels:
         return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
 
     def load(self, paths: Sequence[Path]) -> Tensor:
-        """(n, 3, size, size) uint8 from image files of any kind and size.
+        """(n, 3, size, size) uint8 from image files.
 
         Raises:
-            DataError: naming the file; it is missing or no image.
+            DataError: naming the file; it is missing, no image or too large.
         """
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
         smaller = []  # their sides in pixels
         for row, path in enumerate(paths):
+            content = read_bytes(path, MOST_BYTES)
             try:
-                with Image.open(io.BytesIO(read_bytes(path))) as image:
-                    rgb = image.convert("RGB")
-                    if min(rgb.size) < self.size:
-                        smaller.append(min(rgb.size))
-                    if rgb.size != shape:
-                        rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
-                    images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
-            except (UnidentifiedImageError, OSError, SyntaxError) as error:
-                raise DataError(f"{path}: not a readable image ({error})") from None
+                rgb = decode(content)
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
+            if min(rgb.size) < self.size:
+                smaller.append(min(rgb.size))
+            if rgb.size != shape:
+                rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
+            images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
         if smaller:
             _warn(str(paths[0].parent), len(smaller), len(paths), min(smaller), self.size)
         return images

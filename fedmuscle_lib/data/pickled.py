@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.pickles import DataError, load_pickle
+from fedmuscle_lib.pickles import DataError, as_array, load_pickle
+
+MOST_TEXT = 1 << 20  # characters
 
 
 class Pickled:
@@ -33,7 +35,7 @@ class Pickled:
         images = self._array("data")
         if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
             raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
-        return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+        return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())  # a pickle's arrays can't be written to
 
     def labels(self, n: int, n_classes: int, task: str) -> Tensor:
         """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the ``task``."""
@@ -55,10 +57,12 @@ class Pickled:
         for row, text in enumerate(given):
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f"{self.path}: row {row} is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, no text'}")
+            if len(text) > MOST_TEXT:
+                raise DataError(f"{self.path}: row {row} has {len(text):,} characters; at most {MOST_TEXT:,} are read")
         return list(given)
 
     def _array(self, field: str) -> np.ndarray:
         try:
-            return np.asarray(self.content[field])
-        except ValueError as error:  # ragged lists
-            raise DataError(f"{self.path}: {field} are no array ({error})") from None
+            return as_array(self.content[field])
+        except DataError as error:
+            raise DataError(f"{self.path}: {field}: {error}") from None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
-from fedmuscle_lib.pickles import DataError, load_pickle
+from fedmuscle_lib.pickles import DataError, line_of, load_pickle, shown
 
 # name -> folder below data_dir
 PUBLIC_SETS: dict[str, str] = {
@@ -19,6 +19,7 @@ PUBLIC_SETS: dict[str, str] = {
     "flickr30k": "TC/flicker_public",  # the original README's "unlabeled Flickr images"; its spelling
 }
 CAPTIONS = "image_file_name_to_caption.pkl"
+MOST_CAPTION = 10_000  # characters
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
@@ -36,7 +37,9 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     images = folder / "images" if (folder / "images").is_dir() else folder
     paths = sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
     if len(paths) < n:
-        raise DataError(f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images")
+        raise DataError(
+            f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the setting public_size asks for fewer"
+        )
     if isinstance(encoding, Pixels):
         return encoding.load(paths[:n])
     return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths[:n]]))
@@ -50,6 +53,8 @@ def _captions(path: Path, names: Sequence[str]) -> list[str]:
         given = content.get(name)
         first = given[0] if isinstance(given, list | tuple) and given else given
         if not isinstance(first, str) or not first.strip():
-            raise DataError(f"{path}: {name} has {'no caption' if name not in content else f'{given!r} for a caption'}")
+            raise DataError(f"{path}: {line_of(name)} has {'no caption' if name not in content else f'{shown(given)} for a caption'}")
+        if len(first) > MOST_CAPTION:
+            raise DataError(f"{path}: {line_of(name)} has a caption of {len(first):,} characters; at most {MOST_CAPTION:,} are read")
         captions.append(first)
     return captions

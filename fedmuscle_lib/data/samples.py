@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,19 +18,21 @@ class Samples:
     Attributes:
         inputs: (n, 3, h, w) uint8 pixels, or (n, l) int64 token ids.
         targets: n rows; the task says what they are.
+        names: of the classes, where the user's file has them.
     """
 
     inputs: Tensor
     targets: Tensor
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def to(self, device: str) -> Samples:
-        return Samples(self.inputs.to(device), self.targets.to(device))
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def take(self, rows: Tensor) -> Samples:
-        return Samples(self.inputs[rows], self.targets[rows])
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
 
 
 def draw_local(samples: Samples, n: int, *address: object) -> Samples:
@@ -44,14 +46,17 @@ def draw_local(samples: Samples, n: int, *address: object) -> Samples:
     _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
     if samples.targets.ndim == 1 and not samples.targets.is_floating_point():
-        labels = samples.targets[order]
-        # a sample's rank is the number of samples of its class before it; sorting by rank goes round the classes
-        by_class = torch.argsort(labels, stable=True)
-        first = torch.searchsorted(labels[by_class], labels[by_class])
-        rank = torch.empty_like(order)
-        rank[by_class] = torch.arange(len(labels)) - first
-        order = order[torch.argsort(rank, stable=True)]
+        order = order[torch.argsort(ranks(samples.targets[order]), stable=True)]  # which goes round the classes
     return samples.take(order[:n])
+
+
+def ranks(labels: Tensor) -> Tensor:
+    """How many samples of its class stand before each sample, (n,)."""
+    by_class = torch.argsort(labels, stable=True)
+    first = torch.searchsorted(labels[by_class], labels[by_class])
+    rank = torch.empty_like(by_class)
+    rank[by_class] = torch.arange(len(labels)) - first
+    return rank
 
 
 def first_local(samples: Samples, n: int) -> Samples:
@@ -62,6 +67,14 @@ def first_local(samples: Samples, n: int) -> Samples:
     """
     _refuse_fewer(samples, n)
     return samples.take(torch.arange(n))
+
+
+def share_in(samples: Tensor, others: Tensor) -> float:
+    """The share of samples that are also among others, read alike; 0 if they are read otherwise."""
+    if samples.shape[1:] != others.shape[1:] or not len(samples):
+        return 0.0
+    known = {hash(row.numpy().tobytes()) for row in others.cpu()}
+    return sum(hash(row.numpy().tobytes()) in known for row in samples.cpu()) / len(samples)
 
 
 def _refuse_fewer(samples: Samples, n: int) -> None:

@@ -11,13 +11,13 @@ from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.models import architecture, checkpoint_folder, model_type
 from fedmuscle_lib.runs.address import files_digest, hash_of
 from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import User
+from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.versions import CORE, versions
 
 SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
 # Names, which a run does not see: it sees the numbers, the users and the files.
-_NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options"}
+_NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options", "own"}
 
 
 def asked(settings: Settings) -> dict[str, Any]:
@@ -29,9 +29,14 @@ def asked(settings: Settings) -> dict[str, Any]:
     return {
         "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
-        "users": [asdict(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
+        "users": [_user(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
         "versions": arithmetic(settings),
     }
+
+
+def _user(user: User) -> dict[str, Any]:
+    """What a run sees of a user; of its own folder the content, which is among the inputs."""
+    return {name: value for name, value in asdict(user).items() if name != "folder" and value is not None}
 
 
 def arithmetic(settings: Settings) -> dict[str, str]:
@@ -55,27 +60,27 @@ def sees_public(settings: Settings) -> bool:
 def inputs(settings: Settings) -> dict[str, str]:
     """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
 
-    A checkpoint's is of weights, config and tokenizer, and stands with the version of its model family; its card is not read.
+    Of a checkpoint it is :func:`checkpoint_digest`; its card is not read.
     """
     found = {}
     for user in settings.members:
-        found[f"checkpoint {settings.backbones[user.model]}"] = _checkpoint_digest(checkpoint_of(settings, user))
-        folder = TASKS[user.task].folder
+        found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(checkpoint_of(settings, user))
+        folder = settings.data_dir / task_of(user).folder
+        name = TASKS[user.task].folder if user.folder is None else f"user {user.number}'s own"
         for split in ("train", SPLITS[settings.evaluate_on]):
-            found[f"{folder}/{split}/client_{user.client}"] = files_digest(
-                settings.data_dir / folder / split, f"client_{user.client}.*", False
-            )
-        found[f"{folder}/images"] = files_digest(settings.data_dir / folder / "images")
+            found[f"{name}/{split}/client_{user.client}"] = files_digest(folder / split, f"client_{user.client}.*", False)
+        found[f"{name}/images"] = files_digest(folder / "images")
     for name in ("root_train_image_folder", "root_val_image_folder"):
         if (images := getattr(settings, name)) is not None:
             found[name] = files_digest(images)
     if sees_public(settings):
-        folder = PUBLIC_SETS[settings.public]
-        found[folder] = files_digest(settings.data_dir / folder)
+        public = PUBLIC_SETS[settings.public]
+        found[public] = files_digest(settings.data_dir / public)
     return found
 
 
-def _checkpoint_digest(folder: Path) -> str:
+def checkpoint_digest(folder: Path) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
     if not (folder / "config.json").exists():
         return ""
     parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]

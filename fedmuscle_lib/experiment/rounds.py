@@ -18,6 +18,7 @@ from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.store import Store
 from fedmuscle_lib.runs.system import TABLE_NAMES
 from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.setups import task_of
 from fedmuscle_lib.tasks import TASKS, TextClassification, direction
 
 
@@ -118,7 +119,9 @@ class Rounds:
         return {
             "transformers": transformers.__version__,
             "peft": peft.__version__,
-            "trivial": {str(c.user.number): c.task.trivial(c.train.targets, c.evaluation.targets) for c in self.federation.clients},
+            "trivial": {
+                str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
+            },
             "tfidf": _by_words(self.settings),
         }
 
@@ -127,7 +130,7 @@ def _by_words(settings: Settings) -> dict[str, float]:
     """What the words of its texts alone would give each user who classifies texts."""
     found = {}
     for user in settings.members:
-        if isinstance(task := TASKS[user.task], TextClassification):
+        if isinstance(task := task_of(user), TextClassification):
             train, evaluation, _ = local_data(settings, user, Words())
             found[str(user.number)] = task.by_words(train, evaluation)
     return found

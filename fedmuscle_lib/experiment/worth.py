@@ -28,7 +28,7 @@ def one_shot(settings: Settings) -> dict[str, float]:
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
     """
-    task, pupils = TASKS[_TASK], [user for user in settings.members if user.task == _TASK]
+    task, pupils = TASKS[_TASK], [user for user in settings.members if user.task == _TASK and user.folder is None]
     alike = [user for user in settings.members if (TASKS[user.task].reads, TASKS[user.task].head) == (task.reads, task.head)]
     found: dict[str, float] = {}
     for checkpoint, user in {settings.backbones[user.model]: user for user in alike if pupils}.items():

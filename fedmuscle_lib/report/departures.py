@@ -66,6 +66,8 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
             if name == "train_samples":
                 ours = settings.own_train_samples
                 paper = {user.task: user.train_samples for user in SETUPS[settings.setup] if user.task in ours}
+            if name == "own":
+                ours = {f"user {number}": data.folder for number, data in ours.items()}
             if name == "public_batch_size":
                 ours = settings.public_batch
             if name in _OPEN or (name not in {"setup", *NO_DEPARTURE} and ours != paper):  # a table's note names the setup

@@ -68,6 +68,6 @@ def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
     """What ``sources.manifests`` finds for the users' data and the public sets."""
-    folders = {TASKS[user.task].folder for h in histories for user in h.settings.members}
+    folders = {TASKS[user.task].folder for h in histories for user in h.settings.members if user.folder is None}
     folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(arm(h))}
     return sources.manifests(histories[0].settings.data_dir, folders)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from fedmuscle_lib.data import Encoding, Modality, Samples, refuse_unfinished
+from fedmuscle_lib.data import Encoding, Modality, NoFile, Samples, refuse_unfinished
 from fedmuscle_lib.versions import Versioned
 
 Head = Literal["two layers", "linear", "decoder", "language model"]
@@ -22,6 +22,7 @@ class Task(Versioned, ABC):
     Attributes:
         name: the paper's abbreviation (Section 6.1).
         folder: where its users' files lie below ``data_dir``.
+        own: whether the folder is a user's own, and not one that `data_prep` writes.
         suffix: of these files.
         reads: the modality of its inputs.
         metric: name of the metric in the paper's tables.
@@ -33,6 +34,7 @@ class Task(Versioned, ABC):
 
     name: str
     folder: str
+    own: bool = field(default=False, kw_only=True)
     suffix: ClassVar[str] = ".pkl"
     reads: ClassVar[Modality] = "pictures"
     metric: ClassVar[str]
@@ -60,7 +62,18 @@ class Task(Versioned, ABC):
             raise ValueError(f"{self.name} is a task on {self.reads}; a model that reads {encoding.reads} can't do it")
         folder = data_dir / self.folder
         refuse_unfinished(folder)
-        return self._read(folder / split / f"client_{client}{self.suffix}", images or folder / "images" / split, encoding)
+        try:
+            return self._read(self.file(data_dir, client, split), images or folder / "images" / split, encoding)
+        except NoFile as error:
+            raise NoFile(f"{error}; {self._layout(folder) if self.own else '`python -m data_prep` makes the data sets'}") from None
+
+    def file(self, data_dir: Path, client: int, split: str) -> Path:
+        """Where a user's samples lie."""
+        return data_dir / self.folder / split / f"client_{client}{self.suffix}"
+
+    def _layout(self, folder: Path) -> str:
+        there = ", ".join(sorted(path.name for path in folder.glob("*"))[:9]) if folder.is_dir() else ""
+        return f"{folder} is a user's own folder: train/, val/ and test/ with client_<i>{self.suffix} in each; it has {there or 'nothing'}"
 
     @abstractmethod
     def _read(self, path: Path, images: Path, encoding: Any) -> tuple[Samples, tuple[int, ...]]:

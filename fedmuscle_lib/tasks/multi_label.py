@@ -32,7 +32,7 @@ class MultiLabelClassification(Classification):
         for row, image in enumerate(coco.images):
             for annotation in coco.annotations(image):
                 targets[row, coco.column(annotation)] = 1
-        return Samples(encoding.load(coco.files(images)), targets), coco.classes
+        return Samples(encoding.load(coco.files(images)), targets, coco.names), coco.classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)
@@ -40,7 +40,7 @@ class MultiLabelClassification(Classification):
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """True positives, and false positives and negatives together."""
         predicted, actual = outputs > 0, targets > 0.5
-        return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).double()
+        return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).cpu().double()
 
     def score(self, counts: Tensor) -> float:
         hits, wrong = counts.tolist()

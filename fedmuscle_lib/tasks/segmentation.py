@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import Annotation, Instances, Pixels, Samples
+from fedmuscle_lib.data import Annotation, DataError, Instances, Pixels, Samples
 from fedmuscle_lib.tasks.base import Head, Task
 
 BACKGROUND, IGNORED = 0, 255
@@ -33,15 +33,17 @@ class SemanticSegmentation(Task):
 
     def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
         """A pixel has the category of the smallest object that covers it. A pixel that only a crowd covers is ignored."""
-        coco, size = Instances(path), (encoding.size, encoding.size)
+        coco, size = Instances(path, masks=True), (encoding.size, encoding.size)
+        if len(coco.classes) >= IGNORED:
+            raise DataError(f"{path}: {len(coco.classes)} categories; class {IGNORED} stands for pixels that are ignored")
         targets = torch.full((len(coco.images), *size), BACKGROUND)
         for row, image in enumerate(coco.images):
-            scene = np.full(coco.shape(image), BACKGROUND)
+            scene = np.full(coco.shape(image), BACKGROUND, np.uint8)
             for annotation in sorted(coco.annotations(image), key=_painted):
                 column = coco.column(annotation)
                 scene[coco.mask(annotation)] = IGNORED if annotation.get("iscrowd", 0) else 1 + column
             targets[row] = F.interpolate(torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest")[0, 0].long()
-        return Samples(encoding.load(coco.files(images)), targets), coco.classes
+        return Samples(encoding.load(coco.files(images)), targets, coco.names), coco.classes
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
         return 1 + len(classes)
@@ -55,7 +57,7 @@ class SemanticSegmentation(Task):
         n = outputs.shape[1]
         known = targets != IGNORED
         predicted = _enlarged(outputs, targets).argmax(1)[known]
-        return torch.bincount(targets[known] * n + predicted, minlength=n * n).reshape(n, n).double()
+        return torch.bincount(targets[known] * n + predicted, minlength=n * n).reshape(n, n).cpu().double()
 
     def score(self, counts: Tensor) -> float:
         union = counts.sum(0) + counts.sum(1) - counts.diagonal()

@@ -1,0 +1,34 @@
+"""Decodes pictures, of known kinds and bounded size; every reader of pictures uses it."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+from PIL import Image
+
+from fedmuscle_lib.pickles import DataError, line_of
+
+MOST_PIXELS = 1 << 26  # 200 MB as RGB. Pillow refuses a picture at 179 million, which take half a gigabyte and more while they are read
+MOST_BYTES = 1 << 28  # of a picture's file
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # of others Pillow runs programs on some, and libraries that few need on more
+
+
+def decode(content: bytes, mode: str = "RGB") -> Image.Image:
+    """A picture in Pillow's ``mode``; in its own if that is empty. Of a picture that moves, the first frame.
+
+    Raises:
+        DataError: it is none, or has more than ``MOST_PIXELS``; what its header says is looked at before any pixel is decoded.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is large, damaged or oddly written; this function decides
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+                width, height = image.size
+                if not 0 < width * height <= MOST_PIXELS:
+                    raise DataError(f"not a readable image ({width} x {height} pixels; at most {MOST_PIXELS:,} are read)")
+                return image.convert(mode) if mode else image.copy()
+    except DataError:
+        raise
+    except Exception as error:  # what a decoder raises depends on what is wrong
+        raise DataError(f"not a readable image ({line_of(str(error)) or type(error).__name__})") from None

@@ -1,0 +1,102 @@
+"""Mended faults, each put back into a child by its name: the generator must find them, or it would find none like them."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fedmuscle_lib.data.coco
+import fedmuscle_lib.data.encodings
+import fedmuscle_lib.data.pickled
+import fedmuscle_lib.data.public
+from fedmuscle_lib import instances, pickles, pictures
+
+
+def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
+    return lambda: setattr(place, name, value)
+
+
+def _any_codec() -> None:
+    pickles._GLOBALS["_codecs", "encode"] = pickles._Global(codecs.encode)
+
+
+def _functions_as_values() -> None:
+    finished = pickles._finished
+    pickles._finished = lambda value, depth=1: value if isinstance(value, pickles._Global) else finished(value, depth)  # type: ignore[assignment]
+
+
+def _any_state() -> None:
+    build = pickles._Dtype.build
+
+    def lenient(self: Any, state: Any) -> None:
+        try:
+            build(self, state)
+        except pickles.DataError:
+            self.finished = True
+
+    pickles._Dtype.build = lenient  # type: ignore[method-assign]
+
+
+def _any_shape() -> None:
+    import numpy as np
+
+    def array(content: Any, dtype: Any, shape: Any, order: Any) -> Any:
+        return np.zeros(shape, dtype.dtype)
+
+    pickles._array = array  # type: ignore[assignment]
+
+
+def _keys_twice() -> None:
+    def set_items(machine: Any, values: list[Any]) -> None:
+        machine.stack[-1].update(zip(values[::2], values[1::2], strict=True))
+
+    pickles._STEPS["SETITEM"] = lambda machine, _: set_items(machine, [machine.stack.pop(-2), machine.stack.pop()])
+    pickles._STEPS["SETITEMS"] = lambda machine, _: set_items(machine, machine.marked())
+
+
+def _any_text() -> None:
+    for name, step in pickles._STEPS.items():
+        if step is pickles._Machine.text:
+            pickles._STEPS[name] = pickles._Machine.push
+
+
+def _any_file() -> None:
+    for reader in (pickles, fedmuscle_lib.data.coco, fedmuscle_lib.data.encodings):
+        reader.read_bytes = lambda path, most=0: Path(path).read_bytes()  # type: ignore[attr-defined]
+
+
+def _repeated_ids() -> None:
+    def ids(kind: str, records: list[dict[str, Any]]) -> Any:
+        yield from ()
+        return {record.get("id") for record in records}
+
+    instances._ids = ids  # type: ignore[assignment]
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "arrays of any type": _set(pickles._Dtype, "_NAME", re.compile("(?s).*")),
+    "types of any state": _any_state,
+    "arrays of any shape": _any_shape,
+    "any codec": _any_codec,
+    "functions as values": _functions_as_values,
+    "containers in two places": _set(pickles, "_weight", lambda value: 8),
+    "texts named again and again": _set(pickles, "_MOST_REPEATED", 1 << 60),
+    "containers of any depth": _set(pickles, "_DEEPEST", 1 << 60),
+    "keys of any kind, and twice": _keys_twice,
+    "half characters": _any_text,
+    "pipes and devices": _any_file,
+    "captions of any length": _set(fedmuscle_lib.data.public, "MOST_CAPTION", 1 << 60),
+    "values shown as they are": _set(fedmuscle_lib.data.public, "shown", repr),
+    "ids twice": _repeated_ids,
+    "files outside": _set(instances, "_name_fault", lambda name: ""),
+    "numbers that are not finite": _set(instances, "_is_number", lambda value: isinstance(value, int | float)),
+    "polygons of any kind": _set(instances, "_polygon_fault", lambda polygon, height, width: ""),
+    "outlines of any length": _set(instances, "_TURNS", 1 << 60),
+    "run lengths unread": _set(instances, "segmentation_fault", lambda segmentation, height, width: ""),
+    "fields twice": _set(instances, "_without_repeats", dict),
+    "pictures of any size": _set(pictures, "MOST_PIXELS", 1 << 60),
+    "pictures of any kind": _set(pictures, "_FORMATS", None),
+}

@@ -1,0 +1,47 @@
+"""The generator of malformed inputs finds nothing bad, and finds faults that were mended when they are put back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hostile.__main__ import fuzz
+from hostile.faults import FAULTS
+from hostile.kind import KINDS, kind
+
+
+def test_no_malformed_input_is_bad() -> None:
+    """A fixed seed; ``make fuzz`` goes on with others for as long as one likes."""
+    found = fuzz(KINDS, seed=0, cases=100 * len(KINDS))
+    assert not found.bad, str(found)
+    for name in KINDS:
+        assert found.counts[name, "refused"] > 25, str(found)
+    assert sum(found.counts[name, "accepted"] for name in KINDS) > 10, str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_is_put_back_is_found(fault: str) -> None:
+    found = fuzz(KINDS, seed=0, cases=4000, seconds=300, fault=fault, first_bad=True)
+    assert found.bad, str(found)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_not_malformed_is_read(tmp_path: Path, name: str) -> None:
+    """Each kind draws inputs that its reader accepts, so that refusing everything would not do; equal draws are equal inputs."""
+    one, read = kind(name), 0
+    (tmp_path / one.file).parent.mkdir(parents=True)
+    one.prepare(tmp_path)
+    for number in range(60):
+        case = one.case(random.Random(f"x{number}"))
+        assert case == one.case(random.Random(f"x{number}"))
+        if case.refused:
+            continue
+        case.write(tmp_path / one.file)
+        try:
+            one.read(tmp_path)
+            read += 1
+        except one.refusals:
+            pass
+    assert read

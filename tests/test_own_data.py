@@ -1,0 +1,152 @@
+"""Users with data of their own: their folder, their classes, and errors that speak of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from fedmuscle_lib import Settings
+from fedmuscle_lib.data import DataError
+from fedmuscle_lib.experiment import build
+from fedmuscle_lib.experiment.asked import asked, inputs
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.system import parse
+
+INTENTS = 150
+TEXTS = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "rounds": 1, "public_size": 32}
+
+
+@pytest.fixture
+def intents(tmp_path: Path) -> Path:
+    """A folder of texts of 150 intents, 200 to train with."""
+    folder = tmp_path / "my intents"
+    for split, n in (("train", 200), ("val", 150), ("test", 150)):
+        (folder / split).mkdir(parents=True)
+        content = {"texts": [f"{split} text {i} of intent {i % INTENTS}" for i in range(n)], "labels": [i % INTENTS for i in range(n)]}
+        (folder / split / "client_0.pkl").write_bytes(pickle.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def ours(settings: Callable[..., Settings], intents: Path) -> Callable[..., Settings]:
+    return lambda **given: settings(**(TEXTS | {"own": {9: {"folder": str(intents), "classes": INTENTS}}} | given))
+
+
+def test_a_user_has_as_many_classes_as_its_own_folder(ours: Callable[..., Settings]) -> None:
+    own, other = build(ours()).clients
+    assert (len(own.classes), len(other.classes)) == (INTENTS, 10)
+    assert own.model.head(torch.zeros(1, own.model.head.in_features)).shape == (1, INTENTS)
+    assert own.evaluation.targets.tolist() == list(range(INTENTS))
+    assert own.label_space != other.label_space
+
+
+def test_two_sets_of_ten_classes_are_not_one(ours: Callable[..., Settings], intents: Path) -> None:
+    """Predictions are exchanged within a label space: of two folders, class 3 is not the same."""
+    for path in intents.glob("*/client_0.pkl"):
+        content = pickle.loads(path.read_bytes())
+        path.write_bytes(pickle.dumps(content | {"labels": [label % 10 for label in content["labels"]]}))
+    federation = build(ours(own={9: {"folder": str(intents)}}))
+    assert [len(client.classes) for client in federation.clients] == [10, 10]
+    assert [len(group.clients) for group in federation.groups()] == [1, 1]
+    shared = build(ours(own={9: {"folder": str(intents)}, 10: {"folder": str(intents), "client": 0}}))
+    assert [len(group.clients) for group in shared.groups()] == [2]
+
+
+def test_own_data_are_in_the_address_by_their_content(ours: Callable[..., Settings], intents: Path) -> None:
+    before = address_of(ours())
+    assert before != address_of(ours(own={})) and str(intents) not in json.dumps([asked(ours()), inputs(ours())])
+    elsewhere = intents.rename(intents.parent / "moved")
+    assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) == before
+    assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS + 1}})) != before
+    (elsewhere / "train/client_0.pkl").write_bytes(pickle.dumps({"texts": ["a"], "labels": [0]}))
+    assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) != before
+
+
+def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings: Callable[..., Settings]) -> None:
+    plain = asked(settings())
+    assert "own" not in plain["settings"] and not {"folder", "classes"} & plain["users"][0].keys()
+
+
+def test_a_missing_file_speaks_of_its_own_folder(ours: Callable[..., Settings], intents: Path) -> None:
+    (intents / "test/client_0.pkl").unlink()
+    with pytest.raises(DataError, match=r"my intents/test/client_0\.pkl: no such file; .*my intents is a user's own folder") as refusal:
+        build(ours())
+    assert "it has test, train, val" in str(refusal.value) and "data_prep" not in str(refusal.value)
+
+
+def test_a_missing_file_of_a_data_set_speaks_of_its_command(ours: Callable[..., Settings], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such file; `python -m data_prep` makes the data sets"):
+        build(ours(own={}, data_dir=tmp_path))
+
+
+def test_a_training_set_that_is_too_large_names_its_setting(ours: Callable[..., Settings]) -> None:
+    why = r'user 9, .*my intents/train/client_0\.pkl: a local training set of 201 .* holds 200 .* train_samples asks for fewer: {"TC": 200}'
+    with pytest.raises(DataError, match=why):
+        build(ours(train_samples={"TC": 201}))
+
+
+def test_a_public_set_that_is_too_large_names_its_setting(ours: Callable[..., Settings]) -> None:
+    with pytest.raises(DataError, match=r"flicker_public: a public set of 99999 was asked for.* public_size asks for fewer"):
+        build(ours(public_size=99_999))
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({3: {"folder": "x"}}, "own: no user 3 takes part; those who do: 9, 10"),
+        ({9: {"folder": "x", "classes": 1}}, "own: .*greater than or equal to 2"),
+        ({9: {"folder": ""}}, "own: .*at least 1 character"),
+        ({9: {"classes": 3}}, "own: Field required"),
+        ({9: {"folder": "x", "intents": 3}}, "own"),
+    ],
+)
+def test_own_data_that_can_not_be_are_refused(own: dict, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse(Settings, TEXTS | {"own": own})
+
+
+def test_files_that_list_their_classes_are_not_told_them() -> None:
+    with pytest.raises(ValueError, match="own: classes are not for user 1: the files of MLC list them"):
+        parse(Settings, {"own": {1: {"folder": "x", "classes": 3}}})
+
+
+def test_tests_that_are_training_samples_are_remarked_on(
+    ours: Callable[..., Settings], intents: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (intents / "test/client_0.pkl").write_bytes((intents / "train/client_0.pkl").read_bytes())
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        build(ours())
+    assert f"user 9: most samples of {intents}/test/client_0.pkl are also in {intents}/train/client_0.pkl" in caplog.text
+
+
+def test_tests_that_are_public_are_remarked_on(
+    settings: Callable[..., Settings], mini_world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The images of user 5's test set in place of the public set."""
+    for name in ("IC", "TC", "models"):
+        (tmp_path / name).symlink_to(mini_world / name)
+    public = tmp_path / "MLC_setup/public_Pascal"
+    public.mkdir(parents=True)
+    images = pickle.loads((mini_world / "IC/CIFAR100/test/client_1.pkl").read_bytes())["data"]
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(public / f"{i:04d}.png")
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        build(settings(users=(5, 6), others=1, public_size=len(images), data_dir=tmp_path))
+    assert f"user 5: most samples of {tmp_path}/IC/CIFAR100/test/client_1.pkl are also in {public}" in caplog.text
+    assert "user 6" not in caplog.text
+
+
+@pytest.mark.parametrize("setup", [{"setup": "setup1"}, TEXTS])
+def test_nothing_is_remarked_on_in_the_embedded_world(
+    settings: Callable[..., Settings], setup: dict, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        build(settings(**({"users": None, "others": 3} | setup)))
+    assert "most samples" not in caplog.text
