@@ -127,7 +127,7 @@ def test_a_client_that_sends_nonsense_is_named(settings):
         algorithm.communicate(federation, 0)
     federation.clients[2].predict_all = lambda: torch.zeros(PUBLIC, 10)
     with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(66, 10\); \(66, 100\)"):
-        algorithm.communicate(federation, 0)
+        algorithm.communicate(federation, 1)
 
 
 def test_groups_are_label_spaces(settings):
