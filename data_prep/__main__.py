@@ -26,6 +26,7 @@ from data_prep.datasets import MODULES
 from data_prep.io.build import plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
+from data_prep.io.layout import LAYOUT
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 
@@ -211,6 +212,14 @@ Archives = Annotated[Path | None, typer.Option(help="Read the archives from this
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched, and fetch nothing.")]
 AllowSubset = Annotated[bool, typer.Option("--allow-subset", help="Accept other files than the official ones from the official host.")]
 _REAL = ROOT / "data/real"
+
+
+@app.command()
+def skeleton(data_dir: DataDir = _REAL) -> None:
+    """Make the empty folders of the layout, for files of your own: what the original code's setup_data_dirs.py does."""
+    for folder in LAYOUT:
+        (data_dir / folder).mkdir(parents=True, exist_ok=True)
+        typer.echo(data_dir / folder)
 
 
 @app.command()

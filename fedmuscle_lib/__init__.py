@@ -6,14 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmuscle_lib.muscle import muscle_loss
+    from fedmuscle_lib.experiment import load_user
+    from fedmuscle_lib.muscle import compute_alpha, muscle_loss
     from fedmuscle_lib.runs import History, Store, run, run_all
     from fedmuscle_lib.settings import Settings
 
 # Imported when they are asked for: the loss alone costs torch's import and nothing more.
-_HOMES = {"muscle_loss": "muscle", "History": "runs", "Store": "runs", "run": "runs", "run_all": "runs", "Settings": "settings"}
+_HOMES = {
+    "muscle_loss": "muscle",
+    "compute_alpha": "muscle",
+    "History": "runs",
+    "Store": "runs",
+    "run": "runs",
+    "run_all": "runs",
+    "Settings": "settings",
+    "load_user": "experiment",
+}
 
-__all__ = ["History", "Settings", "Store", "muscle_loss", "run", "run_all"]
+__all__ = ["History", "Settings", "Store", "compute_alpha", "load_user", "muscle_loss", "run", "run_all"]
 
 
 def __getattr__(name: str) -> Any:

@@ -118,6 +118,17 @@ class Settings(RunSettings):
         'the paper, which prints means and standard deviations; the original README "expects pre-partitioned client data".',
     )
 
+    imbalance: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        json_schema_extra={"neutral": 1.0},
+        description="Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
+        "n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least one. The seed draws each user's order of classes, so that "
+        "what is rare for one may be frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its size before. "
+        "Other users, test sets and the public set stay as they are. Not stated in the paper, which has no long tails: 1.",
+    )
+
     order: Literal["local_first", "alignment_first"] = Field(
         "local_first",
         json_schema_extra={"neutral": "local_first"},
@@ -256,7 +267,9 @@ class Settings(RunSettings):
         None, description="MLC evaluation images, if not below data_dir. Not stated in the paper; a flag of the README's."
     )
     device: str = Field(
-        "cpu", description='A torch device, such as `cpu` or `cuda:0`. Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".'
+        "cpu",
+        description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
+        'Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
     )
 
     @model_validator(mode="before")

@@ -13,7 +13,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, Store, run
+from fedmuscle_lib import Settings, Store, load_user, run
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
@@ -32,7 +32,7 @@ README = """--aggregation_method fedmuscle --adapter_method lora --rank 16 --pro
 def settings_of(line, monkeypatch):
     """The settings that a command line asks for."""
     seen = []
-    monkeypatch.setattr(run_command, "run", seen.append)
+    monkeypatch.setattr(run_command, "run", lambda settings, **options: seen.append(settings))
     monkeypatch.setattr(run_command, "stored", lambda settings: None)
     monkeypatch.setattr(run_command, "show", lambda histories: None)
     assert main(["run", *line.split()]) == 0
@@ -126,7 +126,7 @@ def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(stor
 # --- run: results ------------------------------------------------------------------------------------------------------------
 
 
-def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys):
+def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     line = f"run --users 5,6 --others 1 --rounds 1 --public-size 32 --data-dir {mini_world} --models-path {mini_world / 'models'}".split()
     assert main(line) == 0
@@ -142,6 +142,14 @@ def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys):
     assert header[-2:] == ["value", "trivial"]
     assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere
     assert not logging.getLogger("fedmuscle").handlers
+    assert main([*line, "--logs", str(tmp_path / "logs"), "--save-models", str(tmp_path / "models")]) == 0
+    out = capsys.readouterr().out
+    assert f"saved in {tmp_path / 'models'}: user_5, user_6" in out and f"logs in {tmp_path / 'logs/fedmuscle_voc_seed0'}" in out
+    assert load_user(tmp_path / "models/user_6", mini_world / "models/vit-tiny").about["metrics"][-1]["round"] == 1
+    log = pd.read_csv(tmp_path / "logs/fedmuscle_voc_seed0/client_6.csv")
+    assert log["round"].tolist() == [1] and log.task.tolist() == ["IC10"] and log.uplink_bytes.tolist() == [32 * 256 * 4]
+    assert log.after_alignment[0] == pytest.approx(float(sixth[-2]), abs=0.006)
+    assert log.local_loss[0] > 0 and log.alignment_loss[0] > 0
 
 
 def test_algorithms_are_listed(capsys):

@@ -17,7 +17,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from data_prep.io.layout import write_coco, write_images, write_pickle
-from fedmuscle_lib.data import DataError, Pixels, Samples, draw_local, read_public
+from fedmuscle_lib.data import DataError, Pixels, Samples, draw_local, keep_long_tail, read_public
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS
 
@@ -349,6 +349,46 @@ def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool() -> None:
 def test_a_pool_that_is_too_small_is_refused() -> None:
     with pytest.raises(DataError, match="local training set of 11 was asked for, the file holds 10"):
         draw_local(_pool(10, 10), 11, 0)
+
+
+@pytest.mark.parametrize(
+    ("each", "imbalance", "sizes"),
+    [
+        (40, 0.1, [40, 22, 12, 7, 4]),  # 40 x 0.1^(k/4), rounded down
+        (6, 0.01, [6, 1, 1, 1, 1]),  # 6, 1.9, 0.6, 0.2, 0.06: a class keeps one
+        (1, 0.01, [1] * 5),
+        (40, 1.0, [40] * 5),
+    ],
+)
+def test_a_long_tail_has_known_sizes_in_an_order_of_its_own(each: int, imbalance: float, sizes: list[int]) -> None:
+    pool = _pool(5 * each, 5)
+    kept = keep_long_tail(pool, 5, imbalance, 0, 4)
+    assert sorted(kept.targets.bincount().tolist(), reverse=True) == sizes
+    assert torch.equal(kept.targets, pool.targets[kept.inputs.flatten()]) and (kept.inputs.flatten().diff() > 0).all()
+
+
+def test_the_order_of_the_classes_depends_on_the_address_alone() -> None:
+    def rarest(*address: object) -> list[int]:
+        return keep_long_tail(_pool(1000, 10), 10, 0.01, *address).targets.bincount().argsort().tolist()
+
+    first = rarest(0, 4)
+    torch.rand(7)  # whatever else was drawn
+    assert rarest(0, 4) == first != list(range(10))
+    assert first not in (rarest(1, 4), rarest(0, 5))
+
+
+def test_a_steep_tail_is_part_of_a_flat_one() -> None:
+    flat, steep = (set(keep_long_tail(_pool(500, 10), 10, imbalance, 3).inputs.flatten().tolist()) for imbalance in (0.3, 0.02))
+    assert steep < flat
+
+
+def test_a_class_with_fewer_samples_than_its_size_keeps_all_and_an_absent_one_stays_absent() -> None:
+    targets = torch.tensor([0] * 100 + [1] * 2 + [3] * 100)
+    pool = Samples(torch.arange(202).reshape(202, 1, 1, 1), targets)
+    for seed in range(5):
+        counts = keep_long_tail(pool, 4, 0.5, seed).targets.bincount(minlength=4).tolist()
+        assert counts[1:3] == [2, 0]
+        assert {counts[0], counts[3]} < {100, 79, 62, 50}  # 100 x 0.5^(k/3), rounded down
 
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in ("IC10", "IC100", "MLC")], ids=lambda task: task.name)

@@ -32,7 +32,7 @@ from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
-from fedmuscle_lib.data import Pixels, read_public
+from fedmuscle_lib.data import PUBLIC_SETS, Pixels, read_public
 from fedmuscle_lib.fedloge import images as labelled_sets
 from fedmuscle_lib.pickles import load_pickle
 from fedmuscle_lib.tasks import TASKS, ImageClassification
@@ -1044,3 +1044,12 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         for images, n in ((found.train, 5000), (found.test, 4000)):
             assert len(images) == n and np.ptp(np.bincount(images.labels)) == 0
     shutil.rmtree(data_dir)
+
+
+def test_the_skeleton_has_every_folder_that_the_library_reads(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """And the original README's; a data set's command then writes into it as into no folder."""
+    assert _run("skeleton", "--data-dir", tmp_path) == 0
+    made = {Path(line) for line in capsys.readouterr().out.split()}
+    assert made == {path for path in tmp_path.rglob("*") if path.is_dir() and not any(path.iterdir())}
+    assert all((tmp_path / task.folder / split).is_dir() for task in TASKS.values() for split in ("train", "val", "test"))
+    assert all((tmp_path / folder).is_dir() for folder in PUBLIC_SETS.values())

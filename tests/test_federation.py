@@ -202,6 +202,19 @@ def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
         build(settings(local_draw="fixed", train_samples={"IC10": 301}))
 
 
+def test_a_long_tail_thins_the_training_sets_of_users_with_one_label_and_nothing_else(settings):
+    sizes = {"IC10": 300, "IC100": 600}
+    usual, tailed = (build(settings(train_samples=sizes, imbalance=imbalance)).clients for imbalance in (1.0, 0.05))
+    counts = [client.train.targets.bincount().sort(descending=True).values.tolist() for client in tailed[1:]]
+    assert counts[1] == [30, 21, 15, 11, 7, 5, 4, 2, 2, 1]
+    assert counts[0][0] == 6 and counts[0][-1] == 1 and len(counts[0]) == 100 and sum(counts[0]) == len(tailed[1].train) < 200
+    for before, after in zip(usual, tailed, strict=True):
+        assert torch.equal(before.evaluation.inputs, after.evaluation.inputs) and torch.equal(before.public, after.public)
+    assert torch.equal(usual[0].train.inputs, tailed[0].train.inputs)  # several labels a sample
+    images = {image.numpy().tobytes() for image in usual[2].train.inputs}
+    assert all(image.numpy().tobytes() in images for image in tailed[2].train.inputs)
+
+
 def test_training_changes_lora_projection_and_head_alone(settings):
     federation = build(settings())
     client = federation.clients[0]

@@ -17,7 +17,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, Store, fedloge, report
+from fedmuscle_lib import Settings, Store, bridge, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
 from fedmuscle_lib.reproduce import declared_parameters, reproduce
 from fedmuscle_lib.runs import stored
@@ -382,6 +382,46 @@ def test_the_verdict_on_realignment_is_computed(long_tailed):
     tail = run_of["fedloge"].final().query("scope == 'global' and group == 'tail'").set_index("head").value
     assert "**undecided**" in text
     assert f"leaves the tail undecided ({tail.realigned - tail.shared:+.2f} points on one seed, without an interval)" in text
+
+
+# --- executed: the bridge between the two ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bridged(mini_world, tmp_path_factory):
+    """The bridge's notebook with two users and a round: the folder of its results, and the store."""
+    folder = tmp_path_factory.mktemp("bridge")
+    own = {"users": [5, 6], "others": 1, "rounds": 1, "local_epochs": 1, "public_size": 32}
+    own |= {"data_dir": str(mini_world), "models_path": str(mini_world / "models"), "train_samples": {"IC10": 100, "IC100": 300}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
+        (outcome,) = reproduce(["bridge"], output=folder / "results", overrides=own | {"imbalance": 0.1})
+    assert outcome.failure is None
+    settings = {name: bridge.Settings(algorithm=name, imbalance=0.1, **own) for name in ("local", "self", "fedmuscle")}
+    return folder / "results/mini/bridge", {name: stored(s, Store(folder / "runs")).metrics for name, s in settings.items()}
+
+
+def test_the_bridges_tables_hold_what_its_runs_measured(bridged):
+    folder, measured = bridged
+    table = pd.read_csv(folder / "table.csv")
+    key = ["user", "head", "group"]
+    for name, metrics in measured.items():
+        own = table[table.algorithm == name].set_index(key)["mean"]
+        assert own.to_dict() == pytest.approx(metrics.set_index(key).value.to_dict(), abs=1e-4)
+    assert pd.read_csv(folder / "samples.csv").query("user == 6 and group == 'all'").samples.item() == 36  # 10 7 5 4 3 2 2 1 1 1
+    rows = pd.read_csv(folder / "differences.csv").query("a == 'fedmuscle' and b == 'self' and a_head == 'linear' and group == 'tail'")
+    tails = {name: m[(m["head"] == "linear") & (m.group == "tail")].value.mean() for name, m in measured.items()}
+    assert rows.difference.item() == pytest.approx(tails["fedmuscle"] - tails["self"], abs=1e-4)
+
+
+def test_the_bridges_notebook_leaves_a_figure_and_a_place_on_the_index_page(bridged):
+    folder, _ = bridged
+    assert (folder / "peers.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (folder / "peers.svg").read_text()
+    page = (folder.parent / "index.html").read_text()
+    for wanted in ("does alignment help the tail?", "FedMuscle − Local training", "bridge/differences_by_user.csv"):
+        assert wanted in page
+    cells = {cell.id: cell for cell in nbformat.read(folder / "executed.ipynb", as_version=4).cells}
+    assert cells["verdict"].outputs[-1].data["text/markdown"].count("on one seed, without an interval") == 14
 
 
 # --- the same runs again -----------------------------------------------------------------------------------------------------

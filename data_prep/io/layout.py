@@ -18,6 +18,14 @@ from pycocotools import mask as coco_mask
 
 from data_prep.io.files import named, put
 
+# Folders below the data directory, for files of one's own. The original README's, with the validation split and this project's others.
+_SPLITS = ("train", "val", "test")
+LAYOUT = (
+    *(f"{task}/{part}{split}" for task in ("MLC_setup", "semseg_setup") for part in ("", "images/") for split in _SPLITS),
+    *(f"{task}/{split}" for task in ("IC/CIFAR100", "IC/CIFAR10", "TC/yahoo_qa", "TC/ag_news") for split in _SPLITS),
+    *("MLC_setup/public_Pascal", "MLC_setup/public_COCO", "IC/CIFAR100/public", "IC/CIFAR10/public", "TC/flicker_public/images"),
+)
+
 
 def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     """Write an image classification client: a dict with "data" (n, h, w, 3) uint8 and "labels" (list of int)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 from fedmuscle_lib import algorithms, report
 from fedmuscle_lib.cli import original
@@ -18,7 +19,7 @@ GROUPS = {
     "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "reply", "options"),
     "Training": (
         "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
-        "local_draw", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
+        "local_draw", "imbalance", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
     ),
     "Loss": ("tau", "tau_prime"),
     "Model": (
@@ -39,13 +40,17 @@ FORM = Form(
 )
 
 
-def command(with_local: bool, **options: str | int | None) -> None:
+def command(with_local: bool, save_models: Path | None, logs: Path | None, **options: str | int | None) -> None:
     """Run one experiment, or fetch it if it was run before, and print its metrics beside what needs no backbone, and Delta."""
     settings = FORM.read(options)
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
-    history = run(settings)
+    history = run(settings, save_models=save_models)
     show([history] if settings.algorithm == report.BASELINE or local is None else [local, history])
+    if save_models is not None:
+        print(f"saved in {save_models}: " + ", ".join(f"user_{user.number}" for user in settings.members))
+    if logs is not None:
+        print(f"logs in {write_logs(history, logs)}")
 
 
 def show(histories: list[History]) -> None:
@@ -69,9 +74,36 @@ def show(histories: list[History]) -> None:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
 
 
+def write_logs(history: History[Settings], folder: Path) -> Path:
+    """Write what was measured of each user, as the original code does: ``<algorithm>_<public>_seed<seed>/client_<user>.csv``; return the
+    folder.
+
+    A file has a row a round: the metric after each phase (empty where the round was not evaluated), losses, and bytes.
+    """
+    settings = history.settings
+    target = folder / f"{settings.algorithm}_{settings.public}_seed{settings.seed}"
+    target.mkdir(parents=True, exist_ok=True)
+    metrics = history.metrics.pivot(index=["user", "round"], columns="phase", values="value")
+    rounds = history.losses.merge(history.costs, on=["user", "round"]).rename(
+        columns={"local": "local_loss", "alignment": "alignment_loss"}
+    )
+    rows = rounds.join(metrics, on=["user", "round"])
+    for user in settings.members:
+        own = rows[rows.user == user.number].drop(columns="user")
+        own.insert(1, "task", user.task)
+        own.to_csv(target / f"client_{user.number}.csv", index=False)
+    return target
+
+
 def _parameters() -> list[inspect.Parameter]:
     """An option for every setting, by group, and the original code's flags that are none."""
-    parameters = [option("with_local", "Run local training of the same settings first, for Delta.", kind=bool), *FORM.options()]
+    saved = "Write each user's adapter, head and card to FOLDER/user_<number>. A run that is stored is computed again for it."
+    parameters = [
+        option("with_local", "Run local training of the same settings first, for Delta.", kind=bool),
+        option("save_models", saved, "FOLDER", Path),
+        option("logs", "Write a CSV file of each user's rounds below FOLDER, as the original code does.", "FOLDER", Path),
+        *FORM.options(),
+    ]
     for name, task in original.COUNTS.items():
         help = f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}"
         parameters.append(option(name, help, "K", int, group=ORIGINAL))

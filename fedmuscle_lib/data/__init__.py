@@ -9,6 +9,7 @@ from __future__ import annotations
 from fedmuscle_lib.data.coco import Annotation, Instances
 from fedmuscle_lib.data.encodings import NO_WORD, Encoding, Modality, Pixels, Tokens, Words
 from fedmuscle_lib.data.layout import refuse_unfinished
+from fedmuscle_lib.data.long_tail import class_sizes, keep_long_tail
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
 from fedmuscle_lib.data.samples import Samples, draw_local, first_local, share_in
@@ -28,8 +29,10 @@ __all__ = [
     "Samples",
     "Tokens",
     "Words",
+    "class_sizes",
     "draw_local",
     "first_local",
+    "keep_long_tail",
     "read_public",
     "refuse_unfinished",
     "share_in",

@@ -46,14 +46,17 @@ def draw_local(samples: Samples, n: int, *address: object) -> Samples:
     _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
     if samples.targets.ndim == 1 and not samples.targets.is_floating_point():
-        labels = samples.targets[order]
-        # a sample's rank is the number of samples of its class before it; sorting by rank goes round the classes
-        by_class = torch.argsort(labels, stable=True)
-        first = torch.searchsorted(labels[by_class], labels[by_class])
-        rank = torch.empty_like(order)
-        rank[by_class] = torch.arange(len(labels)) - first
-        order = order[torch.argsort(rank, stable=True)]
+        order = order[torch.argsort(ranks(samples.targets[order]), stable=True)]  # which goes round the classes
     return samples.take(order[:n])
+
+
+def ranks(labels: Tensor) -> Tensor:
+    """How many samples of its class stand before each sample, (n,)."""
+    by_class = torch.argsort(labels, stable=True)
+    first = torch.searchsorted(labels[by_class], labels[by_class])
+    rank = torch.empty_like(by_class)
+    rank[by_class] = torch.arange(len(labels)) - first
+    return rank
 
 
 def first_local(samples: Samples, n: int) -> Samples:

@@ -1,12 +1,13 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
 In the order of their imports: ``asked`` (what a run depends on), ``build`` (the federation), ``worth`` (of its checkpoints), ``rounds``,
-and ``fingerprints`` of what they compute.
+``card`` and ``saved`` (trained users as folders), and ``fingerprints`` of what they compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,12 +16,13 @@ from fedmuscle_lib.algorithms import PHASES, Phase
 from fedmuscle_lib.experiment import asked
 from fedmuscle_lib.experiment.build import build
 from fedmuscle_lib.experiment.rounds import Rounds, delta_over_local
+from fedmuscle_lib.experiment.saved import SavedUser, load_user, save
 from fedmuscle_lib.experiment.worth import one_shot
 from fedmuscle_lib.runs import Experiment, Store, System, Tick
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.tasks import direction
 
-__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "build", "one_shot"]
+__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_user", "one_shot"]
 
 # Columns of a run's tables.
 #
@@ -38,7 +40,7 @@ TABLES = {
 
 
 class _FedMuscle(System[Settings]):
-    name, settings, tables = "fedmuscle", Settings, TABLES
+    name, settings, tables, keeps_models = "fedmuscle", Settings, TABLES, True
 
     def asked(self, settings: Settings) -> dict[str, Any]:
         return asked.asked(settings)
@@ -56,6 +58,10 @@ class _FedMuscle(System[Settings]):
 
     def gain(self, settings: Settings, store: Store) -> Callable[[Tick], float | None]:
         return delta_over_local(settings, store)
+
+    def save(self, experiment: Experiment, folder: Path) -> None:
+        assert isinstance(experiment, Rounds)
+        save(experiment, folder)
 
 
 SYSTEM = _FedMuscle()

@@ -60,11 +60,11 @@ def sees_public(settings: Settings) -> bool:
 def inputs(settings: Settings) -> dict[str, str]:
     """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
 
-    A checkpoint's is of weights, config and tokenizer, and stands with the version of its model family; its card is not read.
+    Of a checkpoint it is :func:`checkpoint_digest`; its card is not read.
     """
     found = {}
     for user in settings.members:
-        found[f"checkpoint {settings.backbones[user.model]}"] = _checkpoint_digest(checkpoint_of(settings, user))
+        found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(checkpoint_of(settings, user))
         folder = settings.data_dir / task_of(user).folder
         name = TASKS[user.task].folder if user.folder is None else f"user {user.number}'s own"
         for split in ("train", SPLITS[settings.evaluate_on]):
@@ -79,7 +79,8 @@ def inputs(settings: Settings) -> dict[str, str]:
     return found
 
 
-def _checkpoint_digest(folder: Path) -> str:
+def checkpoint_digest(folder: Path) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
     if not (folder / "config.json").exists():
         return ""
     parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +13,26 @@ from transformers import PreTrainedModel
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
-from fedmuscle_lib.data import PUBLIC_SETS, DataError, Encoding, Pixels, Samples, Tokens, draw_local, first_local, read_public, share_in
+from fedmuscle_lib.data import (
+    PUBLIC_SETS,
+    DataError,
+    Encoding,
+    Pixels,
+    Samples,
+    Tokens,
+    draw_local,
+    first_local,
+    keep_long_tail,
+    read_public,
+    share_in,
+)
 from fedmuscle_lib.experiment.asked import SPLITS, checkpoint_of, sees_public
 from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.randomness import derived_seed
 from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User, task_of
-from fedmuscle_lib.tasks import TASKS, Head
+from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
 
 _log = logging.getLogger("fedmuscle")
 MOSTLY = 0.5  # of the evaluation samples
@@ -44,8 +57,7 @@ def build(settings: Settings) -> Federation:
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
         kind = architecture(model_type(checkpoint))
-        head = _head(reads, user)
-        if head not in kind.heads or task.reads != kind.reads:
+        if _head(reads, user) not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
@@ -57,21 +69,7 @@ def build(settings: Settings) -> Federation:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             try:
-                model = kind(
-                    backbone,
-                    task.n_outputs(classes),
-                    head=head,
-                    proj_dim=reads.proj_dim,
-                    rank=reads.rank,
-                    lora_alpha=reads.lora_alpha,
-                    lora_layers=reads.of(user, "lora_layers"),
-                    lora_blocks=reads.of(user, "lora_blocks"),
-                    head_hidden=reads.of(user, "head_hidden"),
-                    head_on=reads.head_on,
-                    pooling=reads.pooling,
-                    pooled_stages=reads.pooled_stages,
-                    precision=reads.precision,
-                )
+                model = kind(backbone, task.n_outputs(classes), **model_options(reads, user))
             except ValueError as error:
                 raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
@@ -105,7 +103,24 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
     return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
-def _head(reads: Reading, user: User) -> Head:
+def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
+    """What the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
+    return {
+        "head": _head(reads, user),
+        "proj_dim": reads.proj_dim,
+        "rank": reads.rank,
+        "lora_alpha": reads.lora_alpha,
+        "lora_layers": reads.of(user, "lora_layers"),
+        "lora_blocks": reads.of(user, "lora_blocks"),
+        "head_hidden": reads.of(user, "head_hidden"),
+        "head_on": reads.head_on,
+        "pooling": reads.pooling,
+        "pooled_stages": reads.pooled_stages,
+        "precision": reads.precision,
+    }
+
+
+def _head(reads: Reading | Settings, user: User) -> Head:
     """The kind of the user's head: its task's, but one layer where two are left at one."""
     usual = TASKS[user.task].head
     return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
@@ -146,4 +161,6 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     if share_in(evaluation.inputs, pool.inputs) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
         _remark(user.number, *map(str, files))
+    if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
+        train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes

@@ -119,7 +119,9 @@ class Rounds:
         return {
             "transformers": transformers.__version__,
             "peft": peft.__version__,
-            "trivial": {str(c.user.number): c.task.trivial(c.train.targets, c.evaluation.targets) for c in self.federation.clients},
+            "trivial": {
+                str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
+            },
             "tfidf": _by_words(self.settings),
         }
 

@@ -1,4 +1,4 @@
-"""Makes a long-tailed federation of a balanced set: class sizes, who holds which picture, each client's test set, and groups of classes.
+"""Makes a long-tailed federation of a balanced set: who holds which picture, each client's test set, and groups of classes.
 
 Rows are indices into the set's labels. A draw depends on the seed and on what it is for, and on no other draw: with one seed, the rows of
 a steep tail are among those of a flat one, and a class is divided alike whatever the other classes hold.
@@ -12,22 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmuscle_lib.data import class_sizes
 from fedmuscle_lib.randomness import derived_seed
 
 HEAD, MIDDLE = 0.75, 0.95  # shares of the local test pictures at which the head and the middle end
-
-
-def class_sizes(n_max: int, classes: int, imbalance: float) -> np.ndarray:
-    """Return the (c,) sizes of a long tail, int(n_max * imbalance^(i / (c - 1))): from ``n_max`` down to ``imbalance`` times as many.
-
-    Raises:
-        ValueError: the imbalance, smallest over largest class, is outside (0, 1]; or there are fewer than two classes.
-    """
-    if not 0 < imbalance <= 1:
-        raise ValueError(f"imbalance {imbalance}: the smallest class over the largest must be above 0 and at most 1")
-    if classes < 2:
-        raise ValueError(f"a long tail needs two classes or more, not {classes}")
-    return np.array([int(n_max * imbalance ** (i / (classes - 1))) for i in range(classes)])
 
 
 def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:

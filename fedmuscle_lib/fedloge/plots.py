@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import REALIGNMENTS, label
-from fedmuscle_lib.plots.style import HOUSE, Marker, closed, looks, point, save, strip
+from fedmuscle_lib.style import HOUSE, Marker, closed, looks, point, save, strip
 
 __all__ = ["STYLES", "classifier", "global_accuracy", "norms", "personal_accuracy", "realignment", "save"]
 

@@ -64,7 +64,9 @@ class Settings(RunSettings):
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations; the last round is always evaluated. The project's own.")
     data_dir: Path = Field(ROOT / "data", description="Folder of the data. The project's own.")
     threads: int = Field(2, ge=1, json_schema_extra={"neutral": 1}, description="Torch threads of a run. The project's own.")
-    device: str = Field("cpu", description="A torch device, such as `cpu` or `cuda:0`. README: `--gpu 0`.")
+    device: str = Field(
+        "cpu", description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. README: `--gpu 0`."
+    )
 
     @model_validator(mode="before")
     @classmethod

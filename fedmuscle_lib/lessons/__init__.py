@@ -13,10 +13,18 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from fedmuscle_lib.lessons import neural_collapse
+from fedmuscle_lib.lessons import a_round, bound, contraction, does_it_help, neural_collapse, three_models, two_models
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
 
-EXERCISES: dict[str, Exercise] = {**neural_collapse.EXERCISES}
+EXERCISES: dict[str, Exercise] = {
+    **two_models.EXERCISES,
+    **three_models.EXERCISES,
+    **contraction.EXERCISES,
+    **bound.EXERCISES,
+    **a_round.EXERCISES,
+    **does_it_help.EXERCISES,
+    **neural_collapse.EXERCISES,
+}
 
 
 def check(name: str, value: Any) -> None:

@@ -1,6 +1,7 @@
 """The Muscle loss: pure tensor functions that need torch and nothing else of this project."""
 
 from .loss import NORM_TOLERANCE, log_alpha, muscle_loss, validate
+from .original import compute_alpha
 from .partition import MEMORY_BUDGET
 from .temperature import Temperatures, lower_order_temperature, temperatures
 from .wire import (
@@ -22,6 +23,7 @@ __all__ = [
     "FactoredReply",
     "GradientReply",
     "Temperatures",
+    "compute_alpha",
     "gradient_reply",
     "log_alpha",
     "lower_order_temperature",

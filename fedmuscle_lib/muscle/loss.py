@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
+from .original import loss_given_alpha
 from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
 from .temperature import Temperature, Temperatures, member_name, temperatures
 
@@ -31,6 +32,7 @@ from .temperature import Temperature, Temperatures, member_name, temperatures
 NORM_TOLERANCE = 1e-2
 
 
+@overload
 def muscle_loss(
     anchor: Tensor,
     others: Tensor | Sequence[Tensor],
@@ -39,11 +41,29 @@ def muscle_loss(
     *,
     names: Sequence[str] | None = None,
     memory_budget: int = MEMORY_BUDGET,
+) -> Tensor: ...
+
+
+@overload
+def muscle_loss(anchor: list[Tensor], others: Tensor, tau: float | Tensor, tau_prime: torch.device | str | None = None) -> Tensor: ...
+
+
+def muscle_loss(
+    anchor: Any,
+    others: Any,
+    tau: Any = 0.2,
+    tau_prime: Any = 0.15,
+    *,
+    names: Sequence[str] | None = None,
+    memory_budget: int = MEMORY_BUDGET,
 ) -> Tensor:
     """Mean over the batch of equation (3); with ``m = 1`` it is InfoNCE, equation (1).
 
     Only the anchor gets a gradient: the others are other users' representations, constants here whatever their ``requires_grad``.
     Differentiable once; a second derivative is refused.
+
+    The original README's call, ``muscle_loss([anchor, *others], alpha, tau, device)`` with ``compute_alpha``'s table, gives the same
+    through tensors of b^(m+1) entries (``original.py``).
 
     Args:
         anchor: (b, d), rows of unit norm: the user's own representations of b public samples.
@@ -70,6 +90,8 @@ def muscle_loss(
         >>> anchor.grad.shape
         torch.Size([8, 16])
     """
+    if isinstance(anchor, list):
+        return loss_given_alpha(anchor, others, tau)
     others = representations(anchor, others, names)  # (m, b, d)
     m, b, _ = others.shape
     heats = temperatures(tau, tau_prime, m, names)

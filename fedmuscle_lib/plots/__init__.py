@@ -1,22 +1,24 @@
 """Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
 
 Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
-A figure is a file; ``palette`` has the algorithms' colours, and ``style`` what figures share, those of other systems too.
+A figure is a file; ``palette`` has the algorithms' colours.
 """
 
+from fedmuscle_lib.plots.a_round import a_round
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.controls import controls, in_short
 from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.palette import STYLES, styles
-from fedmuscle_lib.plots.style import Marker, save
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import training_curve
+from fedmuscle_lib.style import Marker, save
 
 __all__ = [
     "STYLES",
     "Marker",
+    "a_round",
     "agreement",
     "controls",
     "delta_map",

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.plots.style import HALO, HOUSE, Marker, closed, point
 from fedmuscle_lib.report import label
+from fedmuscle_lib.style import HALO, HOUSE, Marker, closed, point
 
 
 def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:

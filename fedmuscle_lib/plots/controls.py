@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.plots.style import HOUSE, closed, strip
 from fedmuscle_lib.report import label
+from fedmuscle_lib.style import HOUSE, closed, strip
 
 _QUESTIONS = {
     "gain": ("what FedMuscle gains", "Δ (%)"),

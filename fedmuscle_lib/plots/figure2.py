@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.plots.style import HOUSE, closed
 from fedmuscle_lib.report import label
+from fedmuscle_lib.style import HOUSE, closed
 
 
 def figure2(delta: pd.DataFrame, algorithms: Sequence[str] = ("fedmuscle", "gramian", "pairwise")) -> Figure:

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.plots.style import HOUSE, closed, point, strip
 from fedmuscle_lib.report import added, label
+from fedmuscle_lib.style import HOUSE, closed, point, strip
 
 
 def table1(delta: pd.DataFrame) -> Figure:

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.plots.style import HOUSE, closed
 from fedmuscle_lib.report import BASELINE, label
+from fedmuscle_lib.style import HOUSE, closed
 
 
 def training_curve(curve: pd.DataFrame) -> Figure:

@@ -27,6 +27,9 @@ intervals over seeds. A single seed has no interval.
 FedLoGe's tables hold accuracies in per cent after the last round, "ours | the authors'", or differences of them in points. GM is the
 global model on the balanced test set, PM the mean of the clients' own models on their local tests. A masked model can't predict classes
 that its local test lacks.
+
+`bridge` has differences of accuracies in points, the mean over FedMuscle's users with one label a sample, whose training sets have long
+tails there.
 """
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.progress import Progress, Tick, showing
+from fedmuscle_lib.runs.progress import Progress, Tick, heard_by, showing
 from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
 from fedmuscle_lib.runs.system import RunSettings, S, system_of
 from fedmuscle_lib.runs.train import train
@@ -21,7 +21,12 @@ class NotStored(LookupError):
 
 
 def run(
-    settings: S, progress: Progress | None = None, wait: bool = True, store: Store | None = None, save_models: Path | None = None
+    settings: S,
+    progress: Progress | None = None,
+    wait: bool = True,
+    store: Store | None = None,
+    save_models: str | Path | None = None,
+    on_round: Progress | None = None,
 ) -> History[S]:
     """Compute or fetch one run.
 
@@ -31,6 +36,8 @@ def run(
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed again for it, and compared.
+        on_round: called with the ``Tick`` of every round that this call computes, after its checkpoint is kept and beside ``progress``.
+            It runs in this process and thread. An error in it is logged, and the run goes on; an interrupt ends the run as any other.
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
@@ -41,13 +48,15 @@ def run(
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
+        save_models = Path(save_models)
         save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
     store, address = store or default_store(), address_of(settings)
     found = history_at(address, settings, store)
     if found and save_models is None:
         return found
     refuse_to_compute([settings])
-    with showing(1, [settings], progress) as tell:
+    with showing(1, [settings], progress) as shown:
+        tell = heard_by(on_round, shown)
         computed = not found and compute_here(address, settings, store, tell, wait, save_models)
         history = fetched(address, settings, store)
         if save_models is not None and not computed:

@@ -21,7 +21,7 @@ from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.runs.progress import Progress, showing
+from fedmuscle_lib.runs.progress import Progress, heard_by, showing
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
 from fedmuscle_lib.runs.system import RunSettings, S
 
@@ -30,7 +30,11 @@ _SECONDS_BETWEEN_LOOKS = 1.0  # at a run that another process computes
 
 
 def run_all(
-    settings: Iterable[S], progress: Progress | None = None, store: Store | None = None, scheduler: str | None = None
+    settings: Iterable[S],
+    progress: Progress | None = None,
+    store: Store | None = None,
+    scheduler: str | None = None,
+    on_round: Progress | None = None,
 ) -> list[History[S]]:
     """Compute or fetch several runs; their histories come in the given order.
 
@@ -46,6 +50,8 @@ def run_all(
         progress: called with a ``Tick`` after every round, in this thread; by default a bar shows them.
         store: where runs are kept; by default ``default_store()``.
         scheduler: address of a Dask scheduler, such as "tcp://host:8786"; by default FEDMUSCLE_SCHEDULER, or none.
+        on_round: as of ``run``. Workers send their ticks here, so that it is called in this process and thread whoever computes; rounds
+            of several runs come interleaved, and ``Tick.address`` tells the runs apart.
 
     Raises:
         DataError, OSError, ValueError: as ``run``.
@@ -62,7 +68,8 @@ def run_all(
     unknown = list(missing.values())
     refuse_to_compute(unknown)
     at_a_time = len(missing) if scheduler else _affordable(unknown)
-    with showing(len(runs), unknown, progress) as tell:
+    with showing(len(runs), unknown, progress) as shown:
+        tell = heard_by(on_round, shown)
         if at_a_time > 1 or scheduler and missing:
             _Dispatch(store, tell, at_a_time, scheduler).compute(missing)
         else:

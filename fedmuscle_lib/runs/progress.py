@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from tqdm.auto import tqdm
 
 from fedmuscle_lib.runs.system import RunSettings
 
+_log = logging.getLogger("fedmuscle")
 _SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -61,6 +63,23 @@ class Tick:
 
 
 Progress = Callable[[Tick], object]
+
+
+def heard_by(on_round: Progress | None, tell: Progress) -> Progress:
+    """Where ticks go: to ``tell`` and then, each finished round, to ``on_round``. An error of its is logged, and the run goes on."""
+    if on_round is None:
+        return tell
+
+    def both(tick: Tick) -> None:
+        tell(tick)
+        if tick.resumed:
+            return
+        try:
+            on_round(tick)
+        except Exception as error:
+            _log.warning("%s: on_round failed after round %d (%s: %s)", tick.run, tick.round, type(error).__name__, error)
+
+    return both
 
 
 @contextmanager

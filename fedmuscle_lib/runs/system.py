@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from fedmuscle_lib.runs.store import Store
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
-SYSTEMS = {"fedmuscle": "fedmuscle_lib.experiment", "fedloge": "fedmuscle_lib.fedloge.system"}
+SYSTEMS = {
+    "fedmuscle": "fedmuscle_lib.experiment",
+    "fedloge": "fedmuscle_lib.fedloge.system",
+    "bridge": "fedmuscle_lib.bridge.system",
+}
 FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
@@ -39,7 +44,7 @@ class RunSettings(BaseModel):
         seed: of all random draws.
         rounds: how many.
         threads: torch threads of the run.
-        device: a torch device.
+        device: a torch device; "auto" becomes the name of one (:func:`best_device`), so that no address has it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -52,6 +57,11 @@ class RunSettings(BaseModel):
     rounds: int
     threads: int
     device: str
+
+    @field_validator("device")
+    @classmethod
+    def _found(cls, device: str) -> str:
+        return best_device() if device == "auto" else device
 
     @property
     def title(self) -> str:
@@ -86,6 +96,13 @@ class RunSettings(BaseModel):
         own = {name: extra for name, extra in extras.items() if isinstance(extra, dict) and "neutral" in extra}
         neutral = {name for name, extra in own.items() if getattr(self, name) == extra["neutral"]}
         return self.model_dump(mode="json", exclude=exclude | neutral)
+
+
+def best_device() -> str:
+    """The first GPU by CUDA if there is one, then Apple's by MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return "cuda:0"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 S = TypeVar("S", bound=RunSettings)

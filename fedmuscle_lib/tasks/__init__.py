@@ -8,7 +8,7 @@ from __future__ import annotations
 from fedmuscle_lib.tasks.base import Classification, Head, Task
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
 from fedmuscle_lib.tasks.segmentation import SemanticSegmentation
-from fedmuscle_lib.tasks.single_label import ImageClassification, TextClassification
+from fedmuscle_lib.tasks.single_label import ImageClassification, SingleLabelClassification, TextClassification
 from fedmuscle_lib.tasks.text_generation import TextGeneration
 
 TASKS: dict[str, Task] = {
@@ -36,6 +36,7 @@ __all__ = [
     "ImageClassification",
     "MultiLabelClassification",
     "SemanticSegmentation",
+    "SingleLabelClassification",
     "Task",
     "TextClassification",
     "TextGeneration",

@@ -40,7 +40,7 @@ class MultiLabelClassification(Classification):
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """True positives, and false positives and negatives together."""
         predicted, actual = outputs > 0, targets > 0.5
-        return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).double()
+        return torch.stack([(predicted & actual).sum(), (predicted ^ actual).sum()]).cpu().double()
 
     def score(self, counts: Tensor) -> float:
         hits, wrong = counts.tolist()

@@ -57,7 +57,7 @@ class SemanticSegmentation(Task):
         n = outputs.shape[1]
         known = targets != IGNORED
         predicted = _enlarged(outputs, targets).argmax(1)[known]
-        return torch.bincount(targets[known] * n + predicted, minlength=n * n).reshape(n, n).double()
+        return torch.bincount(targets[known] * n + predicted, minlength=n * n).reshape(n, n).cpu().double()
 
     def score(self, counts: Tensor) -> float:
         union = counts.sum(0) + counts.sum(1) - counts.diagonal()

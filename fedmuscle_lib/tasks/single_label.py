@@ -26,7 +26,7 @@ class SingleLabelClassification(Classification):
 
     def count(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Correct predictions, and samples."""
-        return torch.stack([(outputs.argmax(1) == targets).sum(), torch.tensor(len(targets), device=outputs.device)]).double()
+        return torch.stack([(outputs.argmax(1) == targets).sum(), torch.tensor(len(targets), device=outputs.device)]).cpu().double()
 
     def score(self, counts: Tensor) -> float:
         hits, samples = counts.tolist()

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from fedmuscle_lib import Store, run
+from fedmuscle_lib import run
 from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.saved import FILE, load, realigned
 from fedmuscle_lib.pickles import DataError
@@ -67,10 +67,3 @@ def test_other_data_than_those_of_the_training_are_refused(settings, store, tmp_
     (other / "test.npz").write_bytes((other / "train.npz").read_bytes())
     with pytest.raises(DataError, match="trained with another FedLT/glyphs than that in"):
         load(tmp_path / "models", data_dir=tmp_path / "data")
-
-
-def test_a_system_without_models_says_so(tmp_path):
-    from fedmuscle_lib import Settings as FedMuscle
-
-    with pytest.raises(ValueError, match="runs of fedmuscle keep no models"):
-        run(FedMuscle(), progress=str, store=Store(tmp_path / "runs"), save_models=tmp_path)

@@ -61,6 +61,7 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
         {"optimisers": "shared"},
         {"public_batch_size": 16},
         {"refit": 1},
+        {"imbalance": 0.5},
     ],
     ids=str,
 )

@@ -49,6 +49,18 @@ def quietly(wanted, store, **options):
 # --- results -----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_listener_is_called_here_whoever_computes(tiny, store, two_cores):
+    heard = []
+
+    def listen(tick):
+        assert threading.current_thread() is threading.main_thread()
+        heard.append((os.getpid(), tick.address, tick.round))
+
+    wanted = [tiny(algorithm="local", seed=seed) for seed in (0, 1)]
+    quietly(wanted, store, on_round=listen)
+    assert sorted(heard) == sorted((os.getpid(), str(address_of(one)), round) for one in wanted for round in (1, 2))
+
+
 class Elsewhere:
     """Holds a run, as another process would that computes it, until it has heard of another run's last round."""
 

@@ -124,3 +124,46 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
 def test_a_file_names_no_module():
     with pytest.raises(ValueError, match="unknown system 'os'; known: fedmuscle"):
         named("os")
+
+
+def test_a_system_without_models_says_so(store: Store, tmp_path) -> None:
+    with pytest.raises(ValueError, match="runs of walk keep no models"):
+        run(Walk(), progress=str, store=store, save_models=tmp_path)
+
+
+@pytest.mark.parametrize(("cuda", "mps", "name"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")])
+def test_the_best_device_is_one_before_a_run_has_an_address(monkeypatch, cuda, mps, name) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert Walk(device="auto").device == name
+    assert address_of(Walk(device="auto")) == address_of(Walk(device=name))
+
+
+def test_a_listener_hears_of_every_round_that_is_computed(store: Store) -> None:
+    shown, heard = [], []
+    run(Walk(), progress=shown.append, store=store, on_round=heard.append)
+    assert heard == shown and [tick.round for tick in heard] == [1, 2, 3, 4]
+    assert dict(heard[-1].metrics)["place"] == stored(Walk(), store).metrics.place.iloc[-1] and heard[-1].seconds > 0
+    run(Walk(), progress=str, store=store, on_round=heard.append)  # it is stored
+    assert len(heard) == 4
+
+
+def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store: Store) -> None:
+    def cut(tick: Tick) -> None:
+        if tick.round == 2:
+            raise KeyboardInterrupt
+
+    heard: list[Tick] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(Walk(), progress=str, store=store, on_round=cut)
+    run(Walk(), progress=str, store=store, on_round=heard.append)
+    assert [tick.round for tick in heard] == [3, 4]
+
+
+def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) -> None:
+    def fail(tick: Tick) -> None:
+        raise OSError("no answer")
+
+    history = run(Walk(), progress=str, store=store, on_round=fail)
+    assert "walk seed 0: on_round failed after round 4 (OSError: no answer)" in caplog.text
+    assert history.metrics.equals(run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics)

@@ -1,0 +1,11 @@
+"""The bridge between the two systems: FedMuscle's users with a long tail, and FedLoGe's heads on their features.
+
+It alone knows both. Its runs are FedMuscle's, and what they measure are accuracies of heads by how frequent a class is.
+
+In the order of their imports: ``heads``, ``system`` (its runs), ``report`` and ``plots``.
+"""
+
+from fedmuscle_lib.bridge.heads import HEADS, classes_by_frequency, evaluate, realigned
+from fedmuscle_lib.bridge.system import SYSTEM, TABLES, Settings
+
+__all__ = ["HEADS", "SYSTEM", "TABLES", "Settings", "classes_by_frequency", "evaluate", "realigned"]

@@ -1,0 +1,267 @@
+"""Trained users as folders: they predict and represent as at the end of their run, and what is not theirs is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors import safe_open
+from torch.testing import assert_close
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from fedmuscle_lib import History, Settings, Store, load_user, run
+from fedmuscle_lib.client import REFERENCE_BATCH, Client
+from fedmuscle_lib.data import DataError, Pickled
+from fedmuscle_lib.experiment import SavedUser, build
+from fedmuscle_lib.experiment.rounds import Rounds
+from fedmuscle_lib.experiment.saved import save
+from fedmuscle_lib.models import load_backbone
+from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
+
+# A user of every kind of task, and of every family that the embedded world has.
+EVERY = {"setup": "setup2_generation", "users": (1, 5, 6, 7, 9, 10, 11), "public": "flickr30k", "rounds": 1, "public_size": 40}
+EVERY |= {"train_samples": {"MLC": 20, "IC100": 20, "IC10": 20, "SS": 20, "TC": 20, "TG": 20}, "batch_size": 10}
+
+
+def after(settings: Settings, folder: Path) -> Rounds:
+    """Train, and save the users into ``folder``."""
+    rounds = Rounds(settings)
+    for round in range(settings.rounds):
+        rounds.round(round)
+    save(rounds, folder)
+    return rounds
+
+
+def metric(user: SavedUser, client: Client) -> float:
+    outputs, targets = user.predict(client.evaluation.inputs), client.evaluation.targets
+    parts = torch.arange(len(targets)).split(client.task.evaluation_batch)
+    return client.task.score(sum(client.task.count(outputs[rows], targets[rows]) for rows in parts))
+
+
+def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
+    """Assert that the saved user represents and does its task as the client, to the bit."""
+    user, inputs = load_user(folder, **where), client.evaluation.inputs
+    kept, model = client._states.of(client.model, inputs), client.model.eval()
+    for found, call, batch in ((user.predict, model, client.task.evaluation_batch), (user.represent, model.represent, REFERENCE_BATCH)):
+        rows = torch.arange(batch)[: len(inputs)]
+        with torch.no_grad():
+            assert torch.equal(found(inputs)[rows], call(kept.take(rows)))
+    if len(client.public):
+        assert torch.equal(user.represent(client.public), client.represent_all())
+    assert metric(user, client) == client.evaluate() == user.about["metrics"][-1]["value"]
+    return user
+
+
+@pytest.fixture(scope="module")
+def trained(mini_world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rounds, Path]:
+    folder = tmp_path_factory.mktemp("users")
+    settings = Settings(**EVERY, local_epochs=1, others=2, data_dir=mini_world, models_path=mini_world / "models")
+    return after(settings, folder), folder
+
+
+@pytest.mark.parametrize("number", EVERY["users"])
+def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(trained, mini_world, number):
+    rounds, folder = trained
+    (client,) = (client for client in rounds.federation.clients if client.user.number == number)
+    checkpoint = mini_world / "models" / rounds.settings.backbones[client.user.model]
+    user = assert_same(client, folder / f"user_{number}", backbone=checkpoint)
+    assert (user.number, user.task, user.classes) == (number, client.task, client.classes)
+    adapted = PeftModel.from_pretrained(load_backbone(checkpoint), str(folder / f"user_{number}"))
+    adapters = {name: tensor for name, tensor in adapted.base_model.model.state_dict().items() if ".lora_" in name}
+    ours = {name: tensor for name, tensor in client.model.backbone.state_dict().items() if ".lora_" in name}
+    assert ours.keys() == adapters.keys() and all(torch.equal(ours[name], adapters[name]) for name in ours)
+    assert any(tensor.any() for name, tensor in ours.items() if ".lora_B." in name)  # it learnt something
+
+
+def test_the_adapter_alone_gives_the_features_through_peft(trained, mini_world):
+    rounds, folder = trained
+    user, pictures = load_user(folder / "user_6"), torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
+    backbone = load_backbone(mini_world / "models/vit-tiny")
+    processor = AutoImageProcessor.from_pretrained(folder / "user_6")
+    pixels = processor(list(pictures), return_tensors="pt").pixel_values
+    with torch.no_grad():
+        bare = backbone(pixels).last_hidden_state[:, 1:].mean(1)
+        adapted = PeftModel.from_pretrained(backbone, str(folder / "user_6"))(pixels).last_hidden_state[:, 1:].mean(1)
+        assert_close(adapted, user.model.features(pictures))
+    assert (adapted - bare).abs().max() > 1e-3
+
+
+def test_files_are_read_as_the_run_read_them(trained, mini_world):
+    """Pictures and texts as they lie in the client files."""
+    rounds, folder = trained
+    for client in rounds.federation.clients:
+        if client.task.suffix == ".pkl":
+            path = mini_world / client.task.folder / f"test/client_{client.user.client}.pkl"
+            user = load_user(folder / f"user_{client.user.number}")
+            given = Pickled(path).pictures() if client.task.reads == "pictures" else Pickled(path).texts()
+            assert torch.equal(user.encode(given), client.evaluation.inputs)
+    assert AutoTokenizer.from_pretrained(folder / "user_9")("a").input_ids
+
+
+def test_other_inputs_are_refused(trained):
+    _, folder = trained
+    pictures, texts = load_user(folder / "user_6"), load_user(folder / "user_9")
+    with pytest.raises(ValueError, match=r"user 6 reads pictures, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32"):
+        pictures.predict(torch.rand(2, 3, 32, 32))
+    with pytest.raises(ValueError, match="user 9 reads texts or token ids"):
+        texts.represent(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="user 6: no inputs"):
+        pictures.predict([])
+    with pytest.raises(DataError, match="none.png: no such file"):
+        pictures.predict(["none.png"])
+
+
+def test_a_card_says_what_the_user_is(trained):
+    rounds, folder = trained
+    text = (folder / "user_6/README.md").read_text()
+    about = json.loads((folder / "user_6/user.json").read_text())
+    assert "base_model: vit-tiny\n" in text and about["backbone"]["digest"] in text and about["run"]["address"] in text
+    assert f"| after alignment | Accuracy | {about['metrics'][-1]['value']:.2f} |" in text
+    assert "IC/CIFAR10/train/client_0.pkl" in text and "| `rank` | `16` |" in text
+    assert str(Path.home()) not in text and str(rounds.settings.data_dir) not in text
+    assert all(path.suffix in {".md", ".json", ".safetensors"} for path in folder.glob("*/*"))
+
+
+# --- families that the embedded world lacks, and models that a run leaves in another shape ------------------------------------
+
+
+@pytest.fixture
+def checkpoints(mini_world: Path, tmp_path: Path) -> Path:
+    """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text encoder."""
+    torch.manual_seed(0)
+    lite = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
+    stages = {"in_channels": [32, 8, 8, 16, 16], "out_channels": [8, 8, 16, 16, 24], "num_block_repeats": [1, 1, 1, 1, 2]}
+    stages |= {"strides": [1, 2, 2, 2, 1], "kernel_sizes": [3, 3, 5, 3, 5], "expand_ratios": [1, 6, 6, 6, 6]}
+    width = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    HybridViTModel(HybridViTConfig(image_size=64, stem=lite | stages, **width)).save_pretrained(tmp_path / "hybrid")
+    channels = {"in_channels": [32, 8, 8, 16, 16, 24, 24], "out_channels": [8, 8, 16, 16, 24, 24, 32]}
+    config = EfficientNetLiteConfig(hidden_dim=1280, num_block_repeats=[1, 2, 1, 1, 2, 1, 1], **channels, **lite)
+    EfficientNetLiteModel(config).save_pretrained(tmp_path / "lite")
+    return tmp_path
+
+
+def test_convolutional_networks_and_hybrid_vits_too(settings, checkpoints, tmp_path):
+    given = {"setup": "setup2", "users": (5, 6, 7), "image_size": 64, "mask_size": 64, "rounds": 1, "models_path": checkpoints}
+    backbones = {"ViT-Small": "lite", "ViT-Tiny": "hybrid", "SegFormer-B0": "lite"}
+    sizes = {"IC100": 20, "IC10": 20, "SS": 20}
+    s = settings(**given, backbones=backbones, lora_layers="linear", train_samples=sizes, batch_size=10, public_size=20)
+    for client in after(s, tmp_path / "users").federation.clients:
+        folder = tmp_path / f"users/user_{client.user.number}"
+        checkpoint = checkpoints / backbones[client.user.model]
+        user = assert_same(client, folder, backbone=checkpoint)
+        PeftModel.from_pretrained(load_backbone(checkpoint), str(folder))
+        about = json.loads((folder / "preprocessor_config.json").read_text())
+        mean, std = (torch.tensor(about[f"image_{name}"]).view(3, 1, 1) for name in ("mean", "std"))
+        pixels = (client.evaluation.inputs[:2] / 255 - mean) / std
+        with torch.no_grad():
+            assert_close(user.model.backbone.embeddings(pixels), user.model.embed(client.evaluation.inputs[:2]), atol=1e-4, rtol=1e-4)
+
+
+def test_the_processor_of_a_segformer_scales_as_its_model(trained):
+    rounds, folder = trained
+    (client,) = (client for client in rounds.federation.clients if client.user.number == 7)
+    processor = AutoImageProcessor.from_pretrained(folder / "user_7")
+    pictures = client.evaluation.inputs[:3]
+    assert_close(processor(list(pictures), return_tensors="pt").pixel_values, client.model.embed(pictures))
+
+
+@pytest.mark.parametrize("given", [{"algorithm": "probe"}, {"algorithm": "head_only"}, {"lora_blocks": "none"}, {"lora_blocks": "last"}])
+def test_whatever_a_run_leaves_is_what_is_loaded(settings, mini_world, tmp_path, given):
+    s = settings(rounds=1, head_on="features", **given)
+    for client in after(s, tmp_path).federation.clients:
+        folder = tmp_path / f"user_{client.user.number}"
+        user = assert_same(client, folder, backbone=mini_world / "models" / s.backbones[client.user.model])
+        assert user.model.depth == client.model.depth
+        assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
+
+
+# --- a run that saves --------------------------------------------------------------------------------------------------------
+
+
+def final(history: History) -> dict[int, float]:
+    return dict(zip(history.final().user, history.final().value, strict=True))
+
+
+def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(settings, store, tmp_path):
+    s = settings(rounds=2)
+    first = run(s, progress=str, store=store, save_models=tmp_path / "first")
+    again = run(s, progress=str, store=store, save_models=tmp_path / "again")
+    assert again.metrics.equals(first.metrics)
+    for client in build(s).clients:
+        users = [load_user(tmp_path / name / f"user_{client.user.number}") for name in ("first", "again")]
+        assert [metric(user, client) for user in users] == 2 * [final(first)[client.user.number]]
+        assert users[0].about["files"]["head.safetensors"] == users[1].about["files"]["head.safetensors"]
+
+
+def test_a_stored_run_whose_metrics_are_others_is_told(settings, store, tmp_path, monkeypatch):
+    s = settings(rounds=1)
+    run(s, progress=str, store=store)
+    monkeypatch.setattr(Client, "evaluate", lambda self: 1.0)
+    with pytest.raises(ValueError, match="computed again for its models, its metrics are not those of the computed run"):
+        run(s, progress=str, store=store, save_models=tmp_path / "models")
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def user(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained[1] / "user_9", tmp_path / "user_9"))
+
+
+def test_another_backbone_is_refused(user, mini_world, tmp_path):
+    with pytest.raises(DataError, match="user_9: trained on bert-base with the digest .*; .*distilbert-base has"):
+        load_user(user, mini_world / "models/distilbert-base")
+    other = Path(shutil.copytree(mini_world / "models/bert-base", tmp_path / "bert-base"))
+    assert load_user(user, other)
+    content = bytearray((other / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (other / "model.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match="user_9: trained on bert-base with the digest"):
+        load_user(user, other)
+    with pytest.raises(OSError, match="nowhere: no checkpoint"):
+        load_user(user, tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "head.safetensors", "tokenizer.json", "user.json"])
+def test_a_file_that_is_missing_or_cut_off_is_named(user, mini_world, name):
+    path = user / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=f"{name}: (damaged or exchanged|not a saved user)") as error:
+        load_user(user, mini_world / "models/bert-base")
+    assert "\n" not in str(error.value)
+    path.unlink()
+    with pytest.raises(DataError, match=f"{name}: no such file"):
+        load_user(user, mini_world / "models/bert-base")
+
+
+def test_a_folder_of_another_user_beside_it_does_not_matter(user, trained, mini_world):
+    """Each file is the user's own."""
+    shutil.copy(trained[1] / "user_10/head.safetensors", user)
+    with pytest.raises(DataError, match="head.safetensors: damaged or exchanged"):
+        load_user(user, mini_world / "models/bert-base")
+
+
+def test_a_head_of_other_shapes_is_refused(user, mini_world):
+    about = json.loads((user / "user.json").read_text())
+    about["options"]["proj_dim"] = 7
+    (user / "user.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match="user_9: 'projection.weight' is not what user.json asks for"):
+        load_user(user, mini_world / "models/bert-base")
+
+
+def test_weights_are_safetensors_alone(trained):
+    for path in trained[1].glob("*/*.safetensors"):
+        with safe_open(path, "pt") as file:
+            assert list(file.keys())
+
+
+def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, mini_world):
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "none"))
+    assert load_user(trained[1] / "user_6", mini_world / "models/vit-tiny") and not Store(tmp_path / "none").root.exists()

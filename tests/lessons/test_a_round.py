@@ -1,0 +1,146 @@
+"""The lesson on a communication round: what its text claims is so, and its answers follow from messages that the server counts."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+
+import nbformat
+import pandas as pd
+import pytest
+import torch
+from lesson import LESSONS, ROOT, by_name, executed, printed, verdicts
+from torch.nn import functional as F
+
+from fedmuscle_lib.lessons import EXERCISES, check
+from fedmuscle_lib.messages import Batch, RefusedMessage
+from fedmuscle_lib.muscle import make_reply
+from fedmuscle_lib.plots import a_round
+from fedmuscle_lib.server import Server
+
+LESSON = LESSONS / "5_a_round.ipynb"
+MEASURED = """
+import json
+print(json.dumps({
+    "up": up, "down": down, "boxes": list(boxes.values()), "moments": moments,
+    "same picture": [(a - b).norm(dim=-1).mean().item() for z in (start, seen(users)) for a, b in [(z[0], z[1])]],
+    "newcomer": [[share[4, other] for share in shares] for other in (1, 2, 3)],
+    "ledger": [server.uplink[36, 4], server.downlink[36, 4]],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory):
+    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return by_name(nbformat.read(LESSON, as_version=4))
+
+
+def numbers(line):
+    return [float(number) for number in re.findall(r"\d+\.\d+", line)]
+
+
+def test_the_text_says_what_the_kept_outputs_say(kept):
+    for line in printed(kept["align"]).splitlines():
+        before, after = numbers(line)
+        assert after < before, "every loss went down"
+    digits, answers, error = map(numbers, printed(kept["help-run"]).splitlines()[1:])
+    assert all(row[1] < row[0] and row[2] <= row[0] + 1 and row[1] < row[2] for row in (digits, answers))
+    assert error[0] < error[2] < error[1], "all three worse after the alignment, and mended in part by one more epoch"
+    assert re.search(r"has norm [\d.]+, not 1 .*\nthe second attempt is taken", printed(kept["refused"]))
+    assert re.findall(r"[\d,]+(?= bytes)", printed(kept["rest-of-round"])) == ["8,192", "8,208"] * 3
+
+
+# --- executed ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lesson_executes_and_fills_the_picture_with_real_shapes(lesson, kept, measured):
+    assert verdicts(lesson) == verdicts(nbformat.read(LESSON, as_version=4))
+    assert set(measured["up"].values()) == {"vectors (32, 16), 2,048 bytes"}
+    assert set(measured["down"].values()) == {"loss (), gradient (32, 16), 2,052 bytes"}
+    weights = [line for box in measured["boxes"] for line in box if line.startswith("weights")]
+    assert len(weights) == len(set(weights)) == 3, "no two users have the same network"
+    assert measured["ledger"] == [8192, 8208], "a fourth user's messages are of the same size"
+
+
+def test_users_come_to_agree_and_gain_nothing_by_it(measured):
+    before, after = measured["same picture"]
+    assert after < 0.7 * before
+    alone, after, refitted = measured["moments"].values()
+    assert after[0] < alone[0] and after[1] < alone[1] and after[2] > alone[2]
+    assert refitted[0] < alone[0] + 1.05 and refitted[1] < alone[1] + 1.05 and refitted[2] > alone[2] - 0.05
+    for shares in measured["newcomer"]:
+        assert shares[-1] > 20 > 10 * 100 / 128, "user 4 finds its place, far above chance"
+
+
+# --- the picture -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_has_not_crossed_the_wire_is_a_question_mark():
+    figure = a_round({1: ["user 1", "data"], 2: ["user 2"]}, up={1: "vectors"}, down={}, server=["has vectors"])
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts.count("?") == 3 and {"vectors", "user 1", "data", "user 2", "has vectors"} <= set(texts)
+
+
+# --- the answers -------------------------------------------------------------------------------------------------------------
+
+
+def a_users_round(public: int, d: int, size: int) -> tuple[int, int]:
+    """Bytes up and down of one user of three in one round, as the server counts them."""
+    server, z = Server([1, 2, 3], others=2, dim=d, address=()), F.normalize(torch.randn(3, size, d), dim=2)
+    for position in range(public // size):
+        server.open(batch := Batch(0, 0, position, size))
+        server.receive(1, batch, z[0])
+        server.send(1, make_reply("gradient", z[0], z[1:]))
+    return server.uplink[0, 1], server.downlink[0, 1]
+
+
+def whose_gradient(body: torch.nn.Module, head: torch.nn.Module) -> str:
+    z = F.normalize(body(torch.rand(32, 4)), dim=1)
+    make_reply("gradient", z.detach(), F.normalize(torch.randn(2, 32, 3), dim=2)).loss(z).backward()
+    (moved,) = (name for name, part in {"body": body, "head": head}.items() if part.weight.grad is not None)
+    return moved
+
+
+def complaint(message: torch.Tensor) -> str:
+    server = Server([1, 2, 3, 4], others=2, dim=16, address=())
+    server.open(batch := Batch(0, 0, 0, 32))
+    with pytest.raises(RefusedMessage) as refused:
+        server.receive(4, batch, message)
+    return next(word for word in ("shape", "norm") if word in str(refused.value))
+
+
+def test_the_answers_follow_from_messages_that_the_server_counts(capsys):
+    up, down = a_users_round(public=256, d=256, size=32)
+    known = {
+        "what the server learns from fit": "losses" if Server([1], others=1, dim=16, address=()).uplink else "nothing",
+        "shape of what a user sends": (32, a_users_round(32, 16, 32)[0] // 32 // torch.empty(1).nbytes),
+        "what align changes": whose_gradient(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)),
+        "bytes of a round with d = 256": (up, down),
+        "rounds for the bytes of one network": torch.empty(4_700_000, device="meta").nbytes // up,
+        "why a message is refused": complaint(2 * torch.eye(32, 16) + 1),
+        "sets of two others": len(list(combinations({1, 2, 3, 4} - {4}, 2))),
+    }
+    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
+    for name, value in known.items():
+        assert EXERCISES[name].answer == value
+        check(name, value)
+        check(name, "both" if isinstance(value, str) else 2 * torch.tensor(value))
+        right, wrong = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert (up, down) == (262_144, 262_176)
+
+
+def test_the_shipped_ledger_of_mini_has_the_same_bytes():
+    costs = pd.read_csv(ROOT / "figures/mini/controls/costs.csv").set_index("algorithm").loc["fedmuscle"]
+    assert EXERCISES["bytes of a round with d = 256"].answer == (costs.uplink_bytes, costs.downlink_bytes)

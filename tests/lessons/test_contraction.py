@@ -1,0 +1,143 @@
+"""Lesson 3: it runs, what its text claims is so, and its answers follow from first principles."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations, pairwise, product
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from lesson import LESSONS, by_name, executed, printed, verdicts
+
+from fedmuscle_lib.lessons import EXERCISES, check
+from fedmuscle_lib.muscle.reference import muscle_loss_loop
+from fedmuscle_lib.muscle.wire import make_reply
+
+LESSON = LESSONS / "3_contraction.ipynb"
+MEASURED = """
+import json
+from torch.utils.flop_counter import FlopCounterMode
+
+class Exponentials(TorchDispatchMode):
+    entries = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.entries += args[0].numel() if "aten.exp." in str(operation) else 0
+        return operation(*args, **(kwargs or {}))
+
+def multiplications(call):
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops() / 2
+
+def largest_of(call):
+    with Watch() as watch:
+        call()
+    return watch.largest
+
+def thin(b, m):  # representations of one dimension: what is counted is the contraction
+    return batch(b, m, d=1)
+
+with Exponentials() as exponentials:
+    contracted(*(lambda z, others: (z, *others))(*thin(16, 2)))
+by_b = {}
+for b in (32, 64):
+    z, rest = thin(b, 2)
+    calls = lambda: contracted(z, *rest), lambda: dense(z, rest)
+    by_b[b] = [multiplications(calls[0]), *(largest_of(call) for call in calls)]
+print(json.dumps({
+    "measured": {name: {m: row[1:] for m, row in rows.items()} for name, rows in measured.items()},
+    "multiplications": {m: multiplications(lambda: muscle_loss(*thin(8, m))) for m in range(3, 8)},
+    "exponentials": exponentials.entries, "by_b": by_b,
+    "sizes": {kind: [reply_nbytes(kind, b=32, d=256, m=m) for m in range(1, 6)] for kind in REPLIES},
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory):
+    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
+
+
+def test_the_lesson_executes_and_prints_the_numbers_that_depend_on_no_machine(lesson):
+    kept = nbformat.read(LESSON, as_version=4)
+    assert verdicts(lesson) == verdicts(kept)
+    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
+    assert checked
+    for cell in checked:
+        assert printed(cell) == printed(by_name(lesson)[cell.id])
+
+
+def test_the_text_says_what_the_kept_outputs_say():
+    cells = by_name(nbformat.read(LESSON, as_version=4))
+    assert len({line.split()[-1] for line in printed(cells["product"]).splitlines()}) == 1, "all digits agree"
+    assert printed(cells["gradient-equal"]).startswith("largest difference from autograd: 0.00000")
+    assert len({line.partition("loss")[2] for line in printed(cells["wire-equal"]).splitlines()}) == 1, "same loss and same gradient"
+    assert printed(cells["reveal-dense"]).endswith("recovered numbers: 0.000000\n")
+    *single, both = [float(line.rpartition(" ")[2]) for line in printed(cells["reveal-equal-rows"]).splitlines()[1:]]
+    assert both == 0 and min(single) > 0.5
+
+
+def test_memory_grows_by_the_batch_for_each_model_and_ours_sets_out_later(measured):
+    written, ours = ({int(m): row for m, row in rows.items()} for rows in measured["measured"].values())
+    assert [written[m][0] for m in range(3, 7)] == [4 * 8 ** (m + 1) for m in range(3, 7)]
+    assert all(8 * ours[m][0] <= written[m][0] for m in range(4, 7))
+    assert ours[7][0] <= 4 * 2**20 < 4 * 8**7, "slabs"
+    assert ours[7][1] > 2 * ours[6][1]
+    assert all(written[m][1] < ours[m][1] for m in (1, 2)), "dense needs fewer operations where the sum is small"
+
+
+def test_the_contraction_saves_no_power_of_the_batch_in_multiplications(measured):
+    counts = list(measured["multiplications"].values())
+    assert all(8**m < count for m, count in zip(range(4, 9), counts, strict=True))
+    assert counts[-1] / counts[-2] == pytest.approx(8, rel=0.2)
+
+
+def test_replies_grow_as_the_text_says(measured):
+    sizes = measured["sizes"]
+    assert all(late == 32 * early for early, late in pairwise(sizes["dense"]))
+    assert 4 < sizes["factored"][4] / sizes["factored"][0] < 7, "almost in proportion to M"
+    assert len(set(sizes["gradient"])) == 1
+
+
+def test_the_answers_follow_from_first_principles(measured, capsys):
+    small, large = measured["by_b"].values()
+    growth = [round(np.log2(late / early)) for early, late in zip(small, large, strict=True)]
+    anchor = torch.tensor([[0.0, 1]]).repeat(2, 1).requires_grad_()
+    others = torch.tensor([[[1.0, 0], [-1, 0]]])
+    muscle_loss_loop(anchor, others, tau=0.2).backward()
+    z = torch.nn.functional.normalize(torch.randn(4, 32, 256), dim=-1)
+    read_out = [float(line.rpartition(" ")[2]) for line in printed_of("reveal-equal-rows")[1:]]
+    known = {
+        "terms and numbers between the others": np.array(
+            [
+                sum(1 for _ in product(range(32), repeat=4)),
+                sum(32 * 32 for _ in combinations(range(3), 2)),
+            ]
+        ),
+        "exponentials of the contracted sum": measured["exponentials"],
+        "what the contraction saves": "memory" if growth == [3, 2, 3] else "neither",
+        "largest tensor of the dense form": measured["measured"]["every term written down"]["4"][0],
+        "gradient of one row": 2 * anchor.grad[0].numpy(),
+        "bytes of two replies": np.array([make_reply(kind, z[0], z[1:]).nbytes for kind in ("factored", "gradient")]),
+        "what equal rows reveal": "sum" if read_out[2] < 1e-3 < min(read_out[:2]) else "each",
+    }
+    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
+    for name, value in known.items():
+        answer = EXERCISES[name].answer
+        assert answer == value if isinstance(value, str) else np.asarray(answer) == pytest.approx(value, abs=1e-4)
+        check(name, value)
+        check(name, "nothing" if name == "what equal rows reveal" else "neither" if isinstance(value, str) else 1.02 * value)
+        right, wrong = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+
+
+def printed_of(name):
+    return printed(by_name(nbformat.read(LESSON, as_version=4))[name]).splitlines()

@@ -1,0 +1,190 @@
+"""Lesson 2: it runs, what its text claims is so, and its answers follow from first principles."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import product
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from lesson import LESSONS, by_name, executed, printed, verdicts
+from scipy.special import ive
+
+from fedmuscle_lib.lessons import EXERCISES, check
+from fedmuscle_lib.muscle.reference import dense_log_alpha
+
+LESSON = LESSONS / "2_three_models.ipynb"
+MEASURED = """
+import json
+print(json.dumps({
+    "first": first.to_dict("index"), "ends": [descend(0.5)[0], descend(1.0)[0]],
+    "lowest": [[around[dog_loss(around, bench, gamma).argmin()].item() for gamma in (1.0, 0.0)] for bench in (-40.0, 60.0)],
+    "slopes": [slope(132.0, -40.0, gamma) for gamma in (1.0, 0.0)],
+    "agree": [muscle_loss(same, [same, same], 0.2, low).item() for low in (0.15, 1 / 30, 0.2)],
+}))
+"""
+MOVED = "with_sliders(dog=100.0, bench=170.0)"
+DEGREES = np.radians([[90, 50, -20], [100, 45, -20], [84, 58, -40]])
+Z = np.stack([np.cos(DEGREES), np.sin(DEGREES)], axis=-1)  # (3 models, 3 images, 2)
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory):
+    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
+
+
+def test_the_lesson_executes_and_prints_what_it_printed(lesson):
+    kept = nbformat.read(LESSON, as_version=4)
+    assert verdicts(lesson) == verdicts(kept)
+    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
+    assert checked
+    for cell in checked:
+        assert printed(cell) == printed(by_name(lesson)[cell.id])
+
+
+def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(tmp_path, monkeypatch):
+    notebook = nbformat.read(LESSON, as_version=4)
+    assert by_name(notebook)["slider"].outputs == [] and "widgets" not in notebook.metadata
+    last = [cell.id for cell in notebook.cells].index("slider")
+    notebook.cells = notebook.cells[: last + 1]
+    nbformat.write(notebook, tmp_path / LESSON.name)
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("JPY_SESSION_NAME", LESSON.name)  # as JupyterLab's server does
+    live = executed(tmp_path / LESSON.name, tmp_path / "run", MOVED)
+    (shown,) = by_name(live)["slider"].outputs
+    assert "application/vnd.jupyter.widget-view+json" in shown.data
+    assert [output.output_type for output in live.cells[-1].outputs if "image/png" in output.get("data", {})] == ["display_data"]
+
+
+def test_what_the_text_says_of_the_nine_tuples_is_so(measured):
+    rows = measured["first"]
+    wrong = sorted((name for name in rows if name != "dog+dog"), key=lambda name: -rows[name]["plain_share"])
+    assert wrong[:3] == ["dog+cat", "cat+dog", "cat+cat"]
+    for name in ("dog+cat", "cat+dog", "cat+cat"):
+        assert rows[name]["share"] < rows[name]["plain_share"]
+    for name in ("dog+bench", "bench+dog"):
+        assert rows[name]["share"] > rows[name]["plain_share"]
+    kept = by_name(nbformat.read(LESSON, as_version=4))
+    for line in printed(kept["terms"]).splitlines()[1:]:
+        name, *numbers = line.split()
+        assert [float(number) for number in numbers] == pytest.approx(list(rows[name].values()), abs=0.0051)
+
+
+def test_the_flip_book_shows_what_the_text_says(measured):
+    with_alpha, without = (abs(slope) for slope in measured["slopes"])
+    assert with_alpha < 0.02 < 0.1 < without, "at 132 degrees one arrow has vanished"
+    before, after = measured["lowest"]
+    assert all(new > old for old, new in zip(before, after, strict=True)), "both lowest places move on"
+    weights = [math.exp(-math.cos(math.radians(100 - bench))) for bench in (-40, 60)]
+    text = by_name(nbformat.read(LESSON, as_version=4))["flip-reading"].source
+    assert "falls from {:.2f} to {:.2f}".format(*weights) in " ".join(text.split())
+
+
+def test_the_riddles_numbers_are_so(measured):
+    experiments, equation, none = (math.exp(-loss) for loss in measured["agree"])
+    assert experiments > 0.8 > 1e-8 > equation and none > experiments
+    text = " ".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells if cell.cell_type == "markdown")
+    for claim, value in {"γ = 1/0.15 − 1/0.2 = {:.2f}": 1 / 0.15 - 1 / 0.2, "factor of e⁵⁰": 0, "over e²⁰": 0}.items():
+        assert claim.format(value) in " ".join(text.split())
+    cosines, tau = np.linspace(-1, 1, 3), 0.2
+    assert np.ptp((1 / (1 / 30) - 1 / tau) * cosines) == pytest.approx(50) and np.ptp(2 * cosines / tau) == pytest.approx(20)
+    printed_shares = re.findall(r"share ([\d.e-]+) %", printed(by_name(nbformat.read(LESSON, as_version=4))["riddle-picture"]))
+    assert [float(share) for share in printed_shares] == pytest.approx([100 * experiments, 100 * equation], rel=0.05)
+
+
+def log_mean_exp(length, d):
+    """Logarithm, up to a constant, of the mean of exp(u . v) over unit vectors u in d dimensions; |v| = length."""
+    order = d / 2 - 1
+    return math.log(ive(order, length)) + length - order * math.log(length)
+
+
+def test_unit_vectors_in_256_dimensions_give_the_gamma_that_the_lesson_says():
+    """The integral of Appendix C over the unit sphere itself: its slope in u_k . u_l, at right angles, is gamma."""
+    tau, d, h = 0.2, 256, 1e-3
+    length = lambda cosine: math.sqrt(2 + 2 * cosine) / tau  # noqa: E731
+    gamma = (log_mean_exp(length(h), d) - log_mean_exp(length(-h), d)) / (2 * h)
+    text = " ".join(by_name(nbformat.read(LESSON, as_version=4))["riddle-reading"].source.split())
+    claimed, low = (float(number) for number in re.search(r"γ = ([\d.]+) and τ′ = ([\d.]+)", text).groups())
+    assert gamma == pytest.approx(claimed, rel=0.02) and 1 / d / tau**2 == pytest.approx(claimed, abs=5e-4)
+    assert 1 / (1 / tau + claimed) == pytest.approx(low, abs=5e-4)
+
+
+@pytest.mark.parametrize("which", ["kept", "executed"])
+def test_three_encoders_recognise_each_others_new_pictures(lesson, which):
+    notebook = nbformat.read(LESSON, as_version=4) if which == "kept" else lesson
+    found = re.findall(r"(before|after) +(\w) with (\w): +(\d+) of 100", printed(by_name(notebook)["encoders-picture"]))
+    assert [(moment, one + other) for moment, one, other, _ in found] == list(product(["before", "after"], ["AB", "AC", "BC"]))
+    assert all(int(count) <= 5 if moment == "before" else int(count) >= 80 for moment, *_, count in found)
+
+
+# --- the answers -------------------------------------------------------------------------------------------------------------
+
+
+def muscle(z, i, tau, gamma):
+    """Equation (3) for three models and one anchor row, with model 1 as the anchor."""
+    b = z.shape[1]
+    log_terms = {(j, k): z[0, i] @ (z[1, j] + z[2, k]) / tau - gamma * z[1, j] @ z[2, k] for j, k in product(range(b), repeat=2)}
+    return math.log(sum(math.exp(term) for term in log_terms.values())) - log_terms[i, i]
+
+
+def where_the_dog_ends(gamma):
+    """Degrees with the lowest loss, by trying all."""
+
+    def lossless(degree):
+        moved = Z.copy()
+        moved[0, 0] = math.cos(math.radians(degree)), math.sin(math.radians(degree))
+        return muscle(moved, 0, 1, gamma)
+
+    return min(range(360), key=lossless)
+
+
+def alphas_that_change():
+    def alphas(z):
+        return np.exp(-z[1] @ z[2].T)
+
+    moved = [Z.copy(), Z.copy()]
+    moved[0][0, 0], moved[1][2, 2] = (-1, 0), (0, 1)
+    return np.array([(~np.isclose(alphas(Z), alphas(one))).sum() for one in moved])
+
+
+def compared_by_alpha_b():
+    """The encoders whose vectors move the README's alpha with B at index 0."""
+    draws = torch.Generator().manual_seed(0)
+    rep = {name: torch.randn(4, 8, generator=draws) for name in "abc"}
+
+    def alpha_b(rep):
+        return dense_log_alpha([rep["b"], rep["a"], rep["c"]], 0.2, 0.15)
+
+    return "".join(name for name in "abc" if not torch.allclose(alpha_b(rep), alpha_b(rep | {name: torch.randn(4, 8, generator=draws)})))
+
+
+def test_the_answers_follow_from_first_principles(measured, capsys):
+    ends = np.array([where_the_dog_ends(gamma) for gamma in (1, 0)])
+    known = {
+        "angle where alpha is 1": min(range(181), key=lambda degree: abs(math.exp(-math.cos(math.radians(degree))) - 1)),
+        "alpha of dog and bench": math.exp(-math.cos(DEGREES[1, 0] - DEGREES[2, 2])),
+        "alphas that change": alphas_that_change(),
+        "Muscle loss of three orthogonal images": muscle(np.stack([np.eye(3)] * 3), 0, 1, 1),
+        "where the dog ends": ends,
+        "tau' by equation (22)": 1 / (1 / 0.2 + 1 / 0.2**2),
+        "dimensions of tau' = 0.15": min(range(1, 257), key=lambda d: abs(1 / 0.2 + 1 / (d * 0.2**2) - 1 / 0.15)),
+        "what alpha_B compares": compared_by_alpha_b(),
+    }
+    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
+    for name, value in known.items():
+        answer, words = EXERCISES[name].answer, EXERCISES[name].words
+        assert answer == (value if isinstance(value, str) else pytest.approx(value, abs=1e-5))
+        check(name, value)
+        check(name, next(word for word in words if word != answer) if words else 1.02 * value + (name == "alphas that change"))
+        right, wrong = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert measured["ends"] == ends.tolist() == [132, 142] and measured["lowest"][0] == pytest.approx(ends, abs=1)

@@ -1,0 +1,134 @@
+"""Lesson 1: it runs, what its text claims is so, and its answers follow from first principles."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import nbformat
+import numpy as np
+import pytest
+from lesson import LESSONS, by_name, executed, printed, verdicts
+
+from fedmuscle_lib.lessons import EXERCISES, check
+
+LESSON = LESSONS / "1_two_models.ipynb"
+MEASURED = """
+import json
+print(json.dumps({
+    "within": [(z[user] @ z[user].T).tolist() for user in (1, 2)], "before": before.tolist(), "after": after.tolist(),
+    "strangers": strangers, "right": right, "losses": losses.tolist(),
+    "shapes": [[list(weights.shape) for weights in bodies[user].parameters()] for user in (1, 2)],
+    "lots": [one.tolist() for one in (first, second, public, new)],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory):
+    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
+
+
+def recognised(notebook):
+    """Of a hundred new pictures: before the alignment, after it, and after the local training."""
+    cells = by_name(notebook)
+    both = re.fullmatch(r"recognised: (\d+) of 100 before, (\d+) of 100 after\n", printed(cells["aligned-picture"])).groups()
+    return [int(count) for count in (*both, re.search(r"recognised: (\d+) of 100", printed(cells["refit"]))[1])]
+
+
+def test_the_lesson_executes_and_waits_for_the_student(lesson):
+    assert verdicts(lesson) == verdicts(nbformat.read(LESSON, as_version=4))
+
+
+def test_users_share_no_picture_and_hardly_a_shape(measured):
+    lots = [set(lot) for lot in measured["lots"]]
+    assert [len(lot) for lot in lots] == [400, 400, 512, 485] and len(set.union(*lots)) == 1797
+    common = [one for one in measured["shapes"][0] if one in measured["shapes"][1]]
+    assert common == [[16]] == measured["shapes"][0][-1:] == measured["shapes"][1][-1:], "the last biases"
+
+
+def test_strangers_make_sense_within_and_not_between(measured):
+    one, two, between = (np.array(table) for table in (*measured["within"], measured["before"]))
+    assert one[~np.eye(3, dtype=bool)].max() < 0.7, "user 1 keeps the digits apart"
+    assert two[0, 2] > 0.9 and max(two[0, 1], two[2, 1]) < -0.5, "user 2 puts the even ones together, and the odd one opposite"
+    assert between.trace() / 3 < between.mean() + 0.2
+    assert measured["strangers"] <= 5
+
+
+def test_alignment_makes_the_diagonal_and_reaches_new_pictures(measured):
+    after, losses = np.array(measured["after"]), np.array(measured["losses"])
+    assert after.diagonal().min() > 0.8 > 0.7 > after[~np.eye(3, dtype=bool)].max()
+    assert losses[-20:].mean() < 1.3 < math.log(32) < losses[0].min()
+
+
+def test_what_the_text_says_of_the_heads_is_so(measured):
+    before, after, again = measured["right"].values()  # of head 1 on both bodies, then of head 2
+    assert min(before[0], before[3]) > 90, "each user is good at its task"
+    assert before[1] < 35 and after[1] > 65, "user 1's head on user 2's body: from chance to most"
+    assert after[0] < before[0] - 3 and after[3] < before[3] - 3, "both users lose accuracy at their own tasks"
+    for own in (0, 3):
+        assert again[own] == pytest.approx(before[own], abs=3), "and have it back after local training"
+
+
+@pytest.mark.parametrize("which", ["kept", "executed"])
+def test_recognition_comes_with_the_alignment_and_goes_with_the_tasks(lesson, which):
+    strangers, aligned, apart = recognised(nbformat.read(LESSON, as_version=4) if which == "kept" else lesson)
+    assert strangers <= 5 and aligned > 60 and apart < aligned / 2
+
+
+def test_three_ways_to_infonce_agree(lesson):
+    for notebook in (lesson, nbformat.read(LESSON, as_version=4)):
+        assert len(set(re.findall(r"\d\.\d{4}", printed(by_name(notebook)["info-nce"])))) == 1
+
+
+# --- the answers -------------------------------------------------------------------------------------------------------------
+
+
+def loss(table, tau):
+    """InfoNCE of a table of similarities, as the definition has it."""
+    return -np.mean([math.log(math.exp(row[i] / tau) / sum(math.exp(one / tau) for one in row)) for i, row in enumerate(table)])
+
+
+def pull_and_push(shares, h=1e-6):
+    """Factors of the other user's vectors in minus the gradient, by finite differences in coordinates along these vectors."""
+    logits = np.log(shares)
+    value = lambda moved: -moved[0] + math.log(np.exp(moved).sum())  # noqa: E731
+    return [(value(logits - h * axis) - value(logits + h * axis)) / (2 * h) for axis in np.eye(len(shares))]
+
+
+def what_a_rotation_changes():
+    draws = np.random.default_rng(0)
+    one, two = draws.normal(size=(2, 3, 16))
+    turned = two @ np.linalg.qr(draws.normal(size=(16, 16)))[0]
+    within, between = np.abs(turned @ turned.T - two @ two.T).max(), np.abs(one @ turned.T - one @ two.T).max()
+    return {(False, True): "between", (True, False): "within", (True, True): "both"}[bool(within > 1e-9), bool(between > 1e-9)]
+
+
+def test_the_answers_follow_from_first_principles(measured, capsys):
+    agreeing, blind = np.eye(3), np.tile(np.random.default_rng(0).normal(size=(3, 1)), 3)
+    known = {
+        "diagonal of strangers": "no different" if measured["strangers"] <= 5 else "larger",
+        "rotation of one user": what_a_rotation_changes(),
+        "bytes of one matrix Z": len(np.zeros((32, 256), dtype=np.float32).tobytes()),
+        "InfoNCE of three orthogonal pictures, tau = 1": loss(agreeing, 1),
+        "InfoNCE of three orthogonal pictures, tau = 0.2": loss(agreeing, 0.2),
+        "InfoNCE beside a blind user": loss(blind, 0.2),
+        "pull and push": np.array(pull_and_push([0.5, 0.3, 0.2])[:2]),
+        "head of user 1 on user 2": "most" if measured["right"]["after"][1] > 65 else "half",
+    }
+    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
+    for name, value in known.items():
+        answer = EXERCISES[name].answer
+        assert answer == (value if isinstance(value, str) else pytest.approx(value, abs=1e-6))
+        check(name, value)
+        check(name, next(word for word in EXERCISES[name].words if word != answer) if isinstance(value, str) else 1.02 * value)
+        right, wrong = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert known["InfoNCE of three orthogonal pictures, tau = 1"] == pytest.approx(math.log(math.e + 2) - 1)
+    assert known["InfoNCE beside a blind user"] == pytest.approx(loss(blind, 7)), "at any temperature"
