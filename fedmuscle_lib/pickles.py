@@ -13,6 +13,7 @@ import pickletools
 import re
 import reprlib
 import stat
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,9 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
         DataError: naming ``name``; the pickle is truncated, holds no dict, or would run code.
     """
     try:
-        content = _Machine().run(pickled)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a text's odd escapes
+            content = _Machine().run(pickled)
     except DataError as error:
         raise DataError(f"{name}: refused: {error}") from None
     except Exception as error:  # a damaged pickle can raise almost anything

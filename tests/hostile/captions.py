@@ -21,7 +21,10 @@ def _prepare(folder: Path) -> None:
 
 def _case(draws: random.Random) -> Case:
     captions: dict[object, object] = {f"{i:06d}.png": [f"caption {draws.randrange(100)} of it"] for i in range(N)}
-    if draws.random() < 0.5:
+    choice = draws.random()
+    if choice < 0.1:
+        return Case(pickle.dumps(captions, draws.randint(2, 5)))
+    if choice < 0.5:
         return Case(scrambled(pickle.dumps(captions, draws.randint(2, 5)), draws))
     name = f"{draws.randrange(N):06d}.png"
     bad = {

@@ -127,6 +127,8 @@ def _anywhere(document: Any, draws: random.Random) -> None:
 def _case(draws: random.Random) -> Case:
     document = copy.deepcopy(_document)
     choice = draws.random()
+    if choice < 0.1:
+        return Case(_written(document))
     if choice < 0.25:
         return Case(scrambled(json.dumps(document).encode(), draws))
     if choice < 0.55:
