@@ -13,10 +13,10 @@ from hostile.kind import KINDS, kind
 
 def test_no_malformed_input_is_bad() -> None:
     """A fixed seed; ``make fuzz`` goes on with others for as long as one likes."""
-    found = fuzz(KINDS, seed=0, cases=100 * len(KINDS))
+    found = fuzz(KINDS, seed=0, cases=50 * len(KINDS))
     assert not found.bad, str(found)
     for name in KINDS:
-        assert found.counts[name, "refused"] > 25, str(found)
+        assert found.counts[name, "refused"] > 15, str(found)
     assert sum(found.counts[name, "accepted"] for name in KINDS) > 10, str(found)
 
 
@@ -31,7 +31,7 @@ def test_a_fault_that_is_put_back_is_found(fault: str) -> None:
 def test_what_is_not_malformed_is_read(tmp_path: Path, name: str) -> None:
     """Each kind draws inputs that its reader accepts, so that refusing everything would not do; equal draws are equal inputs."""
     one, read = kind(name), 0
-    (tmp_path / one.file).parent.mkdir(parents=True)
+    (tmp_path / one.file).parent.mkdir(parents=True, exist_ok=True)
     one.prepare(tmp_path)
     for number in range(60):
         case = one.case(random.Random(f"x{number}"))
