@@ -6,6 +6,7 @@ A module imports from its own wing and from the wings above it in this list:
     datasets/  the public data sets, a module each, and who gets which sample of them
     world/     the embedded world, which is generated: glyphs, pictures, language
     pretrain/  backbones for images and for text, pretrained here or fetched
+    hugging_face  a user's files from a Hugging Face data set
     __main__   the command line
 """
 

@@ -198,7 +198,7 @@ def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
         assert torch.equal(client.train.inputs, whole.inputs[:40]) and torch.equal(client.train.targets, whole.targets[:40])
     drawn = build(settings(train_samples={"IC10": 40})).clients[2].train
     assert not torch.equal(drawn.targets, first.train.targets)
-    with pytest.raises(DataError, match="user 6, IC10 client_0: .* 301 was asked for, the file holds 300"):
+    with pytest.raises(DataError, match="user 6, .*IC/CIFAR10/train/client_0.pkl: .* 301 was asked for, the file holds 300"):
         build(settings(local_draw="fixed", train_samples={"IC10": 301}))
 
 

@@ -191,7 +191,7 @@ def test_users_learn_their_tasks(settings, store):
 def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
     sizes = {client.user.number: len(client.train) for client in build(settings(train_samples={"SS": 5, "TC": 8, "TG": 12})).clients}
     assert sizes == {7: 5, 8: 5, 9: 8, 10: 8, 11: 12}
-    with pytest.raises(DataError, match="user 9, TC client_0: a local training set of 100 was asked for, the file holds 12 samples"):
+    with pytest.raises(DataError, match="user 9, .*client_0.pkl: a local training set of 100 was asked for, the file holds 12 samples"):
         build(settings(users=(9, 10), others=1, train_samples={}))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedmuscle_lib.messages import Batch, LabelSpace, LocalTerm
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
+from fedmuscle_lib.setups import task_of
 from fedmuscle_lib.tasks import TASKS, Classification, Head
 from fedmuscle_lib.versions import Versioned
 
@@ -57,7 +58,7 @@ class Group(Federation):
     @property
     def task(self) -> Classification:
         """The users' task, which reads their outputs."""
-        task = self.clients[0].task  # they have equal ones
+        task = task_of(self.clients[0].user)  # they have equal ones
         assert isinstance(task, Classification)
         return task
 

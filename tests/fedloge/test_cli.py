@@ -119,7 +119,7 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
     ("line", "message"),
     [
         ("fedloge --tau 0.2", "--tau"),
-        ("run --imbalance 0.01", "--imbalance"),
+        ("run --participation 0.5", "--participation"),
         ("fedloge --algorithm fedlodge", "unknown method 'fedlodge'"),
         ("fedloge --IF 2", "imbalance: Input should be less than or equal to 1"),
         ("fedloge --network resnet19", "network: unknown 'resnet19'; did you mean 'resnet18'"),

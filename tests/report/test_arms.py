@@ -60,7 +60,7 @@ def test_departures_list_what_the_paper_leaves_open_at_our_default_and_elsewhere
     assert rows.loc[rows.setting == "public_batch_size", "ours"].tolist() == ["32 (fedmuscle)", "20 (fedmuscle, refit)"]
     neutral = {name for name, field in Settings.model_fields.items() if "neutral" in (field.json_schema_extra or {})}
     stated = {"head_layers", "epochs"}  # Appendix H has two layers, Section 6.1 epochs by the round
-    absent = {"image_size", "imbalance", "own"}  # of networks, long tails and data that the paper has not
+    absent = {"image_size", "imbalance", "own", "robust"}  # of networks, long tails, data and hostile users that the paper has not
     assert neutral - set(rows.setting) <= absent | stated
 
 
