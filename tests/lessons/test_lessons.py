@@ -54,6 +54,7 @@ def test_every_exercise_is_asked_in_one_lesson():
     assert sorted(asked) == sorted(EXERCISES)
 
 
+@pytest.mark.slow
 @every_lesson
 def test_the_solutions_execute_and_every_one_is_right(name, tmp_path):
     found = verdicts(executed(SOLUTIONS / f"{name}.ipynb", tmp_path))
