@@ -1,13 +1,18 @@
-"""Read and execute the notebook of a lesson."""
+"""Read and execute the notebook of a lesson, and what its tests share."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import numpy as np
 import papermill
 import pytest
+
+from fedmuscle_lib.lessons import EXERCISES, check
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "notebooks/lessons"
@@ -37,3 +42,30 @@ def verdicts(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
     """Exercise and verdict of every check."""
     lines = "".join(printed(cell) for cell in notebook.cells if re.search(r"^ *check\(", cell.source, re.MULTILINE)).splitlines()
     return [tuple(line.split(": ", 1)) for line in lines]
+
+
+def assert_prints_what_it_kept(path: Path, fresh: nbformat.NotebookNode) -> None:
+    """The executed lesson has the kept one's verdicts, and the same output of each cell that is tagged for it."""
+    kept = nbformat.read(path, as_version=4)
+    assert verdicts(fresh) == verdicts(kept)
+    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
+    assert checked
+    for cell in checked:
+        assert printed(cell) == printed(by_name(fresh)[cell.id])
+
+
+def assert_answers(path: Path, known: Mapping[str, Any], capsys: pytest.CaptureFixture[str], near: float = 1e-4) -> None:
+    """The lesson asks for what is ``known``. That is right and within ``near`` of the answer; 2 % beside it, or another word, is wrong."""
+    assert {name for name, _ in verdicts(nbformat.read(path, as_version=4))} == set(known)
+    for name, value in known.items():
+        exercise = EXERCISES[name]
+        if exercise.words:
+            assert exercise.answer == value
+            wrong = next(word for word in exercise.words if word != value)
+        else:
+            assert np.asarray(exercise.answer) == pytest.approx(np.asarray(value), abs=near)
+            wrong = 1.02 * np.asarray(value) + 0.02
+        check(name, value)
+        check(name, wrong)
+        right, beside = capsys.readouterr().out.splitlines()
+        assert right == f"{name}: right." and beside.startswith(f"{name}: not yet. ")

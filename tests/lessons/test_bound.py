@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from itertools import count, pairwise, product
 from math import exp, log, sqrt
 
-import nbformat
 import numpy as np
 import pytest
-from lesson import LESSONS, ROOT, by_name, executed, printed, verdicts
-
-from fedmuscle_lib.lessons import EXERCISES, check
+from lesson import LESSONS, ROOT, assert_answers, assert_prints_what_it_kept, by_name, printed
 
 LESSON = LESSONS / "4_bound.ipynb"
 ALIKE = 0.5 * np.eye(3) + 0.5
@@ -28,23 +24,8 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def lesson(tmp_path_factory):
-    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
-
-
-@pytest.fixture(scope="module")
-def measured(lesson):
-    return json.loads(printed(lesson.cells[-1]))
-
-
 def test_the_lesson_executes_and_prints_the_numbers_that_it_kept(lesson):
-    kept = nbformat.read(LESSON, as_version=4)
-    assert verdicts(lesson) == verdicts(kept)
-    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
-    assert checked
-    for cell in checked:
-        assert printed(cell) == printed(by_name(lesson)[cell.id])
+    assert_prints_what_it_kept(LESSON, lesson)
 
 
 def test_circles_overlap_as_the_views_do(measured):
@@ -195,12 +176,4 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         "xor through pairs": best_through_pairs(),
         "volume of the opposite anchor": "equal" if volume(-z, x, y) == pytest.approx(volume(z, x, y)) else "larger",
     }
-    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
-    for name, value in known.items():
-        answer = EXERCISES[name].answer
-        assert answer == value if isinstance(value, str) else np.asarray(answer) == pytest.approx(value, abs=1e-4)
-        check(name, value)
-        wrong_word = next((word for word in EXERCISES[name].words if word != value), None)
-        check(name, wrong_word or 1.02 * np.asarray(value) + 0.02)
-        right, wrong = capsys.readouterr().out.splitlines()
-        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert_answers(LESSON, known, capsys)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from itertools import combinations, pairwise, product
 
 import nbformat
 import numpy as np
 import pytest
 import torch
-from lesson import LESSONS, by_name, executed, printed, verdicts
+from lesson import LESSONS, assert_answers, assert_prints_what_it_kept, by_name, printed
 
-from fedmuscle_lib.lessons import EXERCISES, check
 from fedmuscle_lib.muscle.reference import muscle_loss_loop
 from fedmuscle_lib.muscle.wire import make_reply
 
@@ -56,23 +54,8 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def lesson(tmp_path_factory):
-    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
-
-
-@pytest.fixture(scope="module")
-def measured(lesson):
-    return json.loads(printed(lesson.cells[-1]))
-
-
 def test_the_lesson_executes_and_prints_the_numbers_that_depend_on_no_machine(lesson):
-    kept = nbformat.read(LESSON, as_version=4)
-    assert verdicts(lesson) == verdicts(kept)
-    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
-    assert checked
-    for cell in checked:
-        assert printed(cell) == printed(by_name(lesson)[cell.id])
+    assert_prints_what_it_kept(LESSON, lesson)
 
 
 def test_the_text_says_what_the_kept_outputs_say():
@@ -129,14 +112,7 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         "bytes of two replies": np.array([make_reply(kind, z[0], z[1:]).nbytes for kind in ("factored", "gradient")]),
         "what equal rows reveal": "sum" if read_out[2] < 1e-3 < min(read_out[:2]) else "each",
     }
-    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
-    for name, value in known.items():
-        answer = EXERCISES[name].answer
-        assert answer == value if isinstance(value, str) else np.asarray(answer) == pytest.approx(value, abs=1e-4)
-        check(name, value)
-        check(name, "nothing" if name == "what equal rows reveal" else "neither" if isinstance(value, str) else 1.02 * value)
-        right, wrong = capsys.readouterr().out.splitlines()
-        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert_answers(LESSON, known, capsys)
 
 
 def printed_of(name):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from itertools import product
@@ -11,10 +10,9 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from lesson import LESSONS, by_name, executed, printed, verdicts
+from lesson import LESSONS, assert_answers, assert_prints_what_it_kept, by_name, executed, printed
 from scipy.special import ive
 
-from fedmuscle_lib.lessons import EXERCISES, check
 from fedmuscle_lib.muscle.reference import dense_log_alpha
 
 LESSON = LESSONS / "2_three_models.ipynb"
@@ -32,23 +30,8 @@ DEGREES = np.radians([[90, 50, -20], [100, 45, -20], [84, 58, -40]])
 Z = np.stack([np.cos(DEGREES), np.sin(DEGREES)], axis=-1)  # (3 models, 3 images, 2)
 
 
-@pytest.fixture(scope="module")
-def lesson(tmp_path_factory):
-    return executed(LESSON, tmp_path_factory.mktemp("lesson"), MEASURED)
-
-
-@pytest.fixture(scope="module")
-def measured(lesson):
-    return json.loads(printed(lesson.cells[-1]))
-
-
 def test_the_lesson_executes_and_prints_what_it_printed(lesson):
-    kept = nbformat.read(LESSON, as_version=4)
-    assert verdicts(lesson) == verdicts(kept)
-    checked = [cell for cell in kept.cells if "nbval-check-output" in cell.metadata.get("tags", [])]
-    assert checked
-    for cell in checked:
-        assert printed(cell) == printed(by_name(lesson)[cell.id])
+    assert_prints_what_it_kept(LESSON, lesson)
 
 
 def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(tmp_path, monkeypatch):
@@ -179,13 +162,6 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         "dimensions of tau' = 0.15": min(range(1, 257), key=lambda d: abs(1 / 0.2 + 1 / (d * 0.2**2) - 1 / 0.15)),
         "what alpha_B compares": compared_by_alpha_b(),
     }
-    assert {name for name, _ in verdicts(nbformat.read(LESSON, as_version=4))} == set(known)
-    for name, value in known.items():
-        answer, words = EXERCISES[name].answer, EXERCISES[name].words
-        assert answer == (value if isinstance(value, str) else pytest.approx(value, abs=1e-5))
-        check(name, value)
-        check(name, next(word for word in words if word != answer) if words else 1.02 * value + (name == "alphas that change"))
-        right, wrong = capsys.readouterr().out.splitlines()
-        assert right == f"{name}: right." and wrong.startswith(f"{name}: not yet. ")
+    assert_answers(LESSON, known, capsys, near=1e-5)
     assert measured["ends"] == [[132, 58, -65], [142, 48, -70]] and ends.tolist() == [132, 142]
     assert measured["lowest"][0] == pytest.approx(ends, abs=1)

@@ -1,0 +1,18 @@
+"""A lesson, executed once for all tests of its module, which names it as LESSON and may add a cell that prints JSON, MEASURED."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lesson import executed, printed
+
+
+@pytest.fixture(scope="module")
+def lesson(request, tmp_path_factory):
+    return executed(request.module.LESSON, tmp_path_factory.mktemp("lesson"), request.module.MEASURED)
+
+
+@pytest.fixture(scope="module")
+def measured(lesson):
+    return json.loads(printed(lesson.cells[-1]))
