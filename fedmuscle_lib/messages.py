@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import Diverged as Diverged
-from fedmuscle_lib.errors import NotFinite as NotFinite
-from fedmuscle_lib.errors import RefusedMessage as RefusedMessage
 from fedmuscle_lib.objectives import divergence, hard_label_loss
 
 if TYPE_CHECKING:  # a server loads no augmentations

@@ -19,8 +19,8 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib import algorithms, report
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment import PHASES
-from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
 from fedmuscle_lib.runs import History, Progress, Store, run_all
 from fedmuscle_lib.runs.address import address_of

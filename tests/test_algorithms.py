@@ -20,8 +20,9 @@ from fedmuscle_lib.algorithms.feddf import ensemble
 from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.algorithms.local import LocalTraining
 from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
+from fedmuscle_lib.errors import RefusedMessage
 from fedmuscle_lib.experiment import build
-from fedmuscle_lib.messages import HardLabels, LabelSpace, RefusedMessage
+from fedmuscle_lib.messages import HardLabels, LabelSpace
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS

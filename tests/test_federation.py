@@ -10,8 +10,9 @@ import torch
 
 from fedmuscle_lib import algorithms, muscle_loss
 from fedmuscle_lib.data import DataError
+from fedmuscle_lib.errors import RefusedMessage
 from fedmuscle_lib.experiment import build
-from fedmuscle_lib.messages import Batch, HardLabels, RefusedMessage, SoftLabels
+from fedmuscle_lib.messages import Batch, HardLabels, SoftLabels
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
 

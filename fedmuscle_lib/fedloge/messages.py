@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import Diverged as Diverged
 from fedmuscle_lib.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.received import own_copy, plain
 

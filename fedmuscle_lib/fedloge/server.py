@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.fedloge.messages import Message, RefusedMessage, Update, accepted
+from fedmuscle_lib.errors import RefusedMessage
+from fedmuscle_lib.fedloge.messages import Message, Update, accepted
 from fedmuscle_lib.randomness import generator
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 import toy
 
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import TestSet
-from fedmuscle_lib.fedloge.messages import Diverged
 from fedmuscle_lib.fedloge.methods import Recipe
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 import torch
 
-from fedmuscle_lib.fedloge.messages import Diverged, RefusedMessage, Update
+from fedmuscle_lib.errors import Diverged, RefusedMessage
+from fedmuscle_lib.fedloge.messages import Update
 from fedmuscle_lib.fedloge.server import Server, weighted_mean
 
 

@@ -12,8 +12,9 @@ import torch
 from lesson import LESSONS, ROOT, assert_answers, by_name, printed, verdicts
 from torch.nn import functional as F
 
+from fedmuscle_lib.errors import RefusedMessage
 from fedmuscle_lib.lessons import EXERCISES
-from fedmuscle_lib.messages import Batch, RefusedMessage
+from fedmuscle_lib.messages import Batch
 from fedmuscle_lib.muscle import make_reply
 from fedmuscle_lib.plots import a_round
 from fedmuscle_lib.server import Server

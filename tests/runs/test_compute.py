@@ -13,8 +13,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Store, run
+from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment import PHASES, TABLES
-from fedmuscle_lib.messages import Diverged
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.runs import NotStored, stored
 from fedmuscle_lib.runs.address import address_of
