@@ -1,8 +1,8 @@
 """Notebooks executed headlessly, several at a time, and an index page of what they made.
 
 ``plan`` says what to run, ``children`` runs it in processes, ``child`` is the program of these, ``index`` writes the page and ``grid``
-does all of it. ``parameters`` is what a notebook and the grid know of a parameters cell, ``needs`` counts the runs that a notebook asks for.
-Importing this costs no more than the standard library, so that a notebook can use it too.
+does all of it. ``parameters`` is what a notebook and the grid know of a parameters cell, ``needs`` counts the runs that notebooks ask
+for. Importing this costs no more than the standard library, so that a notebook can use it too.
 """
 
 from fedmuscle_lib.reproduce.children import Outcome

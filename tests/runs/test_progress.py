@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fedmuscle_lib import Settings, run_all
-from fedmuscle_lib.runs import Tick
+from fedmuscle_lib.runs import Interrupted, Tick
 from fedmuscle_lib.runs.progress import showing
 
 TICK = Tick("fedmuscle voc seed 0", 1, 3, 6, 0.5, 2.0, ((1, 40.0), (2, 50.0)), 7.0)
@@ -57,3 +57,20 @@ def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, m
     run_all(wanted, store=store)
     told = capsys.readouterr()
     assert told.out == "1 of 1 stored\n" and not told.err
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kept"),
+    [
+        ({}, "Interrupted. 7 of 10 runs are stored."),
+        ({"one": 3, "other": 2}, "Interrupted. 8 of 10 runs are stored. Kept of what was begun: fedmuscle voc seed 0, 2 of 3 rounds."),
+        ({"one": 1, "other": 2}, "Kept of what was begun: fedmuscle voc seed 0, 1 of 3 rounds; fedmuscle voc seed 0, 2 of 3 rounds."),
+    ],
+)
+def test_an_interrupt_says_what_is_kept(rounds, kept):
+    with pytest.raises(Interrupted) as interrupt, showing(10, [Settings(rounds=3)] * 3, str) as tell:
+        for address, last in rounds.items():
+            for k in range(1, last + 1):
+                tell(replace(TICK, round=k, address=address))
+        raise KeyboardInterrupt
+    assert kept in str(interrupt.value) and str(interrupt.value).endswith(" Run this again to go on from there.")
