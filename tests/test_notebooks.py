@@ -20,7 +20,7 @@ from staged import NOTEBOOKS, as_committed, checked_out, place
 
 from fedmuscle_lib import Settings, Store, bridge, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
-from fedmuscle_lib.reproduce import declared_parameters, needs, needs_in_words, reproduce, select
+from fedmuscle_lib.reproduce import declared_parameters, reproduce, select
 from fedmuscle_lib.reproduce.needs import asked_for
 from fedmuscle_lib.runs import stored
 from fedmuscle_lib.runs.address import address_of
