@@ -26,11 +26,12 @@ again = run_all([parse({**overrides, "profile": profile, "algorithm": "local", "
 
 @pytest.fixture
 def folder(tmp_path):
-    """Notebooks: one asks for local training and FedMuscle, one for users that mini does not have, one for nothing."""
+    """Notebooks: one asks for local training and FedMuscle, one for users that mini does not have, one for nothing, and one is wrong."""
     for name, cells in {
         "table": [PARAMETERS, RUNS, "print(histories[0].metrics / 0)"],
         "hybrids": [PARAMETERS.replace('{"rounds": 7}', '{"setup": "setup1_vit"}'), RUNS],
         "lesson": [PARAMETERS, "print(profile)"],
+        "wrong": ["%%time\nworks = 1", "run_all(works)"],
     }.items():
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         nbformat.write(notebook, tmp_path / f"{name}.ipynb")
@@ -47,13 +48,14 @@ def test_a_notebooks_questions_are_read_and_nothing_of_it_is_executed_besides(fo
         ("local", 3, 7),
         ("local", 4, 7),
     ]
-    assert asked_for(folder / "lesson.ipynb") == [] and asked_for(folder / "hybrids.ipynb") is None
+    assert asked_for(folder / "lesson.ipynb") == []
+    assert asked_for(folder / "hybrids.ipynb") is asked_for(folder / "wrong.ipynb") is None
 
 
 def row(folder, store):
     counts = needs(["mini"], folder, store)
-    assert counts.notebook.tolist() == ["hybrids", "table"] and isnan(counts.runs[0])
-    return counts.iloc[1].drop(["profile", "notebook"]).tolist(), needs_in_words(counts).splitlines()[-1]
+    assert counts.notebook.tolist() == ["hybrids", "table", "wrong"] and counts.runs.isna().tolist() == [True, False, True]
+    return counts.iloc[1].drop(["profile", "notebook"]).tolist(), needs_in_words(counts).splitlines()[-2]
 
 
 def test_counts_are_those_of_the_store(folder, store, tmp_path):
@@ -86,5 +88,5 @@ def test_a_notebook_that_a_profile_can_not_run_says_so():
     assert needs_in_words(counts).splitlines() == [
         "| notebook | `mini` | `small` |",
         "| --- | --- | --- |",
-        "| [a](a.ipynb) | not in this profile | 1 runs, under a minute: 1 to compute in under a minute |",
+        "| [a](a.ipynb) | can't run in this profile | 1 runs, under a minute: 1 to compute in under a minute |",
     ]

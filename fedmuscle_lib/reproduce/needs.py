@@ -34,7 +34,7 @@ def needs(profiles: Iterable[str], folder: Path = NOTEBOOKS, store: Store | None
     Returns:
         profile, notebook, runs, shipped, computed (here), minutes (of all its runs, one after the other) and minutes_left (of those that
         are not stored). A stored run takes as long as it took; another takes as long as the median of the stored ones that differ from it
-        in seed and public set alone. NaN where there is none, and where no run of this profile can have the notebook's settings.
+        in seed and public set alone. NaN where there is none, and for a notebook that can't run in this profile.
         Notebooks that ask for no runs are left out.
     """
     import pandas as pd
@@ -64,7 +64,7 @@ def needs_in_words(counts: pd.DataFrame) -> str:
 def _told(row: Any) -> str:
     """Such as "19 runs, 217 min: 15 shipped, 4 to compute in 49 min"."""
     if isnan(row.runs):
-        return "not in this profile"
+        return "can't run in this profile"
     left = row.runs - row.shipped - row.computed
     to_compute = "to compute" + ("" if isnan(row.minutes_left) else f" in {_minutes(row.minutes_left)}")
     counts = {"shipped": row.shipped, "computed here": row.computed, to_compute: left}
@@ -77,7 +77,7 @@ def _minutes(minutes: float) -> str:
 
 
 def asked_for(path: Path, **parameters: Any) -> list[RunSettings] | None:
-    """The runs that a notebook asks for; None if no run can have such settings.
+    """The runs that a notebook asks for; None if it can't, such as for settings that no run can have.
 
     Args:
         parameters: in place of those that the notebook declares.
@@ -93,7 +93,7 @@ def asked_for(path: Path, **parameters: Any) -> list[RunSettings] | None:
         code = compile(ast.Module([statement], []), str(path), "exec")
         try:
             asked += asked_by(partial(exec, code, names))
-        except ValueError:
+        except Exception:  # a reader's notebook may be wrong in any way
             return None
         names |= {name: value for name, value in parameters.items() if name in names}
     return asked
@@ -103,12 +103,20 @@ def _asking(cells: Iterable[str]) -> list[ast.stmt]:
     """The statements that call a function that asks for runs and, before them, those that bind the names that these use."""
     kept: list[ast.stmt] = []
     used: set[str] = set()
-    for statement in reversed([statement for cell in cells for statement in ast.parse(cell).body]):
+    for statement in reversed([statement for cell in cells for statement in _statements(cell)]):
         nodes = list(ast.walk(statement))
         if any(map(_asks, nodes)) or used & set(_bound(nodes)):
             kept.append(statement)
             used |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     return kept[::-1]
+
+
+def _statements(cell: str) -> list[ast.stmt]:
+    """A cell's statements; none of one with a magic, which is no Python."""
+    try:
+        return ast.parse(cell).body
+    except SyntaxError:
+        return []
 
 
 def _asks(node: ast.AST) -> bool:
