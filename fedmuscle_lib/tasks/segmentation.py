@@ -26,7 +26,6 @@ class SemanticSegmentation(Task):
     predicted anywhere. Outputs may be coarser than the targets; they are enlarged to them.
     """
 
-    version: ClassVar[int] = 2  # 2: the decoder takes its products where the maps are small
     suffix: ClassVar[str] = ".json"
     metric: ClassVar[str] = "mIoU"
     head: ClassVar[Head] = "decoder"
