@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from jupyter_client.manager import start_new_kernel
+from processes import eventually
 
 from fedmuscle_lib import Settings, run_all
 from fedmuscle_lib.runs import Interrupted, Tick
@@ -74,3 +78,23 @@ def test_an_interrupt_says_what_is_kept(rounds, kept):
                 tell(replace(TICK, round=k, address=address))
         raise KeyboardInterrupt
     assert kept in str(interrupt.value) and str(interrupt.value).endswith(" Run this again to go on from there.")
+
+
+@pytest.mark.slow
+def test_an_interrupted_cell_shows_that_and_no_traceback(settings, store):
+    own = settings(algorithm="local", users=(6,), rounds=1000).model_dump(
+        mode="json", include={"users", "rounds", "data_dir", "models_path"}
+    )
+    cell = f"from fedmuscle_lib import report\nreport.run_arms({own}, ['local'], [0], ['voc'], controls=[])"
+    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
+    try:
+        client.execute(cell)
+        assert eventually(lambda: list(store.root.glob("*/checkpoint.pt")), 300)
+        manager.interrupt_kernel()
+        while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "error":
+            pass
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    (line,) = message["content"]["traceback"]
+    assert line.startswith("Interrupted. 0 of 1 runs are stored. Kept of what was begun: local voc seed 0, ")
