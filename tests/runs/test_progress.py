@@ -11,6 +11,7 @@ from jupyter_client.manager import start_new_kernel
 from processes import eventually
 
 from fedmuscle_lib import Settings, run_all
+from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.runs import Interrupted, Tick
 from fedmuscle_lib.runs.progress import showing
 
@@ -78,6 +79,16 @@ def test_an_interrupt_says_what_is_kept(rounds, kept):
                 tell(replace(TICK, round=k, address=address))
         raise KeyboardInterrupt
     assert kept in str(interrupt.value) and str(interrupt.value).endswith(" Run this again to go on from there.")
+
+
+def test_an_interrupted_command_says_it_too(mini_world, store, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedmuscle_lib.experiment.rounds.Rounds.round", interrupted)
+    options = ["--algorithm", "local", "--users", "[6]", "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+    assert main(["run", *options]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."
 
 
 @pytest.mark.slow
