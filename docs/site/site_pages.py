@@ -30,6 +30,7 @@ from fedmuscle_lib.reproduce.index import made
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]+)")
 _FROM = re.compile(r"<!-- /?from.*?-->")  # marks of numbers that come from a CSV file
+_INTERVAL = re.compile(r"(?<=\[)([+-][\d.]+), (?=[+-][\d.]+\])")  # is kept in one line
 
 
 # --- which pages there are ---------------------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ def lay(target: Path, root: Path = ROOT) -> None:
     moved = {root / "README.md": root / "index.md"} | {reference.folder: reference.page for reference in references(root)}
 
     def linked(text: str, page: Path) -> str:
-        return _LINK.sub(lambda found: _led(found, page, moved, root, target), _FROM.sub("", text))
+        return _LINK.sub(lambda found: _led(found, page, moved, root, target), _INTERVAL.sub("\\1,\N{NO-BREAK SPACE}", _FROM.sub("", text)))
 
     def write(page: Path, text: str) -> None:
         place = target / moved.get(page, page).relative_to(root)
