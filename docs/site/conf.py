@@ -1,4 +1,4 @@
-"""Sphinx's settings of the site, whose pages ``sources.py`` lays down. Everything that a page loads comes with it."""
+"""Sphinx's settings of the site, whose pages ``site_pages.py`` lays down. Everything that a page loads comes with it."""
 
 project = "FedMuscle Notebooks"
 extensions = ["myst_nb", "sphinx-mathjax-offline"]
@@ -17,3 +17,4 @@ html_static_path = ["style.css"]
 html_css_files = ["style.css"]
 html_show_sphinx = html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # a page from disk may not fetch the others

@@ -80,7 +80,7 @@ def test_search_finds_a_word_and_leads_to_its_page(width, offline, screenshot):
         page.locator("label.nav-overlay-icon[for=__navigation]").first.click()  # the sidebar is in a drawer
     page.locator(".sidebar-search").fill("contraction")
     page.locator(".sidebar-search").press("Enter")
-    found = page.locator("#search-results li a", has_text="The sum that nobody has to write").first
+    found = page.locator("#search-results li a", has_text="3. The sum that nobody has to write").first
     found.wait_for()
     screenshot(page, f"site-{width}/search-contraction")
     found.click()
