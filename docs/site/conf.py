@@ -11,6 +11,8 @@ nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
+highlight_language = "none"  # of code whose language is not named, such as commands
+
 html_theme = "furo"
 html_title = project
 html_static_path = ["style.css"]

@@ -37,6 +37,10 @@ AT_THE_TOP = """() => {
     document.querySelector(".jp-WindowedPanel-outer").scrollTop = 0
     return document.querySelector(".jp-Cell[data-windowed-list-index='0'], .jp-Cell")?.getBoundingClientRect().top > 0
 }"""
+HEIGHT = """() => {
+    const cells = [...document.querySelectorAll(".jp-NotebookPanel .jp-Cell")]
+    return cells.at(-1).getBoundingClientRect().bottom - cells[0].getBoundingClientRect().top
+}"""
 CONTROLS = ".jupyter-widgets .noUi-handle, .jupyter-widgets select, .jupyter-widgets input[type=checkbox]"
 
 
@@ -157,8 +161,7 @@ def run_whole(path, opened):
 def whole_notebook_in_view(page):
     """Make the window as high as the notebook, so that nothing of it is left to scroll, and wait until it is drawn."""
     for _ in range(3):  # heights of what was out of sight are guesses
-        height = page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
-        page.set_viewport_size({"width": 1280, "height": min(height + 100, 16_000)})
+        page.set_viewport_size({"width": 1280, "height": min(int(page.evaluate(HEIGHT)) + 200, 16_000)})
         page.wait_for_function(AT_THE_TOP)
 
 
