@@ -112,7 +112,7 @@ def opened(lab, open_page):
         return page
 
     yield open_it
-    page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
+    page.evaluate("window.jupyterapp?.serviceManager.sessions.shutdownAll()")
 
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: path.relative_to(NOTEBOOKS).with_suffix("").as_posix())
