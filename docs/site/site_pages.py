@@ -78,8 +78,8 @@ def other_notebooks(root: Path = ROOT) -> list[Path]:
 def _contents(root: Path) -> str:
     """The tables of contents that the sidebar shows, as the first page's source has them."""
     everything = references(root)
-    groups = {"Lessons": [(None, path) for path in lessons(root) if path.parent.name == "lessons"]}
-    groups["Notebooks"] = [(path.stem, path) for path in other_notebooks(root)]
+    groups = {"Notebooks": [(path.stem, path) for path in other_notebooks(root)]}
+    groups["Lessons"] = [(None, path) for path in lessons(root) if path.parent.name == "lessons"]
     for profile in PROFILES:
         groups[f"Results: {profile}"] = [(each.folder.name, each.page) for each in everything if each.profile == profile]
     groups["Solutions"] = [(None, path) for path in lessons(root) if path.parent.name == "solutions"]
