@@ -19,10 +19,10 @@ WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint test test-all fuzz lab clean
+.PHONY: help reproduce figures reference notebook lessons lint test test-all fuzz lab site browser-test clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
 	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS; of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
@@ -69,7 +69,7 @@ test: lint  ## lint, then every test that takes seconds
 
 test-all: lint  ## lint, then every test, those of minutes too
 	$(RUN) -m data_prep mini
-	$(RUN) -m pytest -m '' $(PARALLEL)
+	$(RUN) -m pytest -m 'not browser' $(PARALLEL)
 
 fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 SEED=1
 	PYTHONPATH=tests $(RUN) -m hostile --minutes $(MINUTES) --seed $(SEED)
@@ -77,6 +77,20 @@ fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini
 	$(RUN) -m jupyterlab --allow-root --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_FLAGS)
+
+# what these targets alone need
+.venv/.site .venv/.browser: .venv/.%: $(INSTALLED)
+	$(RUN) -m pip install --editable '.[$*]'
+	@touch $@
+
+site: .venv/.site  ## build the pages of lessons, results and documents, running nothing: build/site/index.html
+	rm -rf build/site
+	$(RUN) docs/site/site_pages.py build/site-sources
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -c docs/site build/site-sources build/site
+
+browser-test: .venv/.browser site  ## run lessons in JupyterLab and read the site, in Chromium: build/screenshots/
+	$(RUN) -m data_prep mini
+	$(RUN) -m pytest -m browser tests/browser
 
 clean:  ## remove the environment, the embedded world and caches; results stay
 	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_numbers_quoted_in_prose_are_those_of_the_csv_files(page):
     """``python -m fedmuscle_lib.report.prose`` mends a page whose numbers differ."""
     text = page.read_text(encoding="utf8")
     assert from_csv(text, ROOT) == text
+
+
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_line_of_prose_begins_with_a_mark(page):
+    """Markdown takes such a line for HTML and ends the paragraph before it."""
+    assert not re.findall(r'^ *"? *<!-- /?from.*', page.read_text(encoding="utf8"), re.MULTILINE)
 
 
 def test_the_page_of_results_is_that_of_the_csv_files():
