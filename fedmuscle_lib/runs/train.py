@@ -137,9 +137,8 @@ class _Training:
         finished, seconds, rows = state["finished_rounds"], state["seconds"], state["rows"]
         if type(finished) is not int or not 0 < finished <= self.settings.rounds or not 0 <= seconds < math.inf:
             raise ValueError(f"{finished} rounds in {seconds} s")
-        for name, columns in self.system.tables.items():
-            if not all(row.keys() <= set(columns) and row["round"] in range(1, finished + 1) for row in rows[name]):
-                raise ValueError(f"its {name} have other rows than those of {finished} rounds")
+        if not all(row["round"] in range(1, finished + 1) for name in self.system.tables for row in rows[name]):
+            raise ValueError(f"it has rows of other rounds than the first {finished}")
         self.experiment.restore(state)
         own = self.experiment.state()
         if not _same(own, {name: state[name] for name in own}):

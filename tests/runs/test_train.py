@@ -64,7 +64,7 @@ def _put(state: Any, path: tuple, change: Callable[[torch.Tensor], Any]) -> None
 CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "another shape": lambda tensor: torch.zeros(7, 3, 2, dtype=tensor.dtype),
     "one number for all": lambda tensor: tensor.reshape(-1)[:1].reshape([1] * (tensor.ndim + 1)),
-    "another type": lambda tensor: tensor.to(torch.complex64),
+    "another type": lambda tensor: tensor.to(torch.float16 if tensor.is_floating_point() else torch.int8),
     "no number": lambda tensor: torch.full_like(tensor, math.nan) if tensor.is_floating_point() else tensor.to(torch.float32) * math.nan,
     "no tensor": lambda tensor: "weights",
 }
@@ -83,7 +83,6 @@ OF_ALL: dict[str, Callable[[dict[str, Any]], object]] = {
     "a word for rounds": lambda state: state.update(finished_rounds="1"),
     "no end of seconds": lambda state: state.update(seconds=math.inf),
     "rows of later rounds": lambda state: state["rows"]["losses"][0].update(round=2),
-    "rows of other columns": lambda state: state["rows"]["losses"][0].update(place=1),
     "rows that are none": lambda state: state["rows"].update(metrics=["row"]),
     "no rows": lambda state: state.pop("rows"),
     "another run": lambda state: state.update(address="another"),
