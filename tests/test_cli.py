@@ -232,7 +232,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert main(["runs", "ship", str(reference)]) == 0
     out = capsys.readouterr().out
     assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
-    assert {path.stem for path in shipped.iterdir()} == {history.provenance["address"] for history in three_runs}
+    assert {path.stem for path in shipped.glob("*.zip")} == {history.provenance["address"] for history in three_runs}
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "..."
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine

@@ -284,8 +284,21 @@ def test_what_the_checksums_do_not_cover_is_said(archives: Path, data_dir: Path,
 
 @pytest.mark.parametrize(
     "manifest",
-    ["", "{", "[" * 100_000, "7", "[]", '{"dataset": []}', '{"dataset": "ag-news", "whole": true, "versions": [], "files": 1}', "folder", "\ud800"]
-    + [f'{{"dataset": "ag-news", "whole": true, "versions": {{"data_prep": 3}}, "archives": {a}}}' for a in ("7", "[7]", '[{"name": 7}]', "[]")],
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "7",
+        "[]",
+        '{"dataset": []}',
+        '{"dataset": "ag-news", "whole": true, "versions": [], "files": 1}',
+        "folder",
+        "\ud800",
+    ]
+    + [
+        f'{{"dataset": "ag-news", "whole": true, "versions": {{"data_prep": 3}}, "archives": {a}}}'
+        for a in ("7", "[7]", '[{"name": 7}]', "[]")
+    ],
 )
 def test_a_manifest_that_is_none_of_ours_is_never_taken_for_a_whole_folder(
     archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, manifest: str

@@ -245,9 +245,9 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left(tmp_path: Path, monkeyp
 def test_a_body_that_goes_on_and_on_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
     monkeypatch.setattr(fetch, "MOST", 700_000)
-    with answering(lambda *_: _said(body=CONTENT, length="")) as (url, _):
-        with pytest.raises(SourceError, match="sends more than 700,000 bytes"):
-            download(f"{url}/a.zip", tmp_path / "a.zip")
+    endless = answering(lambda *_: _said(body=CONTENT, length=""))
+    with endless as (url, _), pytest.raises(SourceError, match="sends more than 700,000 bytes"):
+        download(f"{url}/a.zip", tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
 from data_prep.io.files import alone, put
+from fedmuscle_lib.pickles import line_of
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
@@ -89,7 +90,9 @@ class Run:
         path = self.source.obtain(archive)
         sums, sha256 = self._checksums(), digest(path, "sha256")
         if sums and archive.name not in sums:
-            self.say(f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that")
+            self.say(
+                f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"
+            )
         if sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
         official: bool | None
@@ -111,7 +114,7 @@ class Run:
         if self._sums is None:
             self._sums = self.source.sums()
             if absent := self.source.absent(self._sums):
-                shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
+                shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
                 self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
         return self._sums
 
@@ -175,7 +178,9 @@ def prepare(
     """
     asked = _given(request(options, source))
     there = [_read(data_dir / place.folder) or {} for place in places]
-    if all((m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (entry.name, True, _VERSION) for m in there) and all(
+    if all(
+        (m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (entry.name, True, _VERSION) for m in there
+    ) and all(
         _files(data_dir, place) == m.get("files") and _given(m.get("request", {})) == asked and not _other_archives(source, m)
         for place, m in zip(places, there, strict=True)
     ):

@@ -443,7 +443,8 @@ class Source:
 
     def absent(self, names: Iterable[str]) -> list[str]:
         """Return which of these archives the user's folder lacks; none where there is no folder to look into."""
-        return [name for name in names if self.folder and not (self.folder / name).exists()]
+        there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} if self.folder else set(names)
+        return [name for name in names if name not in there]
 
 
 def digest(path: Path, algorithm: str) -> str:

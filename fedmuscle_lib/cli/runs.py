@@ -116,7 +116,10 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
 def ship(
     folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")],
 ) -> None:
-    """Copy the runs behind a reference's folders beside them, with their SHA-256, and say so in their provenance. `make reference` does this."""
+    """Copy the runs behind a reference's folders beside them, with their SHA-256, and say so in their provenance.
+
+    `make reference` does this.
+    """
     store = default_store()
     for folder in folders:
         print(f"{folder}: {_shipped(store, folder)} runs shipped")

@@ -12,6 +12,7 @@ Pictures of a list are opened when they are asked for.
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -162,7 +163,7 @@ class _Listed(Images):
         lines = np.arange(len(self))[np.asarray(rows, np.int64)]
         paths = [root / self.names[line] for line in lines]
         for line, path in zip(lines, paths, strict=True):
-            if not path.is_file():
+            if not os.path.isfile(path):  # pathlib's raises for a name that is too long
                 raise DataError(f"{self.path}: line {line + 1}: no such picture: {line_of(str(path))}")
         return Pixels(self.image_size).load(paths)
 

@@ -107,9 +107,9 @@ def weighted_mean(parts: Sequence[Mapping[str, Tensor]], samples: Sequence[int])
     """Mean of tensors by name, part k weighing as ``samples[k]``; summed in float64 and given in the tensors' own type."""
     total = sum(samples)
     means = {}
-    for name, like in parts[0].items():
-        mean = torch.zeros_like(like, dtype=torch.float64)
+    for name, first in parts[0].items():
+        mean = torch.zeros_like(first, dtype=torch.float64)
         for part, count in zip(parts, samples, strict=True):
             mean.add_(part[name].double(), alpha=count / total)
-        means[name] = mean.to(like.dtype) if like.is_floating_point() else mean.round().to(like.dtype)
+        means[name] = mean.to(first.dtype) if first.is_floating_point() else mean.round().to(first.dtype)
     return means

@@ -253,7 +253,8 @@ class Entry:
 
     def discard_checkpoint(self, why: str) -> None:
         """Set a checkpoint aside that can't be gone on from, and say so."""
-        self._set_aside(self._own_folder() / CHECKPOINT, why)
+        path = self._own_folder() / CHECKPOINT
+        self._set_aside(path, f"{path}: {why}")
 
     def delete(self) -> None:
         """Remove the run and what was kept of it.
