@@ -128,7 +128,7 @@ def _attempt(url: str, part: Path, note: _Note, quiet: bool, whole: bool) -> Non
             headers["If-Range"] = known["etag"]
     try:
         with _opened(urllib.request.Request(url, headers=headers)) as response:
-            fresh = {"url": url, "etag": _said(response, "ETag"), "modified": _said(response, "Last-Modified")}
+            fresh: dict[str, Any] = {"url": url, "etag": _said(response, "ETag"), "modified": _said(response, "Last-Modified")}
             fresh["total"] = total = _total(response.headers)
             if total is not None and total > MOST:
                 raise SourceError(f"{url}: the server says that it has {total:,} bytes; at most {MOST:,} are fetched")
@@ -224,11 +224,11 @@ class _OverPaced:
         return super().do_open(type(kind.__name__, (kind,), {"response_class": _Response}), request, **options)  # type: ignore[misc]
 
 
-class _Http(_OverPaced, urllib.request.HTTPHandler):
+class _Http(_OverPaced, urllib.request.HTTPHandler):  # type: ignore[misc]
     pass
 
 
-class _Https(_OverPaced, urllib.request.HTTPSHandler):
+class _Https(_OverPaced, urllib.request.HTTPSHandler):  # type: ignore[misc]
     pass
 
 

@@ -228,6 +228,8 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
     classes = tuple(about["classes"])
+    if not all(type(size) is int and size > 0 for size in about["reads"].values()):
+        raise ValueError("it reads inputs of no size")
     model = kind(load_backbone(checkpoint, device), task.n_outputs(classes), **about["options"])
     if about["frozen"]:
         model.freeze_representation()

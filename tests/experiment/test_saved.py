@@ -277,7 +277,6 @@ def _about(**changes: object) -> Callable[[str], str]:
         _about(classes=7),
         _about(backbone={}),
         _about(run=None),
-        _about(own={"folder": 7}),
         _about(reads={"longest": "x"}),
     ],
 )
