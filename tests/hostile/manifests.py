@@ -13,7 +13,6 @@ from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.files import put
 from fedmuscle_lib.data import DataError, refuse_unfinished
-from fedmuscle_lib.report.sources import manifests
 
 PLACE, CONTENT = "set", b"content"
 _ENTRY = Entry(name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(), counts={})
@@ -51,7 +50,6 @@ def _read(folder: Path) -> None:
     put(place / "file", CONTENT)
     try:
         refuse_unfinished(place)
-        manifests(folder, [PLACE])
     finally:
         source = Source(folder, None, folder / "archives")
         try:
