@@ -89,17 +89,12 @@ def settings_of(path: Path) -> type[RunSettings]:
     from fedmuscle_lib.runs import named
     from fedmuscle_lib.runs.system import FIRST
 
-<<<<<<< HEAD
-    metadata = read_json(path).get("metadata", {})
-    return named(metadata.get("fedmuscle", {}).get("system", FIRST)).settings
-=======
     return named(_metadata(path).get("system", FIRST)).settings
 
 
 def _metadata(path: Path) -> dict[str, Any]:
     """What a notebook says of itself: its "system", and whether it has "results" to reproduce."""
-    return json.loads(path.read_text(encoding="utf8")).get("metadata", {}).get("fedmuscle", {})
->>>>>>> main
+    return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 
 def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]) -> dict[str, Any]:

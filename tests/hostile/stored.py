@@ -51,7 +51,7 @@ def _packed(members: dict[str, bytes], checked: bool = True) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in members.items():
-            file.writestr(name, content)
+            file.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 
