@@ -25,6 +25,7 @@ from fedmuscle_lib.messages import Aligned, Contrast, HardLabels, Labelling, Lab
 from fedmuscle_lib.models import FrozenStates, State, UserModel, linear_probe
 from fedmuscle_lib.objectives import inverse_counts
 from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.received import like
 from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import Classification, Task
 from fedmuscle_lib.views import View
@@ -177,10 +178,13 @@ class Client:
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
-        ours = self.model.state_dict(keep_vars=True)
+        ours = self.model.trainable_state()  # a name of a frozen weight's would change every model in this process that shares it
+        for name in ours.keys() ^ weights.keys() or [name for name in ours if not like(weights[name], ours[name])]:
+            raise ValueError(f"user {self.user.number}: {name!r} is not of this model")
         with torch.no_grad():
-            for name, value in weights.items():
-                ours[name].copy_(value)
+            for name, tensor in self.model.state_dict(keep_vars=True).items():
+                if name in weights:
+                    tensor.copy_(weights[name])
 
     # --- local data ----------------------------------------------------------------------------------------------------------
 
@@ -474,10 +478,23 @@ class Client:
             "flops": (self.meter.total, self.meter.done),
         }
 
+    def _resume(self, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Give an optimiser its state; torch would take any, and with moments of other shapes than the weights' the process may end."""
+        before = _options(optimiser)
+        optimiser.load_state_dict(state)
+        fits = all(like(t, p) or t.ndim == 0 for p, own in optimiser.state.items() for t in own.values())
+        if not fits or _options(optimiser) != before:
+            raise ValueError(f"user {self.user.number}: the state of its {name} optimiser is none of this model's")
+
     def restore(self, state: dict[str, Any]) -> None:
         """Continue as if training had never stopped."""
         self._load(state["model"])
-        self._local.load_state_dict(state["local"])
-        self._alignment.load_state_dict(state["alignment"])
+        for name, optimiser in (("local", self._local), ("alignment", self._alignment)):
+            self._resume(name, optimiser, state[name])
         self._labels, self._epochs = state["labels"], state["epochs"]
         self.meter.total, self.meter.done = state["flops"]
+
+
+def _options(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Each group's learning rate and the like."""
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimiser.param_groups]

@@ -14,10 +14,11 @@ import re
 import reprlib
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -76,20 +77,48 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         NoFile: naming the file; it is missing.
         DataError: naming the file; it is larger, a folder or a device, or can't be read.
     """
+    with opened(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{path}: larger than {most:,} bytes")
+    return content
+
+
+@contextmanager
+def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
+    """A regular file of at most ``most`` bytes, open for reading.
+
+    Raises:
+        NoFile, DataError: as :func:`read_bytes`, also for what can't be read inside.
+    """
     try:
         # a pipe that nobody writes to would be waited for
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DataError(f"{path}: a pipe or a device, not a file")
-            content = file.read(most + 1) if status.st_size <= most else b""
+            if status.st_size > most:
+                raise DataError(f"{path}: larger than {most:,} bytes")
+            yield file
     except FileNotFoundError:
         raise NoFile(f"{path}: no such file") from None
     except (OSError, ValueError) as error:  # the second for a name that no file can have
         raise error if isinstance(error, DataError) else DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if status.st_size > most or len(content) > most:
-        raise DataError(f"{path}: larger than {most:,} bytes")
-    return content
+
+
+Stamp = tuple[int, int, int, int]
+
+
+def stamp_of(path: str | Path) -> Stamp | None:
+    """What changes when the content of a regular file does: size, times of its content and of its entry, number of the latter.
+
+    The time of the content alone can be set, and is by whoever copies a file with its times. None for what is no file, or leads nowhere.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def as_array(value: object) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""What a party sent, before anything is computed with it. Every system's server looks at messages through this module first."""
+"""What a party sent or a checkpoint holds, before anything is computed with it.
+
+Every system's server looks at messages through this module first.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +40,8 @@ def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor
 def own_copy(value: Tensor) -> Tensor:
     """Return the numbers in memory of the receiver's own, so that nothing that happens to ``value`` later changes them."""
     return torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.detach())
+
+
+def like(value: object, ours: Tensor) -> bool:
+    """Whether ``value`` is a tensor of the same shape and type, and can take the place of ours."""
+    return type(value) is Tensor and value.shape == ours.shape and value.dtype == ours.dtype

@@ -1,11 +1,13 @@
-"""A web server on the loopback interface that can be told to break off, to change a file, or to know no ranges."""
+"""Web servers on the loopback interface: one that can be told to break off, to change a file, or to know no ranges; and one that says
+whatever it is told to, be it HTTP or not."""
 
 from __future__ import annotations
 
+import socketserver
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -80,11 +82,42 @@ def serving() -> Iterator[Loopback]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
+    with _listening(server) as state.url:
+        yield state
+
+
+@contextmanager
+def answering(answer: Callable[[int, bytes], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """Serve bytes as they are, and break off behind them.
+
+    Args:
+        answer: gives what the server sends, from the number of the request, from 0, and its header.
+
+    Yields:
+        The server's address, and the headers of the requests so far.
+    """
+    asked: list[bytes] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        timeout = 5
+
+        def handle(self) -> None:
+            asked.append(b"".join(iter(lambda: self.rfile.readline(1 << 16), b"\r\n")))
+            with suppress(OSError):  # the client has had enough
+                self.wfile.write(answer(len(asked) - 1, asked[-1]))
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    with _listening(server) as url:
+        yield url, asked
+
+
+@contextmanager
+def _listening(server: socketserver.ThreadingTCPServer) -> Iterator[str]:
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield state
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

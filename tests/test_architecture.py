@@ -21,10 +21,10 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # An import only ever goes up this list: a module knows those before it. `__init__` re-exports and may know all. Imports for types
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
-    "errors", "received", "pickles", "pictures", "instances", "randomness", "registry", "style", "versions", "profiles", "runs", "muscle",
-    "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms", "settings",
-    "experiment", "report", "tuning", "plots", "explore", "lessons", "fedloge", "bridge", "bench", "reproduce", "cli", "__main__",
-    "__init__",
+    "errors", "received", "pickles", "documents", "pictures", "instances", "randomness", "registry", "style", "versions", "profiles",
+    "runs", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client",
+    "algorithms", "settings", "experiment", "report", "tuning", "plots", "explore", "lessons", "fedloge", "bridge", "bench", "reproduce",
+    "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}

@@ -20,6 +20,7 @@ from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.runs import Record
+from fedmuscle_lib.runs.store import seal
 from fedmuscle_lib.settings import PROFILES
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert main(["runs", "ship", str(reference)]) == 0
     out = capsys.readouterr().out
     assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
-    assert {path.stem for path in shipped.iterdir()} == {history.provenance["address"] for history in three_runs}
+    assert {path.stem for path in shipped.glob("*.zip")} == {history.provenance["address"] for history in three_runs}
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "..."
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
@@ -270,11 +271,31 @@ def verdicts(capsys):
 
 def tampered(folder, name, **provenance):
     """Change one shipped run's last metric by two points of a hundred, as another code would have it, with whole checksums."""
-    for path in sorted((folder / "mini/runs").iterdir()):
+    for path in sorted((folder / "mini/runs").glob("*.zip")):
         record = Record.read(path)
         if record.provenance["settings"]["algorithm"] == name:
             record.tables["metrics"].loc[record.tables["metrics"].index[-1], "value"] += 2
             path.write_bytes(Record(record.tables, record.provenance | provenance).pack())
+    (folder / "mini/runs/SHA256SUMS").unlink()
+    seal(folder / "mini/runs")
+
+
+def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_computed(figures, capsys):
+    folder, line = figures
+    sums = (folder / "mini/runs/SHA256SUMS").read_text()
+    tampered(folder, "local")
+    (folder / "mini/runs/SHA256SUMS").write_text(sums)
+    assert main([*line, "--sample", "2"]) == 1
+    (only,) = verdicts(capsys)
+    assert only.endswith(".zip: not the file whose SHA-256 is in SHA256SUMS beside it")
+
+
+@pytest.mark.parametrize("provenance", ["", "[]", "{}", '{"runs": 7}', '{"runs": [7]}', '{"runs": [{"address": []}]}'])
+def test_a_provenance_that_is_none_is_named(reference, capsys, provenance):
+    (reference / "provenance.json").write_text(provenance)
+    assert main(["runs", "ship", str(reference)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {reference / 'provenance.json'}: ")
 
 
 def test_shipped_runs_are_computed_again_and_equal(figures, capsys):

@@ -268,6 +268,57 @@ def test_a_checksum_beside_the_archives_must_match(archives: Path, data_dir: Pat
     assert f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS" in capsys.readouterr().err
 
 
+def test_what_the_checksums_do_not_cover_is_said(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    """An archive that no line names, and lines that name nothing."""
+    MAKE["ag-news"](archives)
+    path = archives / "ag_news_csv.tar.gz"
+    (archives / "SHA256SUMS").write_text("".join(f"{'0' * 64}  ./absent{n}.tar\n" for n in range(7)))
+    assert _run("ag-news", "--archives", archives, "--data-dir", data_dir, *SMALL["ag-news"]) == 0
+    said = capsys.readouterr().out
+    assert f"NOTE: {path.name}: no line of the SHA256SUMS beside it names it" in said
+    assert "NOTE: SHA256SUMS names 7 files that do not lie beside it: absent0.tar, " in said and "absent5" not in said
+    (archives / "SHA256SUMS").write_text(f"{'0' * 64}  ./{path.name}\n")
+    assert _run("ag-news", "--archives", archives, "--data-dir", data_dir / "another", *SMALL["ag-news"]) == 2
+    assert f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "7",
+        "[]",
+        '{"dataset": []}',
+        '{"dataset": "ag-news", "whole": true, "versions": [], "files": 1}',
+        "folder",
+        "\ud800",
+    ]
+    + [
+        f'{{"dataset": "ag-news", "whole": true, "versions": {{"data_prep": 3}}, "archives": {a}}}'
+        for a in ("7", "[7]", '[{"name": 7}]', "[]")
+    ],
+)
+def test_a_manifest_that_is_none_of_ours_is_never_taken_for_a_whole_folder(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, manifest: str
+) -> None:
+    """The folder is refused in one line, or written anew."""
+    MAKE["ag-news"](archives)
+    arguments = ("ag-news", "--archives", archives, "--data-dir", data_dir, *SMALL["ag-news"])
+    assert _run(*arguments) == 0
+    (path,) = data_dir.rglob("manifest.json")
+    before = json.loads(path.read_bytes())
+    path.unlink()
+    path.mkdir() if manifest == "folder" else path.write_bytes(manifest.encode("utf8", "surrogatepass"))
+    capsys.readouterr()
+    if (code := _run(*arguments)) == 2:
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and str(path.parent) in line
+    else:
+        assert code == 0 and json.loads(path.read_bytes()) == before
+
+
 def test_the_official_host_must_send_the_official_archive(
     server: Loopback, archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

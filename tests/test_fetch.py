@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
+import json
+import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -12,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loopback import Loopback, serving
+from loopback import Loopback, answering, serving
 
 from data_prep.io import fetch
 from data_prep.io.archives import opened, plain_name
@@ -123,10 +127,145 @@ def test_nobody_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
     with serving() as gone:
         url = f"{gone.url}/a.zip"
-    with pytest.raises(SourceError, match=r"a\.zip: could not be downloaded \(.*refused.*\); run the same command again"):
+    with pytest.raises(SourceError, match=r"a\.zip: could not be downloaded \(.*refused.*\); nothing is kept; run the same command again"):
         download(url, tmp_path / "a.zip")
     with pytest.raises(SourceError, match="neither http nor https"):
         download("file:///etc/hostname", tmp_path / "b")
+
+
+# --- servers that mean harm --------------------------------------------------------------------------------------------------
+
+
+def _said(status: str = "200 OK", body: bytes = b"", length: object = None, **headers: object) -> bytes:
+    """An answer; ``length`` is what it says that its body has, "" for not saying it."""
+    headers = {"Content-Length": len(body) if length is None else length} | {k.replace("_", "-"): v for k, v in headers.items()}
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items() if value != ""), "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin1") + body
+
+
+def _from(header: bytes) -> int:
+    """Where the range of a request begins."""
+    found = re.search(rb"(?i)^range: bytes=(\d+)-", header, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _changing_etags(number: int, header: bytes) -> bytes:
+    """Another file at every request, none of which comes whole."""
+    start = _from(header)
+    status, told = ("206 Partial", f"bytes {start}-999999/1000000") if start else ("200 OK", "")
+    return _said(status, CONTENT[start : start + 300_000], len(CONTENT) - start, ETag=f'"{number}"', Content_Range=told)
+
+
+def _wrong_ranges(number: int, header: bytes) -> bytes:
+    start = _from(header)
+    if not start:
+        return _said(body=CONTENT[:300_000], length=len(CONTENT), ETag='"one"')
+    return _said("206 Partial", CONTENT[5:300_000], ETag='"one"', Content_Range="bytes 5-299999/1000000")
+
+
+ENDLESS = {
+    "another ETag every time": (_changing_etags, "discarded"),
+    "another range than asked for": (_wrong_ranges, "broke off at 300,000"),
+    "416 for a whole file": (lambda *_: _said("416 Range Not Satisfiable", Content_Range="bytes */7"), "416"),
+    "a part of a file that was asked for whole": (lambda *_: _said("206 Partial", b"abc", Content_Range="bytes 0-2/3"), "answers 206"),
+    "no content": (lambda *_: _said("204 No Content", length=""), "answers 204"),
+    "a longer file than it sends": (lambda *_: _said(body=CONTENT[:5], length=9), "broke off at 5 of 9"),
+    "a byte a connection": (lambda n, header: _wrong_byte(header), r"broke off at 5 of 1,000,000"),
+    "nothing": (lambda *_: b"", "closed connection"),
+    "no HTTP": (lambda *_: b"\x1b[2J no HTTP\r\n", "no HTTP"),
+    "redirects to itself": (lambda *_: _said("302 Found", Location="/a.zip"), "redirection in a circle"),
+    "redirects to ever new places": (lambda n, _: _said("302 Found", Location=f"/a{n}.zip"), "redirection in a circle"),
+    "redirects to a file": (lambda *_: _said("302 Found", Location="file:///etc/hostname"), "http or https"),
+    "redirects to another kind of server": (lambda *_: _said("302 Found", Location="ftp://127.0.0.1:1/a.zip"), "unknown url type"),
+    "redirects to no address": (lambda *_: _said("302 Found", Location="http://[::1/a"), "IPv6"),
+    "a header without an end": (lambda *_: b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000, "100 headers"),
+    "an answer that does not begin": (lambda *_: b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000, "no end of its header"),
+    "a body without an end": (lambda *_: _said(length="", Transfer_Encoding="chunked", body=b"f4241\r\n" + CONTENT), "IncompleteRead"),
+    "more than any archive has": (lambda *_: _said(length=1 << 50), "at most"),
+    "a status of many words": (lambda *_: _said(f"404 {'x' * 5000}\x1b[31m"), r"answers 404 x+\.\.\."),
+}
+
+
+def _wrong_byte(header: bytes) -> bytes:
+    """One byte more of the file at every request."""
+    start = _from(header)
+    status, told = ("206 Partial", f"bytes {start}-999999/1000000") if start else ("200 OK", "")
+    return _said(status, CONTENT[start : start + 1], len(CONTENT) - start, ETag='"one"', Content_Range=told)
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_download_ends_whatever_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    answer, reason = ENDLESS[kind]
+    with answering(answer) as (url, asked), pytest.raises(SourceError, match=reason) as refusal:
+        download(f"{url}/a.zip", tmp_path / "a.zip")
+    assert str(refusal.value).startswith(f"{url}/a.zip: ") and str(refusal.value).isprintable() and len(str(refusal.value)) < 500
+    assert len(asked) <= 12 * fetch.ATTEMPTS  # ten redirections each
+    assert not (tmp_path / "a.zip").exists()
+    if _part(tmp_path / "a.zip").exists():
+        kept = _part(tmp_path / "a.zip").read_bytes()
+        assert CONTENT.startswith(kept) and f"{len(kept):,} bytes are kept in {_part(tmp_path / 'a.zip')}" in str(refusal.value)
+
+
+def test_a_part_is_kept_where_the_server_alone_is_wrong(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends another range than it was asked for; asked for the whole file, it gives it."""
+    server.breaks.extend([400_000] + [0] * fetch.ATTEMPTS)
+    with pytest.raises(SourceError):
+        download(f"{server.url}/a.zip", tmp_path / "a.zip")
+
+    def answer(number: int, header: bytes) -> bytes:
+        if _from(header):
+            assert _part(tmp_path / "a.zip").stat().st_size == 400_000
+            return _said("206 Partial", CONTENT[5:], ETag='"one"', Content_Range="bytes 5-999999/1000000")
+        return _said(body=CONTENT, ETag='"one"')
+
+    with answering(answer) as (url, asked):
+        note = tmp_path / "a.zip.note.json"
+        note.write_text(note.read_text().replace(server.url, url))
+        assert download(f"{url}/a.zip", tmp_path / "a.zip").read_bytes() == CONTENT
+    assert [_from(header) for header in asked] == [400_000, 0]
+
+
+@pytest.mark.parametrize("drip", ["header", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str) -> None:
+    """By a clock on which every look takes five seconds, the file would come in two months."""
+    now = itertools.count(0, 5)
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(fetch.time, "monotonic", lambda: float(next(now)))
+    readinto = fetch._Paced.readinto
+    monkeypatch.setattr(fetch._Paced, "readinto", lambda self, buffer: readinto(self, memoryview(buffer)[:1]))
+    with answering(lambda *_: _said(body=CONTENT[:1000], Server="x" * (500 if drip == "header" else 0))) as (url, asked):
+        with pytest.raises(SourceError, match=r"could not be downloaded \(the server sent \d+ bytes in 6\d s\)"):
+            download(f"{url}/a.zip", tmp_path / "a.zip")
+        with pytest.raises(SourceError, match=r"SHA256SUMS: the server sent \d+ bytes in 6\d s"):
+            Source.of(tmp_path, url, None).sums()
+    assert len(asked) == fetch.ATTEMPTS + 1
+
+
+def test_a_body_that_goes_on_and_on_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(fetch, "MOST", 700_000)
+    endless = answering(lambda *_: _said(body=CONTENT, length=""))
+    with endless as (url, _), pytest.raises(SourceError, match="sends more than 700,000 bytes"):
+        download(f"{url}/a.zip", tmp_path / "a.zip")
+    assert not (tmp_path / "a.zip").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_told_by_the_files_name(server: Loopback, tmp_path: Path) -> None:
+    _part(tmp_path / "a.zip").symlink_to("/dev/full")
+    server.breaks.append(0)  # the link is no part of a file of this server's, and would be removed
+    (tmp_path / "a.zip.note.json").write_text(json.dumps({"url": f"{server.url}/a.zip"}))
+    response = io.BytesIO(CONTENT)
+    with pytest.raises(OSError, match=r"a\.zip\.part: No space left on device"):
+        fetch._receive(response, _part(tmp_path / "a.zip"), 1, None, True)
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", "null", '{"url": 5}', '{"url": "URL", "etag": ["one"]}', "[" * 100_000])
+def test_a_note_that_is_none_costs_a_download(server: Loopback, tmp_path: Path, note: str) -> None:
+    _part(tmp_path / "a.zip").write_bytes(b"other")
+    (tmp_path / "a.zip.note.json").write_text(note.replace("URL", f"{server.url}/a.zip"))
+    assert download(f"{server.url}/a.zip", tmp_path / "a.zip").read_bytes() == CONTENT
 
 
 # --- sources -----------------------------------------------------------------------------------------------------------------
@@ -154,6 +293,28 @@ def test_checksums_beside_the_archives_are_read(server: Loopback, tmp_path: Path
     assert list(tmp_path.iterdir()) == []  # nothing that two commands would share
     del server.files["SHA256SUMS"]
     assert Source.of(tmp_path, server.url, None).sums() == {}
+
+
+@pytest.mark.parametrize("name", ["a.zip", "./a.zip", "*a.zip", "*./a.zip", ".//a.zip"])
+def test_a_checksum_is_of_its_file_however_its_name_is_spelt(tmp_path: Path, name: str) -> None:
+    """As ``sha256sum``, with ``-b``, and ``find -exec`` spell it."""
+    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  {name}\r\n")
+    assert Source.of(tmp_path, None, tmp_path).sums() == {"a.zip": "0" * 64}
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", f"{'0' * 64}  a.zip\n{'1' * 64}  ./a.zip\n"])
+def test_checksums_that_say_nothing_or_two_things_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "SHA256SUMS").write_text(content)
+    with pytest.raises(SourceError, match="SHA256SUMS: (holds no checksum|line 2 has another checksum for a file that is named before)"):
+        Source.of(tmp_path, None, tmp_path).sums()
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_checksums_that_are_no_file_are_named(tmp_path: Path, make: object) -> None:
+    """And not taken for none."""
+    make(tmp_path / "SHA256SUMS")
+    with pytest.raises(SourceError, match="SHA256SUMS: not a file"):
+        Source.of(tmp_path, None, tmp_path).sums()
 
 
 @pytest.mark.parametrize("line", [b"oneword", b"abc  a.zip", b"\xff\xfe"])

@@ -22,6 +22,7 @@ import numpy as np
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
 from data_prep.io.files import alone, put
+from fedmuscle_lib.pickles import line_of
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
@@ -87,10 +88,12 @@ class Run:
             SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official one though the official host sent it.
         """
         path = self.source.obtain(archive)
-        if self._sums is None:
-            self._sums = self.source.sums()
-        sha256 = digest(path, "sha256")
-        if self._sums.get(archive.name, sha256) != sha256:
+        sums, sha256 = self._checksums(), digest(path, "sha256")
+        if sums and archive.name not in sums:
+            self.say(
+                f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"
+            )
+        if sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
         official: bool | None
         if archive.md5:
@@ -105,6 +108,15 @@ class Run:
             )
         self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
         return path
+
+    def _checksums(self) -> dict[str, str]:
+        """SHA-256 by archive name, of the ``SHA256SUMS`` beside the archives; read once, and archives that are not there are told of."""
+        if self._sums is None:
+            self._sums = self.source.sums()
+            if absent := self.source.absent(self._sums):
+                shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
+                self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
+        return self._sums
 
     def images_in(self, place: Place) -> set[str]:
         """Return the names without suffix of the images that an earlier run of this command put into a place."""
@@ -166,9 +178,10 @@ def prepare(
     """
     asked = _given(request(options, source))
     there = [_read(data_dir / place.folder) or {} for place in places]
-    mine = {"dataset": entry.name, "whole": True}
-    if all(mine.items() <= m.items() and m["versions"]["data_prep"] == _VERSION for m in there) and all(
-        _files(data_dir, place) == m["files"] and _given(m["request"]) == asked and not _other_archives(source, m)
+    if all(
+        (m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (entry.name, True, _VERSION) for m in there
+    ) and all(
+        _files(data_dir, place) == m.get("files") and _given(m.get("request", {})) == asked and not _other_archives(source, m)
         for place, m in zip(places, there, strict=True)
     ):
         say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
@@ -205,7 +218,8 @@ def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> N
 
 def _other_archives(source: Source, manifest: dict) -> bool:
     """Whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
-    there = [(source.folder / archive["name"], archive["bytes"]) for archive in manifest["archives"]] if source.folder else []
+    archives = manifest.get("archives", [])
+    there = [(source.folder / archive["name"], archive["bytes"]) for archive in archives] if source.folder else []
     return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
@@ -228,11 +242,16 @@ def _write(folder: Path, manifest: dict) -> None:
 
 
 def _read(folder: Path) -> dict | None:
+    """Return the manifest of a folder; None if there is none, or it is none that these commands write."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        return manifest if isinstance(manifest, dict) and "dataset" in manifest else None
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        manifest = json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
+    except (ValueError, RecursionError):
         return None
+    kinds = {"dataset": str, "whole": bool, "versions": dict, "request": dict, "archives": list}
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()):
+        return None
+    archives = all(isinstance(one, dict) and isinstance(one.get("name"), str) and "bytes" in one for one in manifest.get("archives", []))
+    return manifest if "dataset" in manifest and archives else None
 
 
 def _files(data_dir: Path, place: Place) -> int:

@@ -245,7 +245,10 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh begins anew") from None
     _same(path, found, settings)
     for key, part in parts.items():
-        part.load_state_dict(state[key])
+        try:
+            part.load_state_dict(state[key])
+        except Exception as error:  # keys or shapes of others
+            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh begins anew") from None
     return log
 
 

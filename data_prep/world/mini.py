@@ -83,7 +83,7 @@ def _read_manifest(data_dir: Path) -> dict | None:
     try:
         manifest = json.loads((data_dir / "manifest.json").read_text())
         return manifest if manifest["name"] == "mini" else None
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -10,8 +10,11 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
+from fedmuscle_lib.runs.store import seal
 
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
@@ -113,12 +116,16 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
 def ship(
     folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")],
 ) -> None:
-    """Copy the runs behind a reference's folders beside them, and say so in their provenance. `make reference` does this."""
+    """Copy the runs behind a reference's folders beside them, with their SHA-256, and say so in their provenance.
+
+    `make reference` does this.
+    """
     store = default_store()
     for folder in folders:
         print(f"{folder}: {_shipped(store, folder)} runs shipped")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         _drop_unnamed(profile)
+        seal(profile / SHIPPED)
         index(profile)  # which now calls them shipped
 
 
@@ -129,9 +136,9 @@ def _shipped(store: Store, folder: Path) -> int:
         raise FileNotFoundError(f"{folder}: no such folder")
     if not path.exists():
         return 0
-    provenance = json.loads(path.read_text(encoding="utf8"))
+    provenance = read_json(path)
     target = folder.parent / SHIPPED
-    addresses = _addresses(provenance)
+    addresses = _addresses(path, provenance)
     for address in addresses:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
@@ -142,7 +149,7 @@ def _shipped(store: Store, folder: Path) -> int:
 
 def _parameters(result: Path) -> dict[str, Any]:
     """What a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
-    given = json.loads(result.read_text(encoding="utf8"))["parameters"] if result.exists() else {}
+    given = read_json(result).get("parameters", {}) if result.exists() else {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))
@@ -152,15 +159,19 @@ def _parameters(result: Path) -> dict[str, Any]:
 
 def _drop_unnamed(profile: Path) -> None:
     """Remove shipped runs that no folder of the profile names any more."""
-    named = {address for path in profile.glob("*/provenance.json") for address in _addresses(json.loads(path.read_text(encoding="utf8")))}
+    named = {address for path in profile.glob("*/provenance.json") for address in _addresses(path, read_json(path))}
     for path in sorted((profile / SHIPPED).glob("*.zip")):
         if path.stem not in named:
             path.unlink()
             print(f"{path}: removed, since no reference names it")
 
 
-def _addresses(provenance: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(run["address"] for run in provenance["runs"] if "address" in run))
+def _addresses(path: Path, provenance: dict[str, Any]) -> list[str]:
+    """The runs that a provenance names; raises DataError, naming its file, where it names none in the way that notebooks do."""
+    runs = provenance.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) and isinstance(run.get("address", ""), str) for run in runs):
+        raise DataError(f"{path}: not the provenance of a notebook: no list of runs")
+    return list(dict.fromkeys(run["address"] for run in runs if "address" in run))
 
 
 def _size(nbytes: int) -> str:

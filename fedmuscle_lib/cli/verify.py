@@ -15,6 +15,7 @@ import typer
 from fedmuscle_lib.cli.runs import SHIPPED
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
+from fedmuscle_lib.runs.store import faults
 from fedmuscle_lib.runs.system import parse
 from fedmuscle_lib.settings import Settings
 
@@ -51,7 +52,13 @@ def command(
     data_dir: Annotated[Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")] = None,
     models_path: Annotated[Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")] = None,
 ) -> None:
-    """Compute some of the shipped runs again and compare every metric of every round. Exit code 1 says that one differs."""
+    """Compute some of the shipped runs again and compare every metric of every round. Exit code 1 says that one differs.
+
+    First the digests of all of them are checked. Where one is not what was shipped, nothing is computed.
+    """
+    if damaged := faults(figures / profile / SHIPPED):
+        print("\n".join(damaged))
+        raise typer.Exit(1)
     places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (figures / profile / SHIPPED,))

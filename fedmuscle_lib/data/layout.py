@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.pickles import DataError
 
 
@@ -17,8 +18,8 @@ def refuse_unfinished(folder: Path) -> None:
     """Check that ``data_prep`` finished the folder. A folder without a manifest is the user's own and passes.
 
     Raises:
-        DataError: naming the folder; the command that writes it was interrupted.
+        DataError: naming the folder; the command that writes it was interrupted. Or naming the manifest; it can't be read.
     """
     path = folder / "manifest.json"
-    if path.exists() and b'"whole": false' in path.read_bytes():
+    if path.exists() and read_json(path).get("whole") is False:
         raise DataError(f"{folder}: the command that writes it was interrupted (manifest.json); run it again")

@@ -22,18 +22,22 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.data import DataError, Encoding, Pixels, Tokens
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.experiment.asked import checkpoint_digest, checkpoint_of
 from fedmuscle_lib.experiment.build import encoding_of, model_options
 from fedmuscle_lib.experiment.card import card
 from fedmuscle_lib.experiment.rounds import Rounds
 from fedmuscle_lib.models import FrozenStates, UserModel, architecture, checkpoint_folder, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.processor import image_processor
+from fedmuscle_lib.pickles import line_of, shown
 from fedmuscle_lib.profiles import PROFILES, ROOT
+from fedmuscle_lib.received import like
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Task
@@ -208,6 +212,15 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     """
     folder = Path(folder)
     about = _read_about(folder)
+    try:
+        return _loaded(folder, about, backbone, device)
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # whatever user.json asks for that there is not
+        raise DataError(f"{folder / ABOUT}: not a saved user ({type(error).__name__}: {line_of(str(error))})") from None
+
+
+def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:
     name, task = about["backbone"]["name"], _task(about)
     usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
     checkpoint = checkpoint_folder(usual, name) if backbone is None else Path(backbone)
@@ -215,6 +228,8 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
     classes = tuple(about["classes"])
+    if not all(type(size) is int and size > 0 for size in about["reads"].values()):
+        raise ValueError("it reads inputs of no size")
     model = kind(load_backbone(checkpoint, device), task.n_outputs(classes), **about["options"])
     if about["frozen"]:
         model.freeze_representation()
@@ -233,13 +248,12 @@ def _read_about(folder: Path) -> dict[str, Any]:
     path = folder / ABOUT
     if not path.is_file():
         raise DataError(f"{path}: no such file; `python -m fedmuscle_lib run --save-models FOLDER` writes FOLDER/user_<number>")
-    try:
-        about = json.loads(path.read_text(encoding="utf8"))
-        files = dict(about["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a saved user ({type(error).__name__}: {error})") from None
-    if about.get("task") not in TASKS:
-        raise DataError(f"{path}: the task {about.get('task')!r} is not known here")
+    about = read_json(path)
+    files = about.get("files")
+    if not isinstance(files, dict) or HEAD not in files or not all(Path(name).name == name for name in files):
+        raise DataError(f"{path}: not a saved user: its files are not those of a folder with {HEAD}")
+    if not isinstance(about.get("task"), str) or about["task"] not in TASKS:
+        raise DataError(f"{path}: the task {shown(about.get('task'))} is not known here")
     for name, digest in files.items():
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: no such file, though it was saved with the user")
@@ -249,14 +263,26 @@ def _read_about(folder: Path) -> dict[str, Any]:
 
 
 def _restore(model: UserModel, folder: Path, files: dict[str, str]) -> None:
-    tensors = load_file(folder / HEAD)
+    tensors = _tensors(folder / HEAD)
     if ADAPTER in files:
-        for name, tensor in load_file(folder / ADAPTER).items():
+        for name, tensor in _tensors(folder / ADAPTER).items():
             layer, matrix = name.removeprefix(_PEFTS).rsplit(".lora_", 1)
             tensors[f"backbone.{layer}.lora_{matrix.replace('.', '.default.', 1)}"] = tensor
     own = _of_head(model) | _of_adapter(model)
-    for name in sorted(own.keys() ^ tensors.keys()) or [name for name in own if own[name].shape != tensors[name].shape]:
+    for name in sorted(own.keys() ^ tensors.keys()) or [name for name in own if not like(tensors[name], own[name])]:
         raise DataError(f"{folder}: {name!r} is not what {ABOUT} asks for")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors by name; raises DataError, naming the file, unless it has them and all are finite."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")
+    return tensors

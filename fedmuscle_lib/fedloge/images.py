@@ -11,21 +11,25 @@ Pictures of a list are opened when they are asked for.
 
 from __future__ import annotations
 
-import json
+import math
+import os
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedmuscle_lib.data import DataError, Pixels, refuse_unfinished
-from fedmuscle_lib.pickles import read_bytes
+from fedmuscle_lib.documents import parse_any
+from fedmuscle_lib.pickles import MOST_BYTES, line_of, opened, read_bytes, shown
 
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_DIGITS = 18  # of a label
 FOLDER = "FedLT"  # below the data directory; data_prep.io.layout writes it
 
 
@@ -85,11 +89,7 @@ def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSe
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    content = read_bytes(path)
-    try:
-        names = json.loads(content)
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error})") from None
+    names = parse_any(read_bytes(path), str(path))
     if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
         raise DataError(f"{path}: not a list of the names of two classes or more")
     return tuple(names)
@@ -113,13 +113,12 @@ class _Stored(Images):
 
 
 def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
-    if not path.exists():
-        read_bytes(path)  # for its error
-    try:
-        with np.load(path) as content:
-            images, labels = content["images"], content["labels"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({type(error).__name__}: {error})") from None
+    with opened(path) as file:
+        try:
+            images, labels = _arrays(file)
+        except Exception as error:  # zipfile, zlib and numpy's reader have kinds of their own
+            why = f"{type(error).__name__}: {line_of(str(error))}"
+            raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({why})") from None
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:
         raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
@@ -127,6 +126,31 @@ def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
     if labels.min() < 0 or labels.max() >= classes:
         raise DataError(f"{path}: labels from {labels.min()} to {labels.max()}; classes.json has names for 0 to {classes - 1}")
     return _Stored(path, labels.astype(np.int64), image_size, images)
+
+
+def _arrays(file: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
+    """The two arrays of an npz file. What a header promises is compared with what is there before there is memory for it.
+
+    Raises:
+        ValueError, and what zipfile and zlib raise: it has no such arrays, or they are of objects.
+    """
+    with zipfile.ZipFile(file) as packed:
+        return _array(packed, "images.npy"), _array(packed, "labels.npy")
+
+
+def _array(packed: zipfile.ZipFile, name: str) -> np.ndarray:
+    size = packed.getinfo(name).file_size
+    with packed.open(name) as content:
+        read_header = _HEADERS[np.lib.format.read_magic(content)]
+        shape, fortran, dtype = read_header(content)
+        wanted = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or not wanted <= size <= MOST_BYTES:
+            raise ValueError(f"{name}: {dtype} {shape} in {size:,} bytes")
+        found = content.read(wanted)
+    if len(found) < wanted:
+        raise ValueError(f"{name}: {len(found):,} bytes of {wanted:,}")
+    flat = np.frombuffer(found, dtype) if wanted else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
 
 
 @dataclass(frozen=True)
@@ -139,8 +163,8 @@ class _Listed(Images):
         lines = np.arange(len(self))[np.asarray(rows, np.int64)]
         paths = [root / self.names[line] for line in lines]
         for line, path in zip(lines, paths, strict=True):
-            if not path.is_file():
-                raise DataError(f"{self.path}: line {line + 1}: no such picture: {path}")
+            if not os.path.isfile(path):  # pathlib's raises for a name that is too long
+                raise DataError(f"{self.path}: line {line + 1}: no such picture: {line_of(str(path))}")
         return Pixels(self.image_size).load(paths)
 
 
@@ -155,11 +179,11 @@ def _read_list(path: Path, classes: int, image_size: int | None) -> Images:
     for row, line in enumerate(lines):
         name, _, label = line.removesuffix("\r").rpartition(" ")
         if not name or name != name.strip() or not (label.isascii() and label.isdecimal()):
-            raise DataError(f'{path}: line {row + 1}: {line!r} is not "path label"')
+            raise DataError(f'{path}: line {row + 1}: {shown(line)} is not "path label"')
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-            raise DataError(f"{path}: line {row + 1}: {name!r} leaves the folder of images")
-        if int(label) >= classes:
-            raise DataError(f"{path}: line {row + 1}: label {label}; classes.json has names for 0 to {classes - 1}")
+            raise DataError(f"{path}: line {row + 1}: {shown(name)} leaves the folder of images")
+        if len(label) > _DIGITS or int(label) >= classes:
+            raise DataError(f"{path}: line {row + 1}: label {line_of(label, _DIGITS)}; classes.json has names for 0 to {classes - 1}")
         names.append(name)
         labels[row] = int(label)
     return _Listed(path, labels, image_size, tuple(names))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from fedmuscle_lib.data import DataError
 from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.federation import Federation
@@ -39,7 +40,10 @@ class Rounds:
         s = self.settings = settings
         content = read(s.data_dir, s.data, s.image_size)
         labels = content.train.labels
-        kept = long_tailed(labels, s.imbalance, s.seed)
+        try:
+            kept = long_tailed(labels, s.imbalance, s.seed)
+        except ValueError as error:
+            raise DataError(f"{content.train.path}: {error}") from None
         shares = partition(labels[kept], s.clients, s.alpha, s.seed)
         self.classes = content.classes
         self.counts = shares.counts(labels[kept], len(content.classes))

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedmuscle_lib.documents import parse_json
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.pickles import DataError, line_of, shown
+from fedmuscle_lib.received import like
 from fedmuscle_lib.runs.system import parse
 
 FILE = "model.safetensors"
@@ -57,11 +60,13 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     try:
         with safe_open(path, "pt") as file:
             about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        given, trained_with = json.loads(about["settings"]), json.loads(about["inputs"])
+        given, trained_with = (parse_json(about[name].encode(), f"{path}: {name}") for name in ("settings", "inputs"))
         if about["system"] != Settings.system:
-            raise DataError(f"{path}: a model of {about['system']}, not of {Settings.system}")
+            raise DataError(f"{path}: a model of {line_of(about['system'])}, not of {Settings.system}")
+        if not isinstance(given.get("options", {}), dict):
+            raise DataError(f"{path}: its options have no names")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({error})") from None
+        raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({line_of(str(error))})") from None
     options = given.get("options", {}) | changes.pop("options", {}) | ({} if norm is None else {"fedloge.realigned_norm": norm})
     rounds = Rounds(settings := parse(Settings, given | changes | {"options": options}))
     if changed := [name for name, digest in inputs(settings).items() if trained_with.get(name) != digest]:
@@ -75,8 +80,10 @@ def _restore(rounds: Rounds, tensors: dict[str, Tensor], path: Path) -> None:
     wanted = {"shared": state["server"]["tensors"]} | {f"client {client}": own for client, own in state["clients"].items()}
     names = {f"{owner}/{name}": tensor for owner, own in wanted.items() for name, tensor in own.items()}
     for name in names.keys() | tensors.keys():
-        if name not in tensors or name not in names or tensors[name].shape != names[name].shape:
-            raise DataError(f"{path}: {name!r} is not what its settings ask for")
+        if name not in tensors or name not in names or not like(tensors[name], names[name]):
+            raise DataError(f"{path}: {shown(name)} is not what its settings ask for")
+        if not torch.isfinite(tensors[name]).all():
+            raise DataError(f"{path}: {name!r} has numbers that are not finite")
     for owner, own in wanted.items():
         for name in own:
             own[name] = tensors[f"{owner}/{name}"].to(own[name].device)

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedmuscle_lib.errors import RefusedMessage
 from fedmuscle_lib.fedloge.messages import Message, Update, accepted
 from fedmuscle_lib.randomness import generator
+from fedmuscle_lib.received import like
 
 
 class Server:
@@ -93,7 +94,10 @@ class Server:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave."""
-        self.tensors = {name: state["tensors"][name].to(tensor.device) for name, tensor in self.tensors.items()}
+        found = state["tensors"]
+        for name in self.tensors.keys() ^ found.keys() or [name for name in found if not like(found[name], self.tensors[name])]:
+            raise ValueError(f"{name!r} is none of the shared tensors")
+        self.tensors = {name: found[name].to(tensor.device) for name, tensor in self.tensors.items()}
         for ledger in ("uplink", "downlink"):
             getattr(self, ledger).clear()
             getattr(self, ledger).update(state[ledger])
@@ -103,9 +107,9 @@ def weighted_mean(parts: Sequence[Mapping[str, Tensor]], samples: Sequence[int])
     """Mean of tensors by name, part k weighing as ``samples[k]``; summed in float64 and given in the tensors' own type."""
     total = sum(samples)
     means = {}
-    for name, like in parts[0].items():
-        mean = torch.zeros_like(like, dtype=torch.float64)
+    for name, first in parts[0].items():
+        mean = torch.zeros_like(first, dtype=torch.float64)
         for part, count in zip(parts, samples, strict=True):
             mean.add_(part[name].double(), alpha=count / total)
-        means[name] = mean.to(like.dtype) if like.is_floating_point() else mean.round().to(like.dtype)
+        means[name] = mean.to(first.dtype) if first.is_floating_point() else mean.round().to(first.dtype)
     return means

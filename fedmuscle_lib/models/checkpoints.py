@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ import torch
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
+from fedmuscle_lib.pickles import DataError, NoFile, Stamp, line_of, stamp_of
 
 # unknown to transformers
 _OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}
@@ -39,19 +40,28 @@ def model_type(path: Path) -> str:
     Raises:
         OSError: there is no checkpoint, or its config.json is none; the message names it.
     """
+    config = path / "config.json"
     try:
-        return json.loads((path / "config.json").read_text())["model_type"]
-    except FileNotFoundError:
+        kind = read_json(config).get("model_type")
+    except NoFile:
         raise FileNotFoundError(
             f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and docs/data.md says "
             "where the other profiles' come from"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise OSError(f"{path / 'config.json'}: not a checkpoint's ({type(error).__name__}: {error})") from None
+    except DataError as error:
+        raise OSError(f"{config}: not a checkpoint's ({str(error).removeprefix(f'{config}: ')})") from None
+    if not isinstance(kind, str):
+        raise OSError(f"{config}: not a checkpoint's (no model_type)")
+    return kind
+
+
+def _stamps(path: Path) -> tuple[Stamp | None, ...]:
+    """What changes when a file of the checkpoint does."""
+    return tuple(stamp_of(file) for file in sorted(path.glob("*")))
 
 
 @lru_cache(maxsize=16)
-def _frozen(path: str, device: str) -> PreTrainedModel:
+def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrainedModel:
     kind = model_type(Path(path))
     pooler = {"add_pooling_layer": False} if kind in _NO_POOLER else {}
     logging.disable_progress_bar()
@@ -62,11 +72,14 @@ def _frozen(path: str, device: str) -> PreTrainedModel:
     try:
         model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
     except Exception as error:  # safetensors and transformers have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {line_of(str(error))})") from None
     finally:
         logging.set_verbosity(before)
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise OSError(f"{path}: not a readable checkpoint ({name} has numbers that are not finite)")
     return model.requires_grad_(False).to(device)
 
 
@@ -76,12 +89,11 @@ def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
     Raises:
         OSError: there is no checkpoint, or it can't be read; the message names it.
     """
-    frozen = _frozen(str(path), device)
+    frozen = _frozen(str(path), device, _stamps(path))
     # what is in the memo is not copied but shared
     return copy.deepcopy(frozen, {id(parameter): parameter for parameter in frozen.parameters()})
 
 
-@lru_cache(maxsize=8)
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads with the token that ends a text.
 
@@ -90,10 +102,15 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """
     if not (path / "tokenizer.json").exists():
         raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
+    return _tokenizer(path, _stamps(path))
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except Exception as error:  # the Rust library has kinds of its own
-        raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {str(error).splitlines()[0]})") from None
+        raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {line_of(str(error))})") from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

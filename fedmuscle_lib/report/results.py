@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.report.arms import label
 from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.prose import ROOT
@@ -39,7 +39,7 @@ def results_page(figures: Path) -> str:
     A notebook without a Delta has its ``overview.csv`` here, a table of texts.
 
     Raises:
-        OSError, KeyError: a notebook's folder has no provenance.json, or its delta.csv lacks a column.
+        DataError, KeyError: a notebook's folder has no readable provenance.json, or its delta.csv lacks a column.
     """
     parts = [_HEAD]
     for profile in sorted(path for path in figures.iterdir() if path.is_dir()):
@@ -50,7 +50,7 @@ def results_page(figures: Path) -> str:
 
 
 def _section(entry: Path, above: str) -> str:
-    provenance = json.loads((entry / "provenance.json").read_text(encoding="utf8"))
+    provenance = read_json(entry / "provenance.json")
     table = next(laid_out(entry / name) for name, laid_out in _TABLES.items() if (entry / name).exists())
     return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, above)}\n"
 

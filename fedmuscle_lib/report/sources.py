@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.runs import History
 from fedmuscle_lib.versions import SOURCE
 
@@ -77,7 +78,7 @@ def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any
     for folder in sorted(set(folders)):
         path = data_dir / folder / "manifest.json"
         if path.exists():
-            manifest = json.loads(path.read_text())
+            manifest = read_json(path)
             found[folder] = {name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")}
     return found
 

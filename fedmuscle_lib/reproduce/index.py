@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.reproduce.children import write
 
 _MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
@@ -114,7 +115,7 @@ def _departures(entry: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _minute(moment: str) -> str:

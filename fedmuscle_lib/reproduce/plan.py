@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 if TYPE_CHECKING:  # a help page waits for no torch
@@ -93,7 +94,7 @@ def settings_of(path: Path) -> type[RunSettings]:
 
 def _metadata(path: Path) -> dict[str, Any]:
     """What a notebook says of itself: its "system", and whether it has "results" to reproduce."""
-    return json.loads(path.read_text(encoding="utf8")).get("metadata", {}).get("fedmuscle", {})
+    return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 
 def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]) -> dict[str, Any]:
@@ -123,7 +124,9 @@ def _as_made(path: Path, results: Path) -> dict[str, Any]:
     provenance = results / "provenance.json"
     if not provenance.exists():
         return {}
-    parameters = json.loads(provenance.read_text(encoding="utf8")).get("parameters", {})
+    parameters = read_json(provenance).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise DataError(f"{provenance}: not the provenance of a notebook: its parameters have no names")
     return {name: value for name, value in parameters.items() if name in declared_parameters(path)}
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -19,6 +17,7 @@ from typing import Any
 
 import torch
 
+from fedmuscle_lib.pickles import Stamp, stamp_of
 from fedmuscle_lib.runs.system import RunSettings, system_of
 
 
@@ -57,37 +56,44 @@ def question_of(settings: RunSettings) -> str:
 def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if there is none.
 
-    Links are followed. A file is read again only when its size or time has changed. Manifests of data sets are left out: they say how
-    the files were made, and the files say what they are.
+    Links are followed, and a link to a folder that was seen already counts as where it leads. A file is read again only when what the
+    file system says of it has changed. Manifests of data sets are left out: they say how the files were made, and the files say what
+    they are.
 
     Args:
         deep: whether files of folders below count too.
     """
-    found = _files(str(folder), deep)
+    found, again = _files(str(folder), deep)
     kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != "manifest.json")
-    return _content_digest(str(folder), tuple(kept)) if kept else ""
+    return _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
 
 
-def _files(folder: str, deep: bool) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of each file."""
-    seen: set[str] = set()
+_File = tuple[str, Stamp]
+
+
+def _files(folder: str, deep: bool) -> tuple[list[_File], list[str]]:
+    """Path and stamp of each file; and links to folders that come in another way too, with where they lead, below ``folder``."""
+    seen: dict[str, str] = {}
+    files, again = [], []
     for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if not deep or real in seen:  # the second is a link back to where it came from
+        folders.sort()  # of two ways to a folder, the same one comes first everywhere
+        if not deep:
             folders.clear()
-        if real in seen:
+        if (first := seen.setdefault(os.path.realpath(place), place)) != place:
+            folders.clear()
+            if not place.startswith(f"{first}/"):  # a link back to where it came from adds nothing
+                again.append(f"{place.removeprefix(folder)} -> {first.removeprefix(folder)}")
             continue
-        seen.add(real)
-        for name in names:
-            path = f"{place}/{name}"
-            if stat.S_ISREG((status := os.stat(path)).st_mode):
-                yield path, status.st_size, status.st_mtime_ns
+        for path in (f"{place}/{name}" for name in names):
+            if (stamp := stamp_of(path)) is not None:
+                files.append((path, stamp))
+    return files, again
 
 
 @lru_cache(maxsize=64)
-def _content_digest(folder: str, files: tuple[tuple[str, int, int], ...]) -> str:
-    digest = hashlib.sha256()
-    for path, size, _ in files:
+def _content_digest(folder: str, files: tuple[_File, ...], again: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("".join(f"{line}\n" for line in again).encode())
+    for path, (size, *_) in files:
         digest.update(f"{path.removeprefix(folder)} {size}\n".encode())
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

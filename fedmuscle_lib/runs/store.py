@@ -2,6 +2,9 @@
 
 A finished run is one file, ``run.zip``: its tables as CSV, its provenance, and their checksums. It is moved into place when it is whole,
 so that a kill at any point leaves a whole run or none. While a run is computed its checkpoint and lock lie beside it.
+
+A file that is not what was written is named and set aside, and the run is computed again. Shipped runs have their SHA-256 in one more
+file, ``SHA256SUMS``, beside them.
 """
 
 from __future__ import annotations
@@ -11,24 +14,30 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
+from fedmuscle_lib.documents import parse_json
+from fedmuscle_lib.pickles import line_of
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.runs.address import Address
-from fedmuscle_lib.runs.system import FIRST, named
+from fedmuscle_lib.runs.system import FIRST, KINDS, named
 
 RUN, CHECKPOINT, SUMS = "run.zip", "checkpoint.pt", "SHA256SUMS"
+_MOST = 1 << 28  # bytes of a run, on disk and unpacked; the largest shipped one has 20 kB
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in a zip, so that equal runs are equal files
 _log = logging.getLogger("fedmuscle")
 
@@ -60,31 +69,73 @@ class Record:
         return buffer.getvalue()
 
     @classmethod
-    def read(cls, path: Path) -> Record:
+    def read(cls, path: Path, address: str = "", sha256: str = "") -> Record:
         """What :meth:`pack` gave.
 
+        Args:
+            address: that the run must have; any if it is empty.
+            sha256: that the file must have; any if it is empty.
+
         Raises:
-            Damaged: a checksum is wrong, or the file is none of ours.
+            Damaged: a checksum is wrong, or the file is none of ours, or another run's.
+            OSError: it can't be read.
         """
+        if not path.is_file() or path.stat().st_size > _MOST:
+            raise Damaged(f"{path}: not a file, or larger than {_MOST:,} bytes")
+        content = path.read_bytes()
+        if sha256 and _sha256(content) != sha256:
+            raise Damaged(f"{path}: not the file whose SHA-256 is in {SUMS} beside it")
         try:
-            with zipfile.ZipFile(path) as file:
-                members = {name: file.read(name) for name in file.namelist()}
+            members = _members(content)
             sums = {name: digest for digest, name in (line.split("  ") for line in members.pop(SUMS).decode().splitlines())}
             if changed := [name for name in sums.keys() | members.keys() if _sha256(members.get(name, b"")) != sums.get(name)]:
-                raise Damaged(f"{path}: {min(changed)} is not what was written")
-            provenance = json.loads(members["provenance.json"])
+                raise Damaged(f"{path}: {line_of(min(changed))} is not what was written")
+            provenance = _checked(parse_json(members["provenance.json"], "provenance.json"))
             columns = named(provenance.get("system", FIRST)).tables
-            return cls({name: _table(members[f"{name}.csv"], own) for name, own in columns.items()}, provenance)
-        except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-            if isinstance(error, Damaged):
-                raise
-            raise Damaged(f"{path}: not a readable run ({type(error).__name__}: {error})") from None
+            tables = {name: _table(members[f"{name}.csv"], f"{name}.csv", own) for name, own in columns.items()}
+            if (last := tables["metrics"]["round"].max()) != provenance["settings"]["rounds"]:
+                raise ValueError(f"metrics.csv ends with round {last} of {provenance['settings']['rounds']}")
+        except Damaged:
+            raise
+        except Exception as error:  # zipfile, zlib, pandas have kinds of their own
+            raise Damaged(f"{path}: not a readable run ({type(error).__name__}: {line_of(str(error))})") from None
+        if address and provenance["address"] != address:
+            raise Damaged(f"{path}: the run {line_of(provenance['address'])} in the place of {address}")
+        return cls(tables, provenance)
 
 
-def _table(content: bytes, columns: Sequence[str]) -> pd.DataFrame:
+def _members(content: bytes) -> dict[str, bytes]:
+    """The files of a zip.
+
+    Raises:
+        ValueError: two have one name, or they are larger than any run's.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        names = file.namelist()
+        if len(names) != len(set(names)) or sum(info.file_size for info in file.infolist()) > _MOST:
+            raise ValueError("a name twice, or files larger than a run's")
+        return {name: file.read(name) for name in names}
+
+
+def _checked(provenance: dict[str, Any]) -> dict[str, Any]:
+    """The provenance, if it has what a stored run is found and shown by; raises ValueError."""
+    for name, kind in {"address": str, "settings": dict, "inputs": dict, "torch": str, "finished": str}.items():
+        if not isinstance(provenance.get(name), kind):
+            raise ValueError(f"provenance.json: {name} is no {kind.__name__}")
+    if not all(isinstance(digest, str) for digest in provenance["inputs"].values()):
+        raise ValueError("provenance.json: inputs are no digests")
+    return provenance
+
+
+def _table(content: bytes, name: str, columns: Sequence[str]) -> pd.DataFrame:
     table = pd.read_csv(io.BytesIO(content))
     if tuple(table.columns) != tuple(columns):
-        raise ValueError(f"columns {list(table.columns)} where {list(columns)} are expected")
+        raise ValueError(f"{name}: columns {list(table.columns)} where {list(columns)} are expected")
+    for column in KINDS.keys() & set(columns) if len(table) else ():
+        if table[column].dtype.kind not in KINDS[column]:
+            raise ValueError(f"{name}: {column} is not of its kind")
+    if name == "metrics.csv" and "value" in columns and not np.isfinite(table["value"]).all():  # a run that finds no number is not stored
+        raise ValueError(f"{name}: a value is not finite")
     return table
 
 
@@ -100,11 +151,13 @@ class Entry:
         address: of the run.
         folder: where its files are, or None for a shipped run, which is one file.
         path: the finished run's file.
+        sha256: of a shipped run's file, where it is known.
     """
 
     address: str
     folder: Path | None
     path: Path
+    sha256: str = ""
 
     @property
     def done(self) -> bool:
@@ -142,9 +195,10 @@ class Entry:
             return record.provenance
         path = self.path.with_name(CHECKPOINT)
         try:
-            return unpacked(path.read_bytes()) if path.exists() else {}
+            state = unpacked(path.read_bytes()) if path.is_file() else {}
         except Damaged:
             return {}
+        return state if isinstance(state.get("settings"), dict) and isinstance(state.get("system", FIRST), str) else {}
 
     def read(self) -> Record | None:
         """The finished run; None if there is none.
@@ -154,7 +208,7 @@ class Entry:
         if not self.done:
             return None
         try:
-            return Record.read(self.path)
+            return Record.read(self.path, self.address, self.sha256)
         except Damaged as error:
             self._set_aside(self.path, str(error))
             return None
@@ -175,7 +229,8 @@ class Entry:
             raise Busy(f"{folder}: another process is computing this run") from None
         try:
             for left in folder.glob(".*-*"):  # by a process that was killed while writing
-                left.unlink()
+                if left.is_file():
+                    left.unlink()
             yield
         finally:
             held.release()
@@ -190,13 +245,16 @@ class Entry:
         self._write(CHECKPOINT, content)
 
     def load_checkpoint(self) -> bytes | None:
-        """The last checkpoint, if there is one."""
+        """The last checkpoint, if there is one. What is no file in its place is set aside."""
         path = self._own_folder() / CHECKPOINT
+        if path.exists() and not path.is_file():
+            self._set_aside(path, f"{path}: not a file")
         return path.read_bytes() if path.exists() else None
 
     def discard_checkpoint(self, why: str) -> None:
         """Set a checkpoint aside that can't be gone on from, and say so."""
-        self._set_aside(self._own_folder() / CHECKPOINT, why)
+        path = self._own_folder() / CHECKPOINT
+        self._set_aside(path, f"{path}: {why}")
 
     def delete(self) -> None:
         """Remove the run and what was kept of it.
@@ -215,7 +273,8 @@ class Entry:
     def _set_aside(self, path: Path, why: str) -> None:
         _log.warning("%s; the run is computed again", why)
         if self.folder is not None and path.exists():
-            os.replace(path, path.with_name(f"{path.name}.damaged"))
+            names = (path.with_name(f"{path.name}.damaged{more}") for more in chain([""], (f"-{n}" for n in count(2))))
+            os.rename(path, next(name for name in names if not name.exists()))
 
     def _write(self, name: str, content: bytes) -> None:
         """Put ``content`` in the place of ``name`` at once, when it is complete."""
@@ -231,23 +290,34 @@ class Entry:
             Path(scratch).unlink(missing_ok=True)
 
 
+_SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end; older ones do not
+
+
 def packed(state: dict[str, Any]) -> bytes:
     """A checkpoint's content."""
     buffer = io.BytesIO()
     torch.save(state, buffer)  # torch's own writer reports a full disk as a RuntimeError
-    return buffer.getvalue()
+    content = buffer.getvalue()
+    return _SEAL + _sha256(content).encode() + b"\n" + content
 
 
 def unpacked(content: bytes) -> dict[str, Any]:
     """What :func:`packed` got. Nothing but tensors and plain containers is read.
 
     Raises:
-        Damaged: it is truncated, or none.
+        Damaged: it is truncated, changed, or none.
     """
+    if content.startswith(_SEAL):
+        line, _, content = content.partition(b"\n")
+        if line != _SEAL + _sha256(content).encode():
+            raise Damaged("not a readable checkpoint (its SHA-256 is another)")
     try:
-        return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:  # zip, pickle and torch have kinds of their own
-        raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {str(error).strip()[:100]})") from None
+        raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {line_of(str(error).strip(), 100)})") from None
+    if not isinstance(state, dict):
+        raise Damaged(f"not a readable checkpoint (it holds a {type(state).__name__})")
+    return state
 
 
 @dataclass(frozen=True)
@@ -307,7 +377,51 @@ class Store:
 
     def _shipped(self, pattern: str) -> Iterator[Entry]:
         for folder in self.shipped:
-            yield from (Entry(path.stem, None, path) for path in sorted(folder.glob(pattern)))
+            if paths := sorted(folder.glob(pattern)):
+                sums = _sums(folder)
+                yield from (Entry(path.stem, None, path, sums.get(path.name, "")) for path in paths)
+
+
+def seal(folder: Path) -> None:
+    """Write ``SHA256SUMS`` of the shipped runs in a folder, which are checked by it from then on.
+
+    Raises:
+        Damaged: a run is not what an earlier one says; the message names it.
+    """
+    sums = {path.name: _sha256(path.read_bytes()) for path in sorted(folder.glob("*.zip"))}
+    known = _sums(folder)
+    if changed := [name for name, digest in sums.items() if known.get(name, digest) != digest]:
+        raise Damaged(f"{folder / changed[0]}: not the file whose SHA-256 is in {SUMS} beside it")
+    if sums != known:
+        (folder / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf8")
+
+
+def faults(folder: Path) -> list[str]:
+    """Sentences: which shipped runs in a folder are damaged or missing, or have no line in its ``SHA256SUMS``."""
+    sums, found = _sums(folder), []
+    for path in sorted(folder.glob("*.zip")):
+        try:
+            Record.read(path, path.stem, sums.get(path.name, ""))
+        except Damaged as error:
+            found.append(str(error))
+        if sums and path.name not in sums:
+            found.append(f"{path}: no line of {SUMS} beside it names it")
+    return found + [f"{folder / name}: missing, though {SUMS} names it" for name in sums if not (folder / name).exists()]
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """SHA-256 of the shipped runs in a folder by file name; empty where nobody wrote them.
+
+    Raises:
+        Damaged: naming the line; it is not a checksum and a name.
+    """
+    path = folder / SUMS
+    sums = {}
+    for number, line in enumerate(path.read_text(encoding="utf8", errors="replace").splitlines() if path.exists() else (), 1):
+        if not (row := re.fullmatch(r"([0-9a-f]{64})  ([\w.-]+\.zip)", line)) or row[2] in sums:
+            raise Damaged(f"{path}: line {number} is not a SHA-256 and the name of a run; git has the file as it was")
+        sums[row[2]] = row[1]
+    return sums
 
 
 def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] | None:

@@ -32,6 +32,10 @@ SYSTEMS = {
 FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
 TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
+# What columns of these names hold, whatever the system: kinds of numpy's types, of which an integer may stand for a number.
+KINDS = dict.fromkeys(("round", "user", "client", "clients", "classes", "samples", "tested"), "iu")
+KINDS |= dict.fromkeys(("uplink_bytes", "downlink_bytes", "flops", "flops_done"), "iu")
+KINDS |= dict.fromkeys(("value", "local", "alignment"), "iuf") | {"masked": "b"}
 
 
 class RunSettings(BaseModel):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,9 +18,10 @@ import torch
 
 from fedmuscle_lib import versions
 from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.pickles import line_of
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.progress import Tick
-from fedmuscle_lib.runs.store import Damaged, Record, packed, unpacked
+from fedmuscle_lib.runs.store import Record, packed, unpacked
 from fedmuscle_lib.runs.system import RunSettings, system_of
 
 
@@ -88,17 +90,30 @@ class _Training:
             return training
         try:
             training._restore(unpacked(content))
-        except (Damaged, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
-            post.discard(f"{settings.title}: its checkpoint can't be gone on from ({type(error).__name__}: {error})")
-            return cls(settings, post)
+        except Exception as error:  # what is restored is whatever lay there
+            return training._anew(error)
         post.tick(training.experiment.resumed(training.finished_rounds))
         return training
 
+    def _anew(self, error: Exception) -> _Training:
+        """The run from its start, where its checkpoint is of no use."""
+        why = f"{type(error).__name__}: {line_of(str(error))}"
+        self.post.discard(f"{self.settings.title}: its checkpoint can't be gone on from ({why})")
+        return _Training(self.settings, self.post)
+
     def complete(self) -> Record:
         """The rounds that are left, then the result."""
-        for round in range(self.finished_rounds, self.settings.rounds):
+        resumed = self.finished_rounds
+        for round in range(resumed, self.settings.rounds):
             began = time.perf_counter()
-            tick = self.experiment.round(round)
+            try:
+                tick = self.experiment.round(round)
+            except (Diverged, OSError):
+                raise
+            except Exception as error:
+                if not round or round != resumed:
+                    raise
+                return self._anew(error).complete()  # states that are restored without a word may fit nothing
             self.seconds += time.perf_counter() - began
             self.finished_rounds = round + 1
             self.post.keep(packed(self._checkpoint()))
@@ -119,9 +134,17 @@ class _Training:
     def _restore(self, state: dict[str, Any]) -> None:
         if state["address"] != self.address:
             raise ValueError(f"it is of the run {state['address']}, not of {self.address}")
+        finished, seconds, rows = state["finished_rounds"], state["seconds"], state["rows"]
+        if type(finished) is not int or not 0 < finished <= self.settings.rounds or not 0 <= seconds < math.inf:
+            raise ValueError(f"{finished} rounds in {seconds} s")
+        if not all(row["round"] in range(1, finished + 1) for name in self.system.tables for row in rows[name]):
+            raise ValueError(f"it has rows of other rounds than the first {finished}")
         self.experiment.restore(state)
-        self.experiment.rows = {name: state["rows"][name] for name in self.system.tables}
-        self.finished_rounds, self.seconds = state["finished_rounds"], state["seconds"]
+        own = self.experiment.state()
+        if not _same(own, {name: state[name] for name in own}):
+            raise ValueError("what was restored of it is not what it holds, or not finite")
+        self.experiment.rows = {name: rows[name] for name in self.system.tables}
+        self.finished_rounds, self.seconds = finished, seconds
 
     def _provenance(self) -> dict[str, Any]:
         return {
@@ -142,6 +165,17 @@ class _Training:
             **self.experiment.facts(),
             "source": versions.SOURCE,
         }
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one.cpu(), other) and bool(one.isfinite().all())
+    if isinstance(one, Mapping):
+        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and (one == other or one != one)
 
 
 def _peak_memory() -> int:

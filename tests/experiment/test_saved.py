@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoImageProcessor, AutoTokenizer
 
@@ -233,7 +236,7 @@ def test_a_file_that_is_missing_or_cut_off_is_named(user, mini_world, name):
     path = user / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=f"{name}: (damaged or exchanged|not a saved user)") as error:
+    with pytest.raises(DataError, match=f"{name}: (damaged or exchanged|not JSON)") as error:
         load_user(user, mini_world / "models/bert-base")
     assert "\n" not in str(error.value)
     path.unlink()
@@ -253,6 +256,50 @@ def test_a_head_of_other_shapes_is_refused(user, mini_world):
     about["options"]["proj_dim"] = 7
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(DataError, match="user_9: 'projection.weight' is not what user.json asks for"):
+        load_user(user, mini_world / "models/bert-base")
+
+
+def _about(**changes: object) -> Callable[[str], str]:
+    return lambda text: json.dumps(json.loads(text) | changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "[]",
+        lambda text: "[" * 100_000,
+        _about(files=7),
+        _about(files={}),
+        _about(files={"../user_9/head.safetensors": "0", "head.safetensors": "0"}),
+        _about(task=["TC"]),
+        _about(options=7),
+        _about(options={"rank": "many"}),
+        _about(classes=7),
+        _about(backbone={}),
+        _about(run=None),
+        _about(reads={"longest": "x"}),
+    ],
+)
+def test_what_is_no_users_description_is_named(user, mini_world, change):
+    path = user / "user.json"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataError, match=r"user\.json: ") as refusal:
+        load_user(user, mini_world / "models/bert-base")
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 600
+
+
+@pytest.mark.parametrize("damage", ["not finite", "no tensors", "another type"])
+def test_weights_that_are_none_are_named_though_their_digest_is_right(user, mini_world, damage):
+    path, about = user / "head.safetensors", json.loads((user / "user.json").read_text())
+    tensors = load_file(path)
+    if damage == "no tensors":
+        path.write_bytes(b"{}")
+    else:
+        save_file({n: t.half() if damage == "another type" else t * torch.nan for n, t in tensors.items()}, path)
+    about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (user / "user.json").write_text(json.dumps(about))
+    why = {"not finite": "head.safetensors: .* not finite", "no tensors": "head.safetensors: not readable", "another type": "is not what"}
+    with pytest.raises(DataError, match=why[damage]):
         load_user(user, mini_world / "models/bert-base")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +115,19 @@ def _savez(path: Path, **content: object) -> None:
     np.savez(path, **content)
 
 
+def _promise(path: Path, shape: object) -> None:
+    """An array whose header says that it has another shape."""
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    _raw(path, content.getvalue() + bytes(1152))
+
+
+def _raw(path: Path, images: bytes = b"no array") -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("images.npy", images)
+        file.writestr("labels.npy", b"no array")
+
+
 IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
 
 
@@ -126,6 +142,17 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
         (lambda folder: (folder / "test.npz").write_bytes((folder / "test.npz").read_bytes()[:300]), "test.npz", "lacks readable arrays"),
         (lambda folder: (folder / "test.npz").write_bytes(b""), "test.npz", "lacks readable arrays"),
         (lambda folder: _savez(folder / "test.npz", images=IMAGES), "test.npz", "labels"),
+        (lambda folder: _promise(folder / "test.npz", (1 << 40, 8, 8, 3)), "test.npz", "images.npy: uint8 (1099511627776, 8, 8, 3) in"),
+        (lambda folder: _promise(folder / "test.npz", (-6, 8, 8, 3)), "test.npz", "lacks readable arrays"),
+        (lambda folder: _promise(folder / "test.npz", ("(" * 500,)), "test.npz", "lacks readable arrays"),
+        (lambda folder: _raw(folder / "test.npz"), "test.npz", "lacks readable arrays"),
+        (lambda folder: (folder / "test.npz").unlink() or os.mkfifo(folder / "test.npz"), "test.npz", "a pipe or a device"),
+        (lambda folder: (folder / "test.npz").unlink() or (folder / "test.npz").mkdir(), "test.npz", "directory"),
+        (lambda folder: (folder / "classes.json").write_text("[" * 100_000), "classes.json", "not JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json", "not JSON"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json", "holds a list"),
+        (lambda folder: (folder / "manifest.json").write_text('{"whole":false}'), "", "interrupted"),
+        (lambda folder: os.mkfifo(folder / "manifest.json"), "manifest.json", "a pipe or a device"),
         (lambda folder: _savez(folder / "test.npz", images=np.array([{}] * 6), labels=LABELS), "test.npz", "lacks readable arrays"),
         (lambda folder: _savez(folder / "test.npz", images=IMAGES / 255, labels=LABELS), "test.npz", "images are float64 (6, 8, 8, 3)"),
         (lambda folder: _savez(folder / "test.npz", images=IMAGES[..., 0], labels=LABELS), "test.npz", "images are uint8 (6, 8, 8)"),
@@ -138,6 +165,9 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
             (lambda folder, line=line: (folder / "test.txt").write_text(f"a/0.png 0\n{line}\na/1.png 1\n"), "test.txt", f"line 2: {why}")
             for line, why in (
                 ("", "'' is not"),
+                ("a/0.png " + "9" * 5000, "label 999999999999999999...; classes.json has"),
+                ("a/\x1b[2J0.png one", r"'a/\x1b[2J0.png one' is not"),
+                ("x" * 100_000, f"'{'x' * 20}"),
                 ("a/0.png", "'a/0.png' is not"),
                 ("a/0.png one", "'a/0.png one' is not"),
                 ("a/0.png -1", "'a/0.png -1' is not"),
@@ -158,4 +188,4 @@ def test_what_is_wrong_is_one_line_that_names_the_file(arrays: Path, spoil: Call
     with pytest.raises(DataError) as caught:
         _read(arrays)
     said = str(caught.value)
-    assert said.startswith(str(arrays / file)) and why in said and "\n" not in said
+    assert said.startswith(str(arrays / file)) and why in said and said.isprintable() and len(said) < 600

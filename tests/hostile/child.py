@@ -26,7 +26,7 @@ def main(names: str, seed: str, first: str, count: str, fault: str = "") -> None
     if fault:
         from hostile.faults import FAULTS
 
-        FAULTS[fault]()
+        FAULTS[fault].put_back()
     with tempfile.TemporaryDirectory() as scratch:
         folders = {name: Path(scratch) / name for name in kinds}
         for name, one in kinds.items():

@@ -5,14 +5,19 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fedmuscle_lib.data.coco
 import fedmuscle_lib.data.encodings
+import fedmuscle_lib.data.layout
 import fedmuscle_lib.data.pickled
 import fedmuscle_lib.data.public
+from data_prep.io import fetch
 from fedmuscle_lib import instances, pickles, pictures
+from fedmuscle_lib.fedloge import images
+from fedmuscle_lib.runs import store, train
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -76,7 +81,25 @@ def _repeated_ids() -> None:
     instances._ids = ids  # type: ignore[assignment]
 
 
-FAULTS: dict[str, Callable[[], None]] = {
+def _arrays_as_promised() -> None:
+    import numpy as np
+
+    images._array = lambda packed, name: np.lib.format.read_array(packed.open(name))
+
+
+def _names_as_spelt() -> None:
+    fetch._SUM = re.compile(r"([0-9a-fA-F]{64})\s+\*?(\S.*)")
+
+
+def _tables_as_they_are() -> None:
+    import io
+
+    import pandas as pd
+
+    store._table = lambda content, name, columns: pd.read_csv(io.BytesIO(content))  # type: ignore[assignment]
+
+
+_OF_DATA: dict[str, Callable[[], None]] = {
     "arrays of any type": _set(pickles._Dtype, "_NAME", re.compile("(?s).*")),
     "types of any state": _any_state,
     "arrays of any shape": _any_shape,
@@ -100,3 +123,44 @@ FAULTS: dict[str, Callable[[], None]] = {
     "pictures of any size": _set(pictures, "MOST_PIXELS", 1 << 60),
     "pictures of any kind": _set(pictures, "_FORMATS", None),
 }
+_OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
+    "stored": {
+        "shipped runs as they lie there": _set(store, "_sums", lambda folder: {}),
+        "tables of any kind": _tables_as_they_are,
+        "provenances of any kind": _set(store, "_checked", lambda provenance: provenance),
+        "files that are none left in place": _set(store.Entry, "_set_aside", lambda self, path, why: None),
+    },
+    "resumed": {
+        "states as they are restored": _set(train, "_same", lambda one, other: True),
+    },
+    "manifests": {
+        "unfinished folders": _set(
+            fedmuscle_lib.data.layout, "read_json", lambda path: {"whole": not (path.is_file() and b'"whole": false' in path.read_bytes())}
+        ),
+    },
+    "arrays": {
+        "arrays as large as they promise": _arrays_as_promised,
+    },
+    "lists": {
+        "labels of any length": _set(images, "_DIGITS", 1 << 60),
+    },
+    "sums": {
+        "names as they are spelt": _names_as_spelt,
+    },
+    "answers": {
+        "discarding as progress": _set(fetch, "LEAST", -(1 << 60)),
+        "reasons as the server words them": _set(fetch, "_line", lambda text: text),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was mended: how it is put back, and the kinds of input that find it."""
+
+    put_back: Callable[[], None]
+    kinds: tuple[str, ...] = ("pickles", "captions", "coco", "pictures")
+
+
+FAULTS = {name: Fault(put_back) for name, put_back in _OF_DATA.items()}
+FAULTS |= {name: Fault(put_back, (kind,)) for kind, own in _OF_OTHERS.items() for name, put_back in own.items()}

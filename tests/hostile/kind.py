@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-KINDS = ("pickles", "captions", "coco", "pictures")
+KINDS = ("pickles", "captions", "coco", "pictures", "stored", "resumed", "manifests", "arrays", "lists", "sums", "answers")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import sys
@@ -204,6 +205,53 @@ def test_digests_follow_links_and_end(tmp_path):
     (real / "a.png").write_bytes(b"black")
     os.utime(real / "a.png", (1, 1))
     assert files_digest(linked) != before
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_link_counts_as_where_it_leads_though_that_is_seen_another_way(tmp_path, back):
+    """Of white and black pictures one kind is in use, and both lie below the same folder."""
+    for colour in ("white", "black"):
+        (tmp_path / "images/all" / colour).mkdir(parents=True)
+        (tmp_path / "images/all" / colour / "a.png").write_bytes(colour.encode())
+    used = tmp_path / "images" / ("used" if back else "a")  # found after or before what it leads to
+    found = []
+    for colour in ("white", "black"):
+        used.unlink(missing_ok=True)
+        used.symlink_to(tmp_path / "images/all" / colour)
+        found.append(files_digest(tmp_path / "images"))
+    assert found[0] != found[1]
+
+
+def test_pictures_that_are_exchanged_with_their_size_and_time_are_read_again(tmp_path):
+    """As by a copy that keeps times; in one process, which remembers what it has read."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "data/images").symlink_to(tmp_path / "real")
+    found = []
+    for colour in (b"white", b"black"):
+        (tmp_path / "new.png").write_bytes(colour)
+        os.utime(tmp_path / "new.png", (1, 1))
+        (tmp_path / "new.png").replace(tmp_path / "real/a.png")
+        found.append(files_digest(tmp_path / "data"))
+    assert found[0] != found[1]
+
+
+def test_a_link_that_leads_nowhere_is_no_file(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"white")
+    before = files_digest(tmp_path)
+    (tmp_path / "b.png").symlink_to("nowhere")
+    assert files_digest(tmp_path) == before
+
+
+def test_the_digests_of_folders_are_those_of_the_stored_runs(tmp_path):
+    """Their addresses were made of them."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/a.png").write_bytes(b"white")
+    (tmp_path / "manifest.json").write_bytes(b"{}")
+    (tmp_path / "train/back").symlink_to(tmp_path)
+    (tmp_path / "b.png").symlink_to("train/a.png")
+    lines = b"".join(name + b" 5\n" + hashlib.sha256(b"white").digest() for name in (b"/b.png", b"/train/a.png"))
+    assert files_digest(tmp_path) == hashlib.sha256(lines).hexdigest()
 
 
 def test_the_digest_of_nothing_is_empty(tmp_path):

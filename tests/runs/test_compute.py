@@ -10,6 +10,7 @@ import time
 
 import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Store, run
@@ -166,20 +167,36 @@ def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(sett
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda tensors: None, "not a readable checkpoint"),
+        (None, "not a readable checkpoint"),
         (lambda tensors: tensors.pop("layernorm.weight"), "lacks layernorm.weight"),
+        (lambda tensors: tensors["layernorm.weight"].fill_(torch.nan), "layernorm.weight has numbers that are not finite"),
+        (lambda tensors: tensors.update({"layernorm.weight": torch.zeros(3)}), "not a readable checkpoint"),
     ],
 )
 def test_a_damaged_backbone_is_named(settings, store, mini_world, tmp_path, damage, message):
     shutil.copytree(mini_world / "models", tmp_path / "models")
     victim = tmp_path / "models/vit-small/model.safetensors"
     tensors = load_file(victim)
-    damage(tensors)
-    save_file(tensors, victim, metadata={"format": "pt"})
-    if len(tensors) == len(load_file(mini_world / "models/vit-small/model.safetensors")):
+    if damage is None:
         victim.write_bytes(victim.read_bytes()[:2000])
-    with pytest.raises(OSError, match=f"vit-small: .*{message}"):
+    else:
+        damage(tensors)
+        save_file(tensors, victim, metadata={"format": "pt"})
+    with pytest.raises(OSError, match=f"vit-small: .*{message}") as caught:
         quiet(settings(models_path=tmp_path / "models"), store)
+    assert str(caught.value).isprintable()
+
+
+def test_a_backbone_that_is_exchanged_is_read_again(settings, store, mini_world, tmp_path):
+    """A process that trained with the former one shares its weights in memory; the run of the new one is not of those."""
+    shutil.copytree(mini_world / "models", tmp_path / "models")
+    s = settings(algorithm="probe", users=(5, 6), others=1, rounds=1, models_path=tmp_path / "models")
+    former = quiet(s, store)
+    for victim in tmp_path.glob("models/*/model.safetensors"):
+        tensors = {name: tensor.flip(0) for name, tensor in load_file(victim).items()}
+        save_file(tensors, victim, metadata={"format": "pt"})
+    assert not quiet(s, store).metrics.value.equals(former.metrics.value)
+    assert len(list(store.entries())) == 2
 
 
 def test_a_diverging_user_is_named(settings, store):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +17,10 @@ import pytest
 
 from fedmuscle_lib import run
 from fedmuscle_lib.experiment import TABLES
+from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.runs import Busy, Damaged, Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.store import faults, seal
 
 HERE = Address("asked", (("data", "d1"), ("model", "m1")), "2.13")
 
@@ -25,6 +29,7 @@ def record(address: Address = HERE) -> Record:
     tables = {name: pd.DataFrame({column: [1, 2] for column in columns}) for name, columns in TABLES.items()}
     tables["metrics"]["value"] = [np.pi, 100 / 3]
     provenance = {"address": str(address), "inputs": dict(address.inputs), "torch": address.torch}
+    provenance |= {"settings": {"rounds": 2}, "finished": "2026-11-22T14:12:07+00:00"}
     return Record(tables, provenance)
 
 
@@ -79,6 +84,125 @@ def test_a_damaged_run_is_named_set_aside_and_counts_as_missing(tmp_path, caplog
     assert store.find(HERE) is None
     assert str(entry.path) in caplog.text and "computed again" in caplog.text
     assert not entry.done and entry.path.with_name("run.zip.damaged").exists()
+
+
+def repacked(content: bytes, name: str, edit) -> bytes:
+    """The same zip with one member changed, by somebody who gives it the checksum that it needs."""
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        members = {member: old.read(member) for member in old.namelist()}
+    members[name] = edit(members[name])
+    members["SHA256SUMS"] = "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items() if name != "SHA256SUMS"
+    ).encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as new:
+        for member, content in members.items():
+            new.writestr(member, content)
+    return buffer.getvalue()
+
+
+def _provenance(**changes):
+    return "provenance.json", lambda text: json.dumps(json.loads(text) | changes).encode()
+
+
+# What no run gives, whatever its checksums say.
+FORGERIES = {
+    "a word for a value": ("metrics.csv", lambda text: text.replace(b"3.14", b"abc")),
+    "no number": ("metrics.csv", lambda text: text.replace(b"3.141592653589793", b"")),
+    "infinity": ("metrics.csv", lambda text: text.replace(b"3.141592653589793", b"inf")),
+    "half a round": ("metrics.csv", lambda text: text.replace(b"\n1,", b"\n1.5,")),
+    "a round fewer": ("metrics.csv", lambda text: text[: text.index(b"\n2,") + 1]),
+    "no row": ("metrics.csv", lambda text: text[: text.index(b"\n") + 1]),
+    "no table": ("metrics.csv", lambda text: b""),
+    "another column": ("metrics.csv", lambda text: text.replace(b"phase", b"phrase")),
+    "words for bytes": ("costs.csv", lambda text: text.replace(b"\n2,2", b"\n2,many")),
+    "half a character": ("metrics.csv", lambda text: text.replace(b"3.14", b"\xff")),
+    "no JSON": ("provenance.json", lambda text: text[:-5]),
+    "deep JSON": ("provenance.json", lambda text: b"[" * 100_000),
+    "a list": ("provenance.json", lambda text: b"[]"),
+    "another run": _provenance(address="another"),
+    "no address": _provenance(address=None),
+    "inputs that are none": _provenance(inputs=["data"]),
+    "digests that are none": _provenance(inputs={"data": 7}),
+    "a date that is none": _provenance(finished=7),
+    "another system": _provenance(system="os"),
+    "a system that is no name": _provenance(system=["fedmuscle"]),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_what_no_run_gives_is_none_though_its_checksums_are_right(tmp_path, caplog, forgery):
+    store = Store(tmp_path)
+    entry = store.entry(HERE)
+    with entry.lock():
+        entry.save(repacked(record().pack(), *FORGERIES[forgery]))
+    assert store.find(HERE) is None
+    (said,) = caplog.messages
+    assert str(entry.path) in said and "computed again" in said and said.isprintable()
+    assert not entry.done and entry.path.with_name("run.zip.damaged").exists()
+
+
+def test_a_zip_that_unpacks_to_too_much_or_names_a_file_twice_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmuscle_lib.runs.store._MOST", 1 << 20)
+    path = tmp_path / "run.zip"
+    for names in (["metrics.csv"] * 2, ["large.csv"]):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the name
+            for name in names:
+                file.writestr(name, bytes((1 << 20) + 1) if name == "large.csv" else b"")
+        with pytest.raises(Damaged, match="run.zip: not a readable run .*a name twice, or files larger"):
+            Record.read(path)
+
+
+def test_what_is_no_file_is_set_aside_and_again(tmp_path, caplog):
+    """Also a second time, when the first one has the name to which it would go."""
+    store = Store(tmp_path)
+    entry = store.entry(HERE)
+    for n in range(1, 3):
+        with entry.lock():
+            entry.path.mkdir()
+            (entry.path / "inside").write_text("kept")
+            assert store.find(HERE) is None and list(store.entries())[0].settings() == {}
+            (entry.folder / "checkpoint.pt").mkdir()
+            assert entry.load_checkpoint() is None
+            entry.save_checkpoint(b"x")
+            entry.save(record().pack())
+        assert store.find(HERE) is not None
+        assert len([*entry.folder.glob("run.zip.damaged*/inside")]) == len([*entry.folder.glob("checkpoint.pt.damaged*")]) == n
+        entry.path.unlink()
+    assert "run.zip: not a file" in caplog.text and "checkpoint.pt: not a file" in caplog.text
+
+
+def test_shipped_runs_are_those_whose_digests_lie_beside_them(layered, caplog):
+    """Another run's numbers, with the checksums that they need, are none of the run's."""
+    (path,) = layered.shipped[0].glob("*.zip")
+    seal(path.parent)
+    assert layered.find(HERE) is not None and faults(path.parent) == []
+    whole = path.read_bytes()
+    path.write_bytes(repacked(whole, "metrics.csv", lambda text: text.replace(b"3.14", b"99.9")))
+    assert layered.find(HERE) is None
+    assert f"{path}: not the file whose SHA-256 is in SHA256SUMS beside it" in caplog.text
+    with pytest.raises(Damaged, match="not the file"):
+        seal(path.parent)
+    path.rename(path.with_name("other-run.zip"))
+    another, unlisted, missing = faults(path.parent)
+    assert f"the run {HERE} in the place of other-run" in another
+    assert "other-run.zip: no line" in unlisted and f"{path}: missing" in missing
+
+
+@pytest.mark.parametrize("line", ["<<<<<<< ours", "0" * 64 + "  ../run.zip", "0" * 63 + "  a.zip", "\x1b[2J"])
+def test_a_list_of_digests_that_is_none_is_named(layered, line):
+    (path,) = layered.shipped[0].glob("*.zip")
+    seal(path.parent)
+    with (path.parent / "SHA256SUMS").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(Damaged, match=r"SHA256SUMS: line 2 is not a SHA-256 and the name of a run"):
+        layered.find(HERE)
+
+
+def test_the_repositorys_runs_are_what_was_shipped():
+    for folder in sorted(ROOT.glob("figures/*/runs")):
+        assert (folder / "SHA256SUMS").exists() and faults(folder) == []
 
 
 def test_a_damaged_shipped_run_is_told_and_left_where_it_is(layered, caplog):

@@ -1,0 +1,178 @@
+"""A run goes on from its checkpoint, or says why not and begins anew: whatever lies there, its tables are the same."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from fedmuscle_lib import bridge, fedloge, run
+from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.runs import RunSettings, Store, Tick
+from fedmuscle_lib.runs.fingerprints import _Nobody
+from fedmuscle_lib.runs.store import Damaged, packed, unpacked
+from fedmuscle_lib.runs.train import _Training
+
+SYSTEMS = ("fedmuscle", "fedloge", "bridge")
+
+
+@pytest.fixture(scope="module")
+def first_rounds() -> dict[str, tuple[RunSettings, dict[str, Any]]]:
+    """Settings and the checkpoint after the first of two rounds, by system; filled by :func:`begun`."""
+    return {}
+
+
+@pytest.fixture
+def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettings, dict[str, Any]]]:
+    def checkpoint(system: str) -> tuple[RunSettings, dict[str, Any]]:
+        if system not in first_rounds:
+            two = {"users": (5, 6), "others": 1, "rounds": 2, "train_samples": {"IC10": 32, "IC100": 32}}
+            asked: dict[str, Callable[[], RunSettings]] = {
+                "fedmuscle": lambda: settings(**two),
+                "fedloge": lambda: fedloge.Settings(data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1),
+                "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
+            }
+            training = _Training(asked[system](), _Nobody())
+            training.experiment.round(0)
+            training.finished_rounds = 1
+            first_rounds[system] = training.settings, training._checkpoint()
+        return first_rounds[system][0], copy.deepcopy(first_rounds[system][1])
+
+    return checkpoint
+
+
+def _tensors(state: Any, path: tuple = ()) -> Iterator[tuple]:
+    """Where the tensors are."""
+    if isinstance(state, torch.Tensor):
+        yield path
+    elif isinstance(state, dict | list | tuple):
+        for key, value in state.items() if isinstance(state, dict) else enumerate(state):
+            yield from _tensors(value, (*path, key))
+
+
+def _put(state: Any, path: tuple, change: Callable[[torch.Tensor], Any]) -> None:
+    for key in path[:-1]:
+        state = state[key]
+    state[path[-1]] = change(state[path[-1]])
+
+
+CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "another shape": lambda tensor: torch.zeros(7, 3, 2, dtype=tensor.dtype),
+    "one number for all": lambda tensor: tensor.reshape(-1)[:1].reshape([1] * (tensor.ndim + 1)),
+    "another type": lambda tensor: tensor.to(torch.float16 if tensor.is_floating_point() else torch.int8),
+    "no number": lambda tensor: torch.full_like(tensor, math.nan) if tensor.is_floating_point() else tensor.to(torch.float32) * math.nan,
+    "no tensor": lambda tensor: "weights",
+}
+OF_OPTIMISERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "moments of another shape": lambda state: state["state"][0].update(exp_avg=torch.zeros(3)),
+    "another learning rate": lambda state: state["param_groups"][0].update(lr=9.0),
+    "no group": lambda state: state.update(param_groups=[]),
+    "another weight's": lambda state: state["state"].update({0: state["state"][1]}),
+}
+OF_ALL: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no rounds": lambda state: state.update(finished_rounds=0),
+    "rounds before the first": lambda state: state.update(finished_rounds=-1),
+    "more rounds than there are": lambda state: state.update(finished_rounds=3),
+    "half a round": lambda state: state.update(finished_rounds=0.5),
+    "truth for a number": lambda state: state.update(finished_rounds=True),
+    "a word for rounds": lambda state: state.update(finished_rounds="1"),
+    "no end of seconds": lambda state: state.update(seconds=math.inf),
+    "rows of later rounds": lambda state: state["rows"]["losses"][0].update(round=2),
+    "rows that are none": lambda state: state["rows"].update(metrics=["row"]),
+    "no rows": lambda state: state.pop("rows"),
+    "another run": lambda state: state.update(address="another"),
+    "nothing": lambda state: state.clear(),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system) -> None:
+    """Each state on the way is changed once; what was kept is taken."""
+    settings, kept = begun(system)
+    training = _Training(settings, _Nobody())
+    paths = list(_tensors({name: kept[name] for name in training.experiment.state()}))
+    paths = [*paths[::7], *paths[-2:]]
+    assert len(paths) > 3
+    accepted = []
+    for name, path in [(name, path) for i, path in enumerate(paths) for name in [list(CHANGES)[i % len(CHANGES)], "no number"]]:
+        state = copy.deepcopy(kept)
+        _put(state, path, CHANGES[name])
+        try:
+            training._restore(state)
+            accepted.append((name, path))
+        except Exception as error:
+            assert not isinstance(error, Diverged)
+    assert not accepted
+    for name, change in OF_ALL.items():
+        state = copy.deepcopy(kept)
+        change(state)
+        with pytest.raises((ValueError, TypeError, AttributeError, KeyError)):
+            training._restore(state)
+        assert training.finished_rounds == 0, name
+    training = _Training(settings, _Nobody())
+    training._restore(kept)
+    assert training.finished_rounds == 1
+
+
+@pytest.mark.parametrize("change", OF_OPTIMISERS)
+def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change) -> None:
+    """Torch's own takes moments of any shape, and may end the process at the next step."""
+    settings, kept = begun("fedmuscle")
+    OF_OPTIMISERS[change](kept["clients"][0]["local"])
+    with pytest.raises(ValueError, match="its local optimiser|parameter group"):
+        _Training(settings, _Nobody())._restore(kept)
+
+
+def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun) -> None:
+    """Every model of a process has the same frozen weights in memory."""
+    settings, kept = begun("fedmuscle")
+    training = _Training(settings, _Nobody())
+    model = training.experiment.federation.clients[0].model
+    frozen = next(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    before = model.get_parameter(frozen).clone()
+    kept["clients"][0]["model"][frozen] = torch.zeros_like(before)
+    with pytest.raises(ValueError, match="is not of this model"):
+        training._restore(kept)
+    assert torch.equal(model.get_parameter(frozen), before)
+
+
+@pytest.mark.parametrize("state", [[], torch.zeros(3), 7, "text", None])
+def test_a_checkpoint_that_holds_no_names_is_none(state) -> None:
+    with pytest.raises(Damaged, match="not a readable checkpoint"):
+        unpacked(packed(state))
+
+
+def test_a_checkpoint_is_as_it_was_written_or_none() -> None:
+    content = packed({"finished_rounds": 1, "weights": torch.arange(100.0)})
+    assert torch.equal(unpacked(content)["weights"], torch.arange(100.0))
+    assert unpacked(content.partition(b"\n")[2])["finished_rounds"] == 1  # before checkpoints had a digest
+    for at in range(0, len(content), 97):
+        with pytest.raises(Damaged):
+            unpacked(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+
+
+def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store: Store, tmp_path, caplog) -> None:
+    """An algorithm, for one, may keep a state that fits nothing, and fail in the next round."""
+    s = settings(algorithm="local", users=(5, 6), others=1, rounds=2)
+
+    def cut(tick: Tick) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(s, progress=cut, store=store)
+    (path,) = store.root.glob("*/checkpoint.pt")
+    state = unpacked(path.read_bytes())
+    state["clients"][0]["epochs"] = "many"
+    path.write_bytes(packed(state))
+    ticks: list[Tick] = []
+    history = run(s, progress=ticks.append, store=store)
+    assert [tick.round for tick in ticks] == [1, 1, 2] and [tick.resumed for tick in ticks] == [True, False, False]
+    assert "its checkpoint can't be gone on from" in caplog.text and path.with_name("checkpoint.pt.damaged").exists()
+    whole = run(s, progress=str, store=Store(tmp_path / "whole"))
+    pd.testing.assert_frame_equal(history.metrics, whole.metrics, check_exact=True)
+    pd.testing.assert_frame_equal(history.losses, whole.losses, check_exact=True)
