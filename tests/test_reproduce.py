@@ -224,7 +224,7 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
 
     notebook(folder, "good", "x = 1")
     monkeypatch.setattr(children, "write", full)
-    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 2
+    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
     assert capsys.readouterr().err == "error: results/mini/good/result.json: No space left on device\n"
 
 

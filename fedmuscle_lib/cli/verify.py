@@ -13,9 +13,9 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.system import meant, parse
 from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0
@@ -52,6 +52,10 @@ def command(
     models_path: Annotated[Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")] = None,
 ) -> None:
     """Compute some of the shipped runs again and compare every metric of every round. Exit code 1 says that one differs."""
+    if profile not in PROFILES:
+        raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
+    if not figures.is_dir():
+        raise FileNotFoundError(f"{figures}: no such folder")
     places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (figures / profile / SHIPPED,))

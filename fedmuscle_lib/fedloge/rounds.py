@@ -40,6 +40,8 @@ class Rounds:
         content = read(s.data_dir, s.data, s.image_size)
         labels = content.train.labels
         kept = long_tailed(labels, s.imbalance, s.seed)
+        if s.clients > len(kept):
+            raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
         shares = partition(labels[kept], s.clients, s.alpha, s.seed)
         self.classes = content.classes
         self.counts = shares.counts(labels[kept], len(content.classes))
