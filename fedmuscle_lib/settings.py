@@ -334,13 +334,13 @@ class Settings(RunSettings):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
         if len(set(self.users or ())) < len(self.users or ()):
             raise ValueError("users: a number stands there twice")
-        models = {user.model for users in SETUPS.values() for user in users}
-        if misspelt := self.backbones.keys() - models:
-            raise ValueError(f"backbones: no user of any setup has {min(misspelt)!r}{meant(min(misspelt), models)}")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
             raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
+        models = {user.model for users in SETUPS.values() for user in users}
+        if misspelt := self.backbones.keys() - models:
+            raise ValueError(f"backbones: no user of any setup has {min(misspelt)!r}{meant(min(misspelt), models)}")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
             having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
             raise ValueError(

@@ -22,8 +22,9 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
     "errors", "endings", "received", "pickles", "pictures", "instances", "randomness", "registry", "style", "versions", "profiles", "runs",
-    "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms", "settings",
-    "experiment", "report", "tuning", "plots", "lessons", "fedloge", "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
+    "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms",
+    "settings", "experiment", "report", "tuning", "plots", "lessons", "fedloge", "bridge", "bench", "reproduce", "cli", "__main__",
+    "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
@@ -79,7 +80,7 @@ def test_muscle_stands_alone() -> None:
 
 # What only FedMuscle is made of. FedLoGe is another system: neither knows the other, nor do the runs, which serve both.
 FEDMUSCLES = {
-    "muscle", "objectives", "views", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms", "settings",
+    "muscle", "objectives", "views", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms",
     "experiment", "report", "tuning", "plots", "bench",
 }  # fmt: skip
 # But for these modules in FedMuscle's rooms: intervals over seeds, and provenance. They know no federation.

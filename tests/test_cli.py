@@ -352,6 +352,28 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert "no finished run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("broken", ["shutil.copyfile", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
+def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
+    """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
+
+    def interrupt(*places):
+        if broken == "shutil.copyfile":
+            Path(places[1]).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    before = (reference / "provenance.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(broken, interrupt)
+        assert main(["runs", "ship", str(reference)]) == 130
+    if broken != "fedmuscle_lib.cli.runs._drop_unnamed":
+        assert (reference / "provenance.json").read_bytes() == before
+    for path in (reference.parent / "runs").iterdir():
+        Record.read(path)
+    assert main(["runs", "ship", str(reference)]) == 0
+    assert len([Record.read(path) for path in (reference.parent / "runs").iterdir()]) == 2
+    assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
+
+
 # --- verify ------------------------------------------------------------------------------------------------------------------
 
 

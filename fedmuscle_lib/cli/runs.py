@@ -11,6 +11,7 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.reproduce import index
+from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 
 RESULTS = ("result.json", "provenance.json", "table.csv")  # one of which lies in every notebook's folder
@@ -142,7 +143,7 @@ def _shipped(store: Store, folder: Path) -> int:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
     marks = {"shipped": True, "parameters": _parameters(folder / "result.json") or provenance.get("parameters", {})}
-    path.write_text(json.dumps(provenance | marks, indent=1) + "\n", encoding="utf8")
+    write(path, json.dumps(provenance | marks, indent=1) + "\n")
     return len(addresses)
 
 

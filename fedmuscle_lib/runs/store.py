@@ -303,7 +303,13 @@ class Store:
             raise FileNotFoundError(f"{entry.path}: no finished run")
         Record.read(entry.path)
         folder.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copyfile(entry.path, folder / f"{address}.zip"))
+        path, part = folder / f"{address}.zip", folder / f".{address}.part"
+        try:
+            shutil.copyfile(entry.path, part)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        return path
 
     def _shipped(self, pattern: str) -> Iterator[Entry]:
         for folder in self.shipped:
