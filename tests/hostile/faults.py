@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from hostile.kind import KINDS
+
+import fedmuscle_lib.cli.bench
+import fedmuscle_lib.cli.form
+import fedmuscle_lib.cli.options
+import fedmuscle_lib.cli.reproduce
+import fedmuscle_lib.cli.tune
 import fedmuscle_lib.data.coco
 import fedmuscle_lib.data.encodings
 import fedmuscle_lib.data.pickled
 import fedmuscle_lib.data.public
-from fedmuscle_lib import instances, pickles, pictures
+import fedmuscle_lib.fedloge.messages
+import fedmuscle_lib.server
+from fedmuscle_lib import endings, instances, pickles, pictures
+from fedmuscle_lib.messages import Numbers
+from fedmuscle_lib.runs import system
+from fedmuscle_lib.server import Server
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -76,7 +90,46 @@ def _repeated_ids() -> None:
     instances._ids = ids  # type: ignore[assignment]
 
 
-FAULTS: dict[str, Callable[[], None]] = {
+def _any_layout() -> None:
+    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+        reader.plain = lambda sender, what, value, device: value  # type: ignore[attr-defined]
+
+
+def _no_copies() -> None:
+    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+        reader.own_copy = lambda value: value  # type: ignore[attr-defined]
+
+
+def _any_numbers() -> None:
+    take = Server.take
+
+    def lenient(self: Any, user: Any, round: Any, message: Any, shape: Any, what: str, numbers: Any) -> Any:
+        return take(self, user, round, message, shape, what, Numbers(whole=numbers.whole))
+
+    Server.take = lenient  # type: ignore[method-assign]
+
+
+def _any_repetition() -> None:
+    receive = Server.receive
+
+    def lenient(self: Any, user: Any, batch: Any, z: Any) -> None:
+        self._received = {other: own for other, own in self._received.items() if other != user}
+        receive(self, user, batch, z)
+
+    Server.receive = lenient  # type: ignore[method-assign]
+
+
+def _any_device() -> None:
+    def lenient(name: str) -> str:
+        torch.empty(0, device=name if name != "auto" else "cpu")
+        return name
+
+    for command in (fedmuscle_lib.cli.form, fedmuscle_lib.cli.bench, fedmuscle_lib.cli.tune, fedmuscle_lib.cli.reproduce):
+        command.try_device = lenient  # type: ignore[attr-defined]
+
+
+# Faults by name, of what is read from files.
+OF_FILES: dict[str, Callable[[], None]] = {
     "arrays of any type": _set(pickles._Dtype, "_NAME", re.compile("(?s).*")),
     "types of any state": _any_state,
     "arrays of any shape": _any_shape,
@@ -100,3 +153,30 @@ FAULTS: dict[str, Callable[[], None]] = {
     "pictures of any size": _set(pictures, "MOST_PIXELS", 1 << 60),
     "pictures of any kind": _set(pictures, "_FORMATS", None),
 }
+# And of the other kinds.
+OTHERS: dict[str, dict[str, Callable[[], None]]] = {
+    "messages": {
+        "messages of any layout": _any_layout,
+        "messages kept as they were sent": _no_copies,
+        "messages of anybody": _set(Server, "_admit", lambda self, user: None),
+        "messages again": _any_repetition,
+        "rows of any norm": _set(fedmuscle_lib.server, "NORM_TOLERANCE", float("inf")),
+        "votes for anything": _any_numbers,
+    },
+    "settings": {
+        "settings of any size": _set(system, "LARGEST", 1 << 20_000),
+        "texts of any characters": _set(system, "_UNFIT", re.compile("(?!)")),
+    },
+    "commands": {
+        "brackets of any depth": _set(fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)),
+        "devices without numbers": _any_device,
+        "lines of any length": _set(endings, "LONGEST", 1 << 60),
+        "lines of any characters": _set(endings, "_line", lambda text: text),
+    },
+}
+FAULTS = OF_FILES | {name: fault for faults in OTHERS.values() for name, fault in faults.items()}
+
+
+def kinds_with(fault: str) -> tuple[str, ...]:
+    """The kinds of which one must find the fault."""
+    return next(((kind,) for kind, faults in OTHERS.items() if fault in faults), tuple(name for name in KINDS if name not in OTHERS))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-KINDS = ("pickles", "captions", "coco", "pictures")
+KINDS = ("pickles", "captions", "coco", "pictures", "messages", "settings", "commands")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Kind:
         case: draws an input; equal draws give equal inputs.
         read: reads the folder as a run does.
         refusals: the errors that are a refusal.
+        named: what every refusal says; the folder if this is None.
     """
 
     file: str
@@ -54,6 +55,7 @@ class Kind:
     case: Callable[[random.Random], Case]
     read: Callable[[Path], object]
     refusals: tuple[type[Exception], ...]
+    named: str | None = None
 
 
 def kind(name: str) -> Kind:
