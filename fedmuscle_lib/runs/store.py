@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,11 @@ class Entry:
         self._write(RUN, content)
         (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
 
+    def tidy(self) -> None:
+        """Remove the checkpoint of a finished run, which a kill between the two steps of :meth:`save` leaves."""
+        with suppress(OSError):  # a store that is only read
+            (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
+
     def save_checkpoint(self, content: bytes) -> None:
         """Keep what :func:`packed` gave of a run in progress."""
         self._write(CHECKPOINT, content)
@@ -275,6 +280,7 @@ class Store:
         """
         entry = self.entry(address)
         if record := entry.read():
+            entry.tidy()
             return record, entry, ()
         candidates = [entry for entry in self._shipped(f"{address.asked}-*.zip")]
         candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
