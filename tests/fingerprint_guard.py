@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from fedmuscle_lib.runs.fingerprints import rounded_alike
+
 
 def assert_same(name: str, now: dict[str, Any], recorded: dict[str, Any], remedy: str, fewest: int) -> None:
     """``fewest``: evaluation samples behind a metric."""
     assert now["versions"] == recorded["versions"], f"a version was raised: {remedy}"
-    raise_it = f"{name}: a number moved; raise the version of what computes it (fedmuscle_lib/versions.py), then {remedy}"
+    raise_it = f"{name}: a number moved; raise the version of what computes it, or ROUNDING (fedmuscle_lib/versions.py), then {remedy}"
     assert now["bytes"] == recorded["bytes"], raise_it
+    assert now["rounding"] == recorded["rounding"], f"ROUNDING was raised: {remedy}"
     if now["processor"] == recorded["processor"]:
         assert (now["losses"], now["metrics"]) == (recorded["losses"], recorded["metrics"]), raise_it
         return
-    for ours, theirs in zip(now["losses"], recorded["losses"], strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3), raise_it
+    assert rounded_alike(now, recorded), raise_it
     assert now["metrics"] == pytest.approx(recorded["metrics"], rel=5e-3, abs=100 * 3 / fewest), raise_it

@@ -19,7 +19,7 @@ from fedmuscle_lib.runs.system import meant, parse
 from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0
-_SAME = ("processor", "torch", "device")  # where these agree, so do all roundings
+_SAME = ("processor", "torch", "device", "rounding")  # where these agree, so do all roundings
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,14 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
 def verify(history: History, samples: float = SAMPLES) -> Verdict:
     """Compute a run again, with no store but an empty one, and compare every metric of every round.
 
-    On the same processor, torch and device the two are equal, since every draw is seeded and every sum has its order. Elsewhere kernels
-    round differently, training amplifies it, and samples near a decision boundary are judged otherwise at the end. So the tolerance is
-    counted in evaluation samples: k of n are 100 k / n points of a metric in per cent, and a share k / n of a perplexity. A system says
-    what n is (``System.per_sample``): FedMuscle's user has an evaluation set; in FedLoGe's system n is the group's samples in the test set
-    or, for clients' own models, in all local tests. Measured on `mini`, seed 0, with AVX2 kernels in place of AVX-512 ones: in twenty
-    rounds local training, FedMuscle and CoFED moved no user's metric by one sample (0.16 points at most); pseudo-labeling, where a
-    threshold decides what is learned, moved one by six (1.21 points). In thirty rounds FedLoGe moved an accuracy by two samples at most.
+    On the same processor, torch and device, and with the same ``versions.ROUNDING``, the two are equal, since every draw is seeded and
+    every sum has its order. Elsewhere kernels round differently, training amplifies it, and samples near a decision boundary are judged
+    otherwise at the end. So the tolerance is counted in evaluation samples: k of n are 100 k / n points of a metric in per cent, and a
+    share k / n of a perplexity. A system says what n is (``System.per_sample``): FedMuscle's user has an evaluation set; in FedLoGe's
+    system n is the group's samples in the test set or, for clients' own models, in all local tests. Measured on `mini`, seed 0, with
+    AVX2 kernels in place of AVX-512 ones: in twenty rounds local training, FedMuscle and CoFED moved no user's metric by one sample
+    (0.16 points at most); pseudo-labeling, where a threshold decides what is learned, moved one by six (1.21 points). In thirty rounds
+    FedLoGe moved an accuracy by two samples at most.
 
     Args:
         history: the shipped run.

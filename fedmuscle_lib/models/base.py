@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from fedmuscle_lib.data import Modality
+from fedmuscle_lib.models.lora import adapt
 from fedmuscle_lib.tasks import Head
 from fedmuscle_lib.versions import Versioned
 
@@ -112,11 +111,8 @@ class UserModel(Versioned, nn.Module, ABC):
         targets = self._layers_of(chosen, layers)
         if not targets:
             raise ValueError(f"lora_layers: {self.backbone.config.model_type} has no layers of the kind {layers!r}")
-        # by full names: a name's ending alone could fit a layer outside of the chosen blocks
-        adapters = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft sets what GPT-2's transposed layers need
-            inject_adapter_in_model(adapters, self.backbone)
+        # in bfloat16 a sum with the weight would round the adapters away
+        adapt(self.backbone, targets, rank, alpha, merged=self.precision == "float32")
         return next(i for i, name in enumerate(names) if any(_within(target, name) for target in targets))
 
     def _layers_of(self, blocks: Sequence[str], layers: Layers) -> list[str]:

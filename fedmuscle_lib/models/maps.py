@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
 from fedmuscle_lib.models.base import State, UserModel
+from fedmuscle_lib.models.decoder import decode
 
 
 class FeatureMaps(UserModel):
@@ -28,7 +29,7 @@ class FeatureMaps(UserModel):
     def forward(self, inputs: Tensor | State) -> Tensor:
         if not isinstance(self.head, SegformerDecodeHead):
             return super().forward(inputs)
-        return self.head([found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))])
+        return decode(self.head, [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))])
 
     def _maps(self, state: State) -> list[Tensor]:
         """What the decoder reads, from fine to coarse: maps of frozen blocks, then those of adapted ones."""

@@ -8,6 +8,7 @@ what could still slip through.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,21 @@ def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
     return {
         "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in versions.items())),
         "processor": record.provenance["processor"],
+        "rounding": record.provenance["rounding"],
         "losses": losses.where(losses.notna(), None).to_numpy().tolist(),
         "metrics": tables["metrics"].value.tolist(),
         "bytes": int(tables["costs"][["uplink_bytes", "downlink_bytes"]].to_numpy().sum()),
     }
+
+
+def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:
+    """Whether the losses of two fingerprints differ by no more than another kind of processor makes of them, a thousandth."""
+    pairs = zip(now["losses"], recorded["losses"], strict=True)
+    return all(_close(ours, theirs) for rows in pairs for ours, theirs in zip(*rows, strict=True))
+
+
+def _close(ours: float | None, theirs: float | None) -> bool:
+    return ours is theirs if ours is None or theirs is None else math.isclose(ours, theirs, rel_tol=1e-3)
 
 
 def modules_of(classes: Iterable[type]) -> list[str]:
@@ -39,11 +51,20 @@ def modules_of(classes: Iterable[type]) -> list[str]:
 
 
 def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, Any]], modules: list[str]) -> None:
-    """Compute the fingerprint of every run, by name, and write the file."""
+    """Compute the fingerprint of every run, by name, and write the file.
+
+    Raises:
+        ValueError: a loss moved by more than rounding, and no version was raised.
+    """
+    before = json.loads(path.read_text(encoding="utf8"))["fingerprints"] if path.exists() else {}
     found = {}
     for name, settings in runs.items():
         print(f"{name} ...", flush=True)
-        found[name] = compute(settings)
+        now = found[name] = compute(settings)
+        if name in before and now["versions"] == before[name]["versions"] and not rounded_alike(now, before[name]):
+            raise ValueError(
+                f"{name}: a loss moved by more than rounding: raise the version of what computes it (fedmuscle_lib/versions.py)"
+            )
     path.write_text(json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n", encoding="utf8")
 
 

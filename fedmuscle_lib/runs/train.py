@@ -135,6 +135,7 @@ class _Training:
             "peak_memory_bytes": _peak_memory(),
             "python": platform.python_version(),
             "torch": torch.__version__,
+            "rounding": versions.ROUNDING,
             "processor": _processor(),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
             "device": self.settings.device,

@@ -1,0 +1,57 @@
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from fedmuscle_lib.models.lora import Merged, adapt
+
+
+def _network(*, merged: bool, width: int = 6) -> nn.Sequential:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(width, 9), nn.ReLU(), Conv1D(5, 9), nn.ReLU(), nn.Linear(5, 4, bias=False)).double()
+    adapt(network, ["0", "2", "4"], rank=3, alpha=6, merged=merged)
+    for name, parameter in network.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    return network.double()
+
+
+def _merged(network: nn.Module) -> list[str]:
+    return [name for name, layer in network.named_modules() if isinstance(layer, Merged)]
+
+
+def _step(network: nn.Module, inputs: Tensor) -> list[Tensor]:
+    """Outputs, and gradients of the inputs and of what is trained."""
+    outputs = network(inputs)
+    trained = [p for p in network.parameters() if p.requires_grad]
+    return [outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *trained])]
+
+
+@pytest.mark.parametrize("shape", [(7, 6), (2, 5, 6)], ids=["rows", "tokens"])
+def test_one_product_gives_the_values_and_gradients_of_peft(shape: tuple[int, ...]) -> None:
+    ours, pefts = _network(merged=True), _network(merged=False)
+    assert _merged(ours) == ["0", "2", "4"] and not _merged(pefts)
+    torch.testing.assert_close(ours.state_dict(), pefts.state_dict(), rtol=0, atol=0)
+
+    inputs = torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(_step(ours, inputs), _step(pefts, inputs), rtol=1e-12, atol=1e-12)
+
+
+def test_a_copy_has_matrices_of_its_own() -> None:
+    network = _network(merged=True)
+    copied = copy.deepcopy(network)
+    inputs = torch.ones(1, 6, dtype=torch.float64)
+    before = network(inputs)
+    for parameter in copied.parameters():
+        parameter.data.zero_()
+    torch.testing.assert_close(network(inputs), before, rtol=0, atol=0)
+    assert not copied(inputs).any()
+
+
+def test_a_large_weight_keeps_its_two_small_products() -> None:
+    assert _merged(_network(merged=True, width=6)) == ["0", "2", "4"]
+    network = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
+    adapt(network, ["0", "1"], rank=1, alpha=1)
+    assert _merged(network) == ["1"]
