@@ -22,6 +22,7 @@ from hostile.kind import KINDS
 
 TESTS = Path(__file__).parents[1]
 PATIENCE = 60.0  # seconds without a word, after which a child hangs
+START = 600.0  # seconds until the first word, while it imports
 
 
 @dataclass
@@ -75,12 +76,13 @@ def _follow(
 ) -> int:
     """Take note of what a child prints until it ends, or is ended; return the number of the next case."""
     assert child.stdout
-    started, name, rest = False, "", b""
+    started, name, rest, patience = False, "", b"", START
     waiting = selectors.DefaultSelector()
     waiting.register(child.stdout, selectors.EVENT_READ)
     try:
         while True:
-            piece = os.read(child.stdout.fileno(), 1 << 16) if waiting.select(PATIENCE) else None
+            piece = os.read(child.stdout.fileno(), 1 << 16) if waiting.select(patience) else None
+            patience = PATIENCE
             *lines, rest = (rest + (piece or b"")).split(b"\n")
             for line in lines:
                 if not started:
