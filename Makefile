@@ -8,6 +8,7 @@ NOTEBOOKS ?=
 NAME      ?=
 MINUTES   ?= 5
 SEED      ?= 0
+LAB_FLAGS ?=
 LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.ipynb)
 
 RUN       := .venv/bin/python
@@ -23,7 +24,7 @@ GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 12
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
-	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
+	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS; of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -75,7 +76,7 @@ fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini
-	$(RUN) -m jupyterlab notebooks
+	$(RUN) -m jupyterlab --allow-root --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_FLAGS)
 
 clean:  ## remove the environment, the embedded world and caches; results stay
 	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

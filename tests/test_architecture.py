@@ -23,8 +23,8 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 LAYERS = (
     "errors", "endings", "received", "pickles", "pictures", "instances", "randomness", "registry", "style", "versions", "profiles", "runs",
     "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms",
-    "settings", "experiment", "report", "tuning", "plots", "lessons", "fedloge", "bridge", "bench", "reproduce", "cli", "__main__",
-    "__init__",
+    "settings", "experiment", "report", "tuning", "plots", "explore", "lessons", "fedloge", "bridge", "bench", "reproduce", "cli",
+    "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
@@ -80,8 +80,8 @@ def test_muscle_stands_alone() -> None:
 
 # What only FedMuscle is made of. FedLoGe is another system: neither knows the other, nor do the runs, which serve both.
 FEDMUSCLES = {
-    "muscle", "objectives", "views", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms",
-    "experiment", "report", "tuning", "plots", "bench",
+    "muscle", "objectives", "views", "tasks", "models", "setups", "messages", "agreement", "server", "client", "algorithms", "settings",
+    "experiment", "report", "tuning", "plots", "explore", "bench",
 }  # fmt: skip
 # But for these modules in FedMuscle's rooms: intervals over seeds, and provenance. They know no federation.
 COMMON = {"report.statistics", "report.sources"}

@@ -16,16 +16,19 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 import pytest
+from staged import NOTEBOOKS, as_committed, checked_out, place
 
 from fedmuscle_lib import Settings, Store, bridge, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
-from fedmuscle_lib.reproduce import declared_parameters, reproduce
+from fedmuscle_lib.reproduce import declared_parameters, reproduce, select
+from fedmuscle_lib.reproduce.needs import asked_for
 from fedmuscle_lib.runs import stored
+from fedmuscle_lib.runs.address import address_of
 
 ROOT = Path(__file__).parents[1]
-PATHS = [*sorted((ROOT / "notebooks").glob("*.ipynb")), SKELETON]
-TEACHING = [path for path in PATHS if path.stem[0].isdigit()]
-TABLES = [path for path in PATHS if path not in TEACHING]
+PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]
+TEACHING = [NOTEBOOKS / "01_muscle_loss.ipynb"]
+TABLES = [*(path for path in select(None, NOTEBOOKS) if path not in TEACHING), SKELETON]
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
 
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -43,6 +46,7 @@ def tags(cell):
 # --- as files ----------------------------------------------------------------------------------------------------------------
 
 
+@as_committed
 @every_notebook
 def test_nothing_of_an_execution_is_left(path):
     notebook = nbformat.read(path, as_version=4)
@@ -141,6 +145,48 @@ def test_it_begins_with_a_title_and_a_claim(path):
     assert len(first.source.splitlines()) > 2
 
 
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_links_lead_somewhere(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert link.startswith("https://") or (place(path).parent / link).exists(), link
+
+
+def test_the_first_notebook_leads_to_all_others():
+    text = json.dumps(nbformat.read(NOTEBOOKS / "00_start_here.ipynb", as_version=4))
+    others = {path.relative_to(NOTEBOOKS).as_posix() for path in [*NOTEBOOKS.glob("*.ipynb"), *NOTEBOOKS.glob("lessons/*.ipynb")]}
+    assert others - set(re.findall(r"\]\(([^)#]+)", text)) == {"00_start_here.ipynb"}
+
+
+def test_notebooks_pass_the_linter_and_the_formatter():
+    """`ruff format notebooks/*.ipynb` mends them."""
+    for command in (["check"], ["format", "--check"]):
+        own = ["--config", ROOT / "pyproject.toml", "--no-cache", *NOTEBOOKS.rglob("*.ipynb")]
+        checked = subprocess.run([sys.executable, "-m", "ruff", *command, *own], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_what_a_reader_saves_is_not_looked_at(tmp_path, monkeypatch):
+    """Of a clone the tests see what is staged: no outputs of the working copy, no notebook that git does not know."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # of a hook, which would name another clone
+        monkeypatch.delenv(name)
+    clone, target = tmp_path / "clone", tmp_path / "target"
+    (clone / "notebooks/lessons").mkdir(parents=True)
+    git = ["git", "-C", str(clone)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert checked_out(clone, target) is None
+    for name in ("a.ipynb", "lessons/b.ipynb"):
+        (clone / "notebooks" / name).write_text("staged")
+    subprocess.run([*git, "add", "notebooks"], check=True)
+    for name in ("a.ipynb", "lessons/b.ipynb", "c.ipynb"):
+        (clone / "notebooks" / name).write_text("saved later")
+    folder = checked_out(clone, target)
+    assert {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.ipynb")} == {
+        "a.ipynb": "staged",
+        "lessons/b.ipynb": "staged",
+    }
+
+
 # --- executed ----------------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +243,7 @@ def executed(notebooks, overrides, folder, **parameters):
     """Notebooks executed at once into one store: the folder of their results, that of the runs, and a function from an arm to its run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
-        outcomes = reproduce(notebooks, output=folder / "results", overrides=overrides | parameters)
+        outcomes = reproduce(notebooks, output=folder / "results", folder=NOTEBOOKS, overrides=overrides | parameters)
     assert [outcome.failure for outcome in outcomes] == [None] * len(notebooks)
 
     def run_of(arm):
@@ -288,6 +334,15 @@ def test_notebooks_share_runs(grid):
     assert len(list(runs.glob("*/run.zip"))) == len(list(runs.iterdir())) == len(replies.union(*ARMS.values()))
 
 
+@pytest.mark.parametrize("name", ARMS)
+def test_a_notebook_asks_for_the_runs_that_it_computes(grid, overrides, name):
+    """And what it asks for is known without executing it."""
+    results, _, _ = grid
+    asked = asked_for(NOTEBOOKS / f"{name}.ipynb", profile="mini", publics=["voc"], overrides=overrides)
+    behind = {run["address"] for run in json.loads((results / name / "provenance.json").read_text())["runs"]}
+    assert {str(address_of(settings)) for settings in asked} == behind
+
+
 def test_figures_and_index(grid):
     results, _, _ = grid
     for name in ("table1/table1", "table1/agreement", "table7/figure2", "controls/controls"):
@@ -337,7 +392,9 @@ def long_tailed(mini_world, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
         names = ["fedloge", "fedloge_realign"]
-        outcomes = reproduce(names, output=folder / "results", overrides=own | {"methods": ["fedloge", "fedavg"], "norms": [0.1, 1]})
+        outcomes = reproduce(
+            names, output=folder / "results", folder=NOTEBOOKS, overrides=own | {"methods": ["fedloge", "fedavg"], "norms": [0.1, 1]}
+        )
     assert [outcome.failure for outcome in outcomes] == [None] * len(names)
     run_of = {name: stored(fedloge.Settings(algorithm=name, **own), Store(folder / "runs")) for name in ("fedloge", "fedavg")}
     return folder / "results/mini", folder / "runs", run_of
@@ -395,7 +452,7 @@ def bridged(mini_world, tmp_path_factory):
     own |= {"data_dir": str(mini_world), "models_path": str(mini_world / "models"), "train_samples": {"IC10": 100, "IC100": 300}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDMUSCLE_RUNS", str(folder / "runs"))
-        (outcome,) = reproduce(["bridge"], output=folder / "results", overrides=own | {"imbalance": 0.1})
+        (outcome,) = reproduce(["bridge"], output=folder / "results", folder=NOTEBOOKS, overrides=own | {"imbalance": 0.1})
     assert outcome.failure is None
     settings = {name: bridge.Settings(algorithm=name, imbalance=0.1, **own) for name in ("local", "self", "fedmuscle")}
     return folder / "results/mini/bridge", {name: stored(s, Store(folder / "runs")).metrics for name, s in settings.items()}
@@ -424,6 +481,26 @@ def test_the_bridges_notebook_leaves_a_figure_and_a_place_on_the_index_page(brid
     assert cells["verdict"].outputs[-1].data["text/markdown"].count("on one seed, without an interval") == 14
 
 
+# --- executed: where to start, and what to play with -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "cell"), [("00_start_here", "stored"), ("explore", "explore")])
+def test_notebooks_without_results_of_their_own_execute(name, cell, tmp_path, mini_world):
+    environment = {"PYTHONPATH": str(ROOT), "FEDMUSCLE_RUNS": str(tmp_path / "runs")}
+    command = [sys.executable, "-m", "papermill", NOTEBOOKS / f"{name}.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"]
+    unwanted = {"MPLBACKEND", "JPY_SESSION_NAME"}
+    inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
+    subprocess.run(command, cwd=ROOT, env=inherited | environment, check=True)
+    (cell,) = [one for one in nbformat.read(tmp_path / "out.ipynb", as_version=4).cells if one.id == cell]
+    assert not [output for output in cell.outputs if output.get("name") == "stderr"]
+    shown = cell.outputs[-1].data
+    if name == "explore":
+        assert "image/png" in shown and "Δ over local training" in cell.outputs[0].text
+    else:
+        assert "| [table7](table7.ipynb) |" in shown["text/markdown"]
+
+
 # --- the same runs again -----------------------------------------------------------------------------------------------------
 
 
@@ -437,7 +514,7 @@ def test_papermill_alone_executes_a_notebook(grid, overrides, tmp_path):
     _, runs, _ = grid
     parameters = {"seeds": "[0]", "publics": '["voc"]', "overrides": json.dumps(overrides), "output": str(tmp_path)}
     subprocess.run(
-        [sys.executable, "-m", "papermill", "notebooks/table7.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"]
+        [sys.executable, "-m", "papermill", NOTEBOOKS / "table7.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"]
         + [word for name, value in parameters.items() for word in ("-p", name, value)],
         cwd=ROOT,
         env=os.environ | {"FEDMUSCLE_RUNS": str(runs), "FEDMUSCLE_COMPUTE": "0", "PYTHONPATH": str(ROOT)},
@@ -450,7 +527,7 @@ def test_papermill_alone_executes_a_notebook(grid, overrides, tmp_path):
 def test_where_nothing_is_computed_a_notebook_is_whole_or_missing(grid, overrides, tmp_path, monkeypatch, known):
     results, runs, _ = grid
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs if known else tmp_path / "runs"))
-    (outcome,) = reproduce(["controls"], seeds=[0], output=tmp_path, overrides=overrides, shipped_only=True)
+    (outcome,) = reproduce(["controls"], seeds=[0], output=tmp_path, folder=NOTEBOOKS, overrides=overrides, shipped_only=True)
     assert outcome.failure is None
     if known:
         assert outcome.missing is None
@@ -465,7 +542,7 @@ def test_the_map_shares_its_first_place_with_the_controls(grid, overrides, tmp_p
     shutil.copytree(runs, tmp_path / "runs")
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
     places = {"as it is": {}, "narrow": {"head_hidden": 8}}
-    (outcome,) = reproduce(["delta_map"], output=tmp_path, overrides=overrides | {"places": places})
+    (outcome,) = reproduce(["delta_map"], output=tmp_path, folder=NOTEBOOKS, overrides=overrides | {"places": places})
     assert outcome.failure is None
     map_arms = ["local", "fedmuscle", "self", "anchored", "frozen_peers", "head_only"]
     assert len(list((tmp_path / "runs").glob("*/run.zip"))) == len(list(runs.glob("*/run.zip"))) + len(map_arms)

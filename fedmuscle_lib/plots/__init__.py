@@ -13,6 +13,7 @@ from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.palette import STYLES, styles
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import training_curve
+from fedmuscle_lib.plots.user_curves import user_curves
 from fedmuscle_lib.style import Marker, save
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "styles",
     "table1",
     "training_curve",
+    "user_curves",
 ]

@@ -20,7 +20,7 @@ _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that 
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
-    """The notebooks called ``names``, or all, in the order of their names.
+    """The notebooks called ``names``, or all but those whose metadata say that they have no results, in the order of their names.
 
     Raises:
         ValueError: there is no such notebook; the message names the nearest.
@@ -28,7 +28,8 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
     known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
     if not known:
         raise ValueError(f"no notebooks in {folder}")
-    wanted = [name.removesuffix(".ipynb") for name in names or known]
+    usual = [name for name, path in known.items() if _metadata(path).get("results", True)]
+    wanted = [name.removesuffix(".ipynb") for name in names or usual]
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError("; ".join(f"no notebook {name!r}{_nearest(name, known)}" for name in unknown))
     return [known[name] for name in dict.fromkeys(wanted)]
@@ -87,8 +88,12 @@ def settings_of(path: Path) -> type[RunSettings]:
     from fedmuscle_lib.runs import named
     from fedmuscle_lib.runs.system import FIRST
 
-    metadata = json.loads(path.read_text(encoding="utf8")).get("metadata", {})
-    return named(metadata.get("fedmuscle", {}).get("system", FIRST)).settings
+    return named(_metadata(path).get("system", FIRST)).settings
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """What a notebook says of itself: its "system", and whether it has "results" to reproduce."""
+    return json.loads(path.read_text(encoding="utf8")).get("metadata", {}).get("fedmuscle", {})
 
 
 def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collection[str]) -> dict[str, Any]:

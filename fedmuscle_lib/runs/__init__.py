@@ -6,10 +6,10 @@ disk), ``progress``, ``train`` (round after round), ``compute`` (one run), ``cre
 
 from __future__ import annotations
 
-from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
+from fedmuscle_lib.runs.compute import NotStored, asked_by, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.pool import run_all
-from fedmuscle_lib.runs.progress import Progress, Tick
+from fedmuscle_lib.runs.progress import Interrupted, Progress, Tick
 from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store
 from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES, Experiment, RunSettings, System, named, system_of
 from fedmuscle_lib.runs.train import torch_threads
@@ -22,6 +22,7 @@ __all__ = [
     "Entry",
     "Experiment",
     "History",
+    "Interrupted",
     "NotStored",
     "Progress",
     "Record",
@@ -29,6 +30,7 @@ __all__ = [
     "Store",
     "System",
     "Tick",
+    "asked_by",
     "default_store",
     "may_compute",
     "named",

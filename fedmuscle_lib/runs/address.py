@@ -46,8 +46,12 @@ def address_of(settings: RunSettings) -> Address:
     Raises:
         ValueError: the algorithm is defined in no file.
     """
-    system = system_of(settings)
-    return Address(hash_of(system.asked(settings))[:16], tuple(sorted(system.inputs(settings).items())), torch.__version__)
+    return Address(question_of(settings), tuple(sorted(system_of(settings).inputs(settings).items())), torch.__version__)
+
+
+def question_of(settings: RunSettings) -> str:
+    """The run's ``Address.asked``, which is known without a look at any file."""
+    return hash_of(system_of(settings).asked(settings))[:16]
 
 
 def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,31 @@ from fedmuscle_lib.runs.train import train
 
 class NotStored(LookupError):
     """Runs are missing, and the environment says that none is to be computed."""
+
+
+class _Asked(Exception):
+    """Ends a call that asked for runs where only the question matters; ``args`` are the runs' settings."""
+
+
+_only_asking: ContextVar[bool] = ContextVar("only asking", default=False)
+
+
+def asked_by(call: Callable[[], object]) -> list[RunSettings]:
+    """The settings of the runs that ``call`` asks :func:`run` or ``run_all`` for; there the call ends, nothing is computed or fetched."""
+    token = _only_asking.set(True)
+    try:
+        call()
+    except _Asked as asked:
+        return list(asked.args)
+    finally:
+        _only_asking.reset(token)
+    return []
+
+
+def heed_asking(wanted: Sequence[RunSettings]) -> None:
+    """End the call if only the question matters."""
+    if _only_asking.get():
+        raise _Asked(*wanted)
 
 
 def run(
@@ -45,6 +71,7 @@ def run(
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
     """
+    heed_asking([settings])
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:

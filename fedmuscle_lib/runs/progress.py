@@ -1,4 +1,7 @@
-"""What a run tells while it is computed, and how that is shown: one bar for all the runs that were asked for, or lines of text."""
+"""What a run tells while it is computed, how that is shown, and what an interrupt leaves.
+
+One bar shows all the runs that were asked for, or lines of text do.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +85,13 @@ def heard_by(on_round: Progress | None, tell: Progress) -> Progress:
     return both
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt while runs were computed; the text says what is kept and how to go on. A notebook shows it in place of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for this
+        return [str(self)]
+
+
 @contextmanager
 def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | None) -> Iterator[Progress]:
     """Where ticks go: to ``progress`` if it is given, else to a bar, or to lines where FEDMUSCLE_PROGRESS is "lines".
@@ -89,7 +99,38 @@ def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | No
     Args:
         wanted: how many runs were asked for.
         missing: those that have to be computed.
+
+    Raises:
+        Interrupted: in place of a KeyboardInterrupt within.
     """
+    heard: dict[str, Tick] = {}
+    try:
+        with _display(wanted, missing, progress) as show:
+
+            def tell(tick: Tick) -> None:
+                heard[tick.address or tick.run] = tick
+                show(tick)
+
+            yield tell
+    except KeyboardInterrupt:
+        what_is_left = _left(wanted - len(missing), wanted, list(heard.values()))
+        _log.info(what_is_left)  # the command line shows no exception
+        raise Interrupted(what_is_left) from None
+
+
+def _left(before: int, wanted: int, heard: Sequence[Tick]) -> str:
+    """What is kept when ``before`` of the ``wanted`` runs were stored and these ticks are the last of the others."""
+    begun = [tick for tick in heard if tick.round < tick.rounds]
+    done = before + sum(tick.round == tick.rounds for tick in heard)
+    kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
+    parts = [f"Interrupted. {done} of {wanted} runs are stored"]
+    if kept:
+        parts.append(f"Kept of what was begun: {kept}")
+    return ". ".join([*parts, "Run this again to go on from there."])
+
+
+@contextmanager
+def _display(wanted: int, missing: Sequence[RunSettings], progress: Progress | None) -> Iterator[Progress]:
     if progress is not None:
         yield progress
     elif not missing or os.environ.get("FEDMUSCLE_PROGRESS") == "lines":

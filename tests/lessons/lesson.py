@@ -11,11 +11,12 @@ import nbformat
 import numpy as np
 import papermill
 import pytest
+from staged import NOTEBOOKS
 
 from fedmuscle_lib.lessons import EXERCISES, check
 
 ROOT = Path(__file__).parents[2]
-LESSONS = ROOT / "notebooks/lessons"
+LESSONS = NOTEBOOKS / "lessons"
 SOLUTIONS = LESSONS / "solutions"
 
 

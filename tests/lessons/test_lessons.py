@@ -6,7 +6,8 @@ import re
 
 import nbformat
 import pytest
-from lesson import LESSONS, ROOT, SOLUTIONS, executed, verdicts
+from lesson import LESSONS, SOLUTIONS, executed, verdicts
+from staged import NOTEBOOKS, as_committed, place
 
 from fedmuscle_lib.lessons import EXERCISES
 from fedmuscle_lib.reproduce import select
@@ -15,6 +16,7 @@ NAMES = sorted(path.stem for path in LESSONS.glob("*.ipynb"))
 every_lesson = pytest.mark.parametrize("name", NAMES)
 
 
+@as_committed
 @pytest.mark.parametrize(
     "path",
     [folder / f"{name}.ipynb" for name in NAMES for folder in (LESSONS, SOLUTIONS)],
@@ -33,14 +35,15 @@ def test_outputs_are_kept_whole_and_know_no_machine(path):
         texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
         assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
         for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
-            assert (path.parent / link).exists(), link
+            assert (place(path).parent / link).exists(), link
 
 
 @every_lesson
 def test_a_lesson_is_no_table_to_reproduce(name):
-    assert name not in {path.stem for path in select([], ROOT / "notebooks")}
+    assert name not in {path.stem for path in select([], NOTEBOOKS)}
 
 
+@as_committed
 @every_lesson
 def test_every_exercise_waits_for_the_student_and_has_a_solution(name):
     asked, solved = (verdicts(nbformat.read(folder / f"{name}.ipynb", as_version=4)) for folder in (LESSONS, SOLUTIONS))

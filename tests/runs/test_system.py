@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from fedmuscle_lib import Store, run
-from fedmuscle_lib.runs import Experiment, RunSettings, System, Tick, named, stored, system
+from fedmuscle_lib import Store, run, run_all
+from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, asked_by, named, stored, system
 from fedmuscle_lib.runs.address import address_of
 
 
@@ -158,6 +158,28 @@ def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store: Store) -> Non
         run(Walk(), progress=str, store=store, on_round=cut)
     run(Walk(), progress=str, store=store, on_round=heard.append)
     assert [tick.round for tick in heard] == [3, 4]
+
+
+def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goes_on(store: Store) -> None:
+    def cut(tick: Tick) -> None:
+        if (tick.run, tick.round) == ("walk seed 1", 3):
+            raise KeyboardInterrupt
+
+    wanted = [Walk(seed=seed) for seed in range(3)]
+    with pytest.raises(Interrupted, match="1 of 3 runs are stored. Kept of what was begun: walk seed 1, 3 of 4 rounds"):
+        run_all(wanted, progress=str, store=store, on_round=cut)
+    heard: list[Tick] = []
+    run_all(wanted, progress=str, store=store, on_round=heard.append)
+    assert [(tick.run, tick.round) for tick in heard] == [("walk seed 1", 4), *(("walk seed 2", k) for k in range(1, 5))]
+
+
+def test_what_a_call_would_run_is_told_without_running_it(store: Store) -> None:
+    assert asked_by(lambda: run_all((Walk(seed=seed) for seed in (1, 2)), store=store)) == [Walk(seed=1), Walk(seed=2)]
+    assert asked_by(lambda: run(Walk(), store=store)) == [Walk()]
+    assert asked_by(lambda: None) == [] == list(store.entries())
+    with pytest.raises(ZeroDivisionError):
+        asked_by(lambda: 1 / 0)
+    assert run(Walk(), progress=str, store=store).final()["round"].item() == 4, "outside, a run is run"
 
 
 def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) -> None:

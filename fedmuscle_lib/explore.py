@@ -1,0 +1,256 @@
+"""A small federation to play with: widgets choose its settings, and a curve of each user grows while it is computed.
+
+Whatever is chosen goes through :class:`Settings`. A finished run is stored like any other, so that the same choice gives it at once.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from io import BytesIO
+from threading import Thread
+from typing import Any
+
+import ipywidgets
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedmuscle_lib import plots, report
+from fedmuscle_lib.data import PUBLIC_SETS
+from fedmuscle_lib.report.runs import settings_of
+from fedmuscle_lib.runs import History, Tick, run, stored
+from fedmuscle_lib.runs.address import question_of
+from fedmuscle_lib.settings import Settings, parse
+from fedmuscle_lib.setups import SETUPS, User
+from fedmuscle_lib.tasks import TASKS
+
+_OWN = {"evaluate_every": 1}  # a curve has a point a round
+_NUMBERS = {"others": "others, M", "tau": "τ", "tau_prime": "τ′", "rounds": "rounds", "seed": "seed"}
+
+
+def explore(live: bool | None = None, **given: Any) -> ipywidgets.VBox | Figure | None:
+    """Run a federation; return widgets that show it and choose another or, outside JupyterLab, print what came of it and return its figure.
+
+    Args:
+        live: whether somebody can use widgets; by default, whether a Jupyter server started this kernel.
+        given: settings of the first run, and of what the widgets don't choose.
+
+    Raises:
+        ValueError, and what else ``run`` raises: only without widgets, which say it themselves.
+    """
+    explorer = Explorer(given)
+    if "JPY_SESSION_NAME" in os.environ if live is None else live:
+        explorer.start()
+        return explorer.panel
+    explorer.run()
+    print(explorer.said)
+    return explorer.figure
+
+
+class Explorer:
+    """The widgets, and what was run with them.
+
+    Attributes:
+        panel: all of them.
+        controls: by setting, the widget that chooses it.
+        models: by the paper's name of a model, the widget that chooses its checkpoint.
+        said: one line: what is going on, what came of it, or why it can't be.
+        figure: the users' curves so far; None before the first round.
+        tried: a row a finished run: what was chosen, and Delta.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.said, self.tried = "", pd.DataFrame()
+        self.figure: Figure | None = None
+        self._given, shown, self._wrong = _as_far_as_possible(_OWN | given)  # the last is told until something else is chosen
+        self._curves: dict[tuple[str, bool], pd.DataFrame] = {}  # by algorithm, and whether it is another stored run's
+        self._thread, self._stopping = Thread(), False
+        self.controls, self.models = _controls(shown), _models(shown)
+        self._go = ipywidgets.Button(description="Run", button_style="primary")
+        self._stop = ipywidgets.Button(description="Stop", disabled=True)
+        self._line, self._image, self._table = ipywidgets.HTML(), ipywidgets.Image(format="png"), ipywidgets.HTML()
+        self.panel = self._laid_out()
+        self._go.on_click(lambda _: self.start())
+        self._stop.on_click(lambda _: self.stop())
+        for control in (*self.controls.values(), *self.models.values()):
+            control.observe(lambda _: self._check(), "value")
+
+    def _laid_out(self) -> ipywidgets.VBox:
+        users, public, *numbers = self.controls.values()
+        columns = [[users, public], list(self.models.values()), numbers]
+        choices = ipywidgets.HBox([ipywidgets.VBox(column) for column in columns])
+        return ipywidgets.VBox([choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table])
+
+    def settings(self) -> Settings:
+        """What is chosen.
+
+        Raises:
+            ValueError: no run can have it; one line says why.
+        """
+        if self._wrong:
+            raise ValueError(self._wrong)
+        chosen = {name: control.value for name, control in self.controls.items()}
+        return parse(self._given | chosen | {"backbones": {name: control.value for name, control in self.models.items()}})
+
+    def start(self) -> None:
+        """Run what is chosen in a thread, so that the widgets go on to answer; one run at a time."""
+        if not self._thread.is_alive():
+            self._thread = Thread(target=self._run_and_tell, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the run after its present round, which is kept."""
+        self._stopping = True
+        self._say("Stopping after this round ...")
+
+    def wait(self) -> None:
+        """Return when nothing is running."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def run(self) -> None:
+        """Compute or fetch local training and the chosen run, and draw them round by round.
+
+        Raises:
+            ValueError, and what else ``run`` raises.
+            Interrupted: ``stop`` was called, or the kernel was interrupted; what is finished is kept.
+        """
+        chosen = self.settings()
+        self._stopping, self._curves = False, {}
+        if other := _beside(chosen):
+            self._curves[chosen.algorithm, True] = _curve(other).query("user in @users", local_dict={"users": _numbers(chosen)})
+        arms = dict.fromkeys((report.BASELINE, chosen.algorithm))
+        self._conclude([self._one(chosen.model_copy(update={"algorithm": name})) for name in arms], other)
+
+    def _one(self, settings: Settings) -> History[Settings]:
+        history = run(settings, progress=lambda tick: self._say(str(tick)), on_round=lambda tick: self._hear(settings, tick))
+        self._curves[settings.algorithm, False] = _curve(history)
+        self._draw(settings)
+        return history
+
+    def _hear(self, settings: Settings, tick: Tick) -> None:
+        """Draw a round that was computed and kept; end the run there if that was asked for."""
+        key = settings.algorithm, False
+        self._curves[key] = pd.concat([self._curves.get(key), _points(settings, tick)])
+        self._draw(settings)
+        if self._stopping:
+            raise KeyboardInterrupt
+
+    def _draw(self, settings: Settings) -> None:
+        rows = [curve.assign(algorithm=name, stored=other) for (name, other), curve in self._curves.items()]
+        self.figure = plots.user_curves(pd.concat(rows), settings.rounds)
+        png = BytesIO()
+        self.figure.savefig(png, format="png", dpi=100)
+        self._image.value = png.getvalue()
+
+    def _conclude(self, histories: list[History[Settings]], other: History[Settings] | None) -> None:
+        """Say what Delta is and what the dashed line is, and add a row to the runs that were tried."""
+        s = histories[-1].settings
+        delta = report.delta(histories).delta.iloc[-1]
+        said = f"{report.label(s.algorithm)}, {s.rounds} rounds: Δ over local training {delta:+.1f} %, on one seed."
+        if other:
+            there = other.settings
+            said += f" Dashed: the stored run of {len(there.members)} users, M = {there.others}, {there.rounds} rounds."
+        self._say(said)
+        row = {"users": ", ".join(map(str, _numbers(s))), "models": ", ".join(dict.fromkeys(s.backbones[u.model] for u in s.members))}
+        row |= {name: str(getattr(s, name)) for name in ("public", *_NUMBERS)} | {"Δ (%)": f"{delta:+.1f}"}
+        self.tried = pd.concat([self.tried, pd.DataFrame([row])], ignore_index=True).drop_duplicates(ignore_index=True)
+        self._table.value = self.tried.to_html(index=False)
+
+    def _run_and_tell(self) -> None:
+        self._go.disabled, self._stop.disabled = True, False
+        try:
+            self.run()
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, nobody else hears of it in this thread
+            self._say(" ".join(str(error).split()) or type(error).__name__)
+        finally:
+            self._go.disabled, self._stop.disabled = False, True
+
+    def _check(self) -> None:
+        """Say what is wrong with what is chosen, unless a run is being told of."""
+        self._wrong = ""
+        if self._thread.is_alive():
+            return
+        try:
+            self.settings()
+            self._say("")
+        except ValueError as error:
+            self._say(str(error))
+
+    def _say(self, line: str) -> None:
+        self.said, self._line.value = line, html.escape(line)
+
+
+def _as_far_as_possible(given: dict[str, Any]) -> tuple[dict[str, Any], Settings, str]:
+    """What is given, as settings, and an empty line; or as much of it as no run refuses, and why the whole is refused."""
+    wrong = ""
+    for attempt in (given, {name: given[name] for name in ("profile", "setup") if name in given} | _OWN):
+        try:
+            return attempt, parse(attempt), wrong
+        except ValueError as error:
+            wrong = wrong or str(error)
+    return _OWN, parse(_OWN), wrong
+
+
+def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
+    """A widget a setting, with the value that it has; of a temperature that is no number there is none."""
+    users = SETUPS[shown.setup]
+    listed = ipywidgets.SelectMultiple(
+        options=[(f"{user.number}: {user.model}, {user.task}", user.number) for user in users],
+        value=_numbers(shown),
+        rows=min(len(users), 10),
+        description="users",
+    )
+    controls = {"users": listed, "public": ipywidgets.Dropdown(options=list(PUBLIC_SETS), value=shown.public, description="public set")}
+    for name, text in _NUMBERS.items():
+        value = getattr(shown, name)
+        if isinstance(value, int | float):
+            kind = ipywidgets.FloatText if isinstance(value, float) else ipywidgets.IntText
+            controls[name] = kind(value=value, description=text, step=0.05 if isinstance(value, float) else 1)
+    return controls
+
+
+def _models(shown: Settings) -> dict[str, ipywidgets.Dropdown]:
+    """For each model of the setup, what may stand in for it: the profile's checkpoints of users who read the same and have such a head."""
+    everyone = [user for users in SETUPS.values() for user in users if user.model in shown.backbones]
+    models = {}
+    for user in SETUPS[shown.setup]:
+        fitting = [shown.backbones[one.model] for one in everyone if _kind(one) == _kind(user)]
+        models[user.model] = ipywidgets.Dropdown(
+            options=sorted(set(fitting)), value=shown.backbones.get(user.model), description=user.model, style={"description_width": "8em"}
+        )
+    return models
+
+
+def _kind(user: User) -> tuple[str, str]:
+    return TASKS[user.task].reads, TASKS[user.task].head
+
+
+def _beside(settings: Settings) -> History[Settings] | None:
+    """A stored run to compare with: the same with as many rounds as the profile has, else the profile's own of the same algorithm, public
+    set and seed, with all users; None where neither is stored."""
+    own = {name: getattr(settings, name) for name in ("profile", "setup", "public", "seed")}
+    usual = settings_of(own, settings.algorithm)
+    if usual is None:
+        return None
+    longer = settings.model_copy(update={"rounds": usual.rounds, "evaluate_every": usual.evaluate_every})
+    others = (one for one in (longer, usual) if question_of(one) != question_of(settings))
+    return next(filter(None, map(stored, others)), None)
+
+
+def _numbers(settings: Settings) -> tuple[int, ...]:
+    return tuple(user.number for user in settings.members)
+
+
+def _curve(history: History[Settings]) -> pd.DataFrame:
+    """The users' metrics at the end of each evaluated round."""
+    return history.metrics[history.metrics.phase == report.HEADLINE]
+
+
+def _points(settings: Settings, tick: Tick) -> pd.DataFrame:
+    """The same of one round that was just computed."""
+    value = {int(number): value for number, value in tick.metrics}
+    return pd.DataFrame(
+        {"round": tick.round, "user": u.number, "model": u.model, "task": u.task, "metric": TASKS[u.task].metric, "value": value[u.number]}
+        for u in settings.members
+    )

@@ -1,0 +1,136 @@
+"""The widgets of ``explore``, driven from Python: what they choose, refuse, draw, stop and go on with."""
+
+from __future__ import annotations
+
+import ipywidgets
+import pytest
+from histories import history, keep
+
+from fedmuscle_lib import Settings
+from fedmuscle_lib.explore import Explorer, explore
+from fedmuscle_lib.runs import Interrupted, stored
+
+TINY = {"users": [5, 6], "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
+
+
+@pytest.fixture
+def given(mini_world, store):
+    return TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
+
+
+def image_of(explorer):
+    (image,) = [widget for widget in explorer.panel.children if isinstance(widget, ipywidgets.Image)]
+    return image
+
+
+def lines(figure):
+    """By title of a panel and label of a line, its values."""
+    return {(ax.get_title(), line.get_label()): list(line.get_ydata()) for ax in figure.axes for line in ax.get_lines()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("others", 5, "others: M = 5, but a user has only 1 other users in setup1"),
+        ("users", (), "users: at least one of [1, 2, 3, 4, 5, 6] takes part"),
+        ("rounds", 0, "rounds: Input should be greater than or equal to 1 (got 0)"),
+        ("tau", -0.1, "tau: a temperature is positive, got -0.1"),
+        ("seed", -1, "seed: Input should be greater than or equal to 0 (got -1)"),
+    ],
+)
+def test_an_impossible_choice_gets_one_sentence_and_the_next_possible_one_none(given, name, value, why):
+    explorer = Explorer(given)
+    before = explorer.controls[name].value
+    explorer.controls[name].value = value
+    assert explorer.said == why
+    explorer.start()
+    explorer.wait()
+    assert explorer.said == why and explorer.figure is None
+    explorer.controls[name].value = before
+    assert explorer.said == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"rouds": 2}, "unknown setting 'rouds'; did you mean 'rounds'?"),
+        ({"others": "many", "setup": "setup2"}, "others: Input should be a valid integer"),
+        ({"setup": "setup3"}, "unknown setup 'setup3'"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused_and_something_can_still_be_chosen(given, wrong, why):
+    explorer = Explorer(given | wrong)
+    explorer.start()
+    explorer.wait()
+    assert explorer.said.startswith(why) and explorer.figure is None
+    assert len(explorer.controls["users"].options) == (10 if wrong.get("setup") == "setup2" else 6)
+    explorer.controls["others"].value = 1
+    assert explorer.said == ""
+    with pytest.raises(ValueError, match=why):
+        explore(live=False, **given | wrong)
+
+
+def test_a_model_may_be_exchanged_for_one_that_does_the_same(given):
+    explorer = Explorer({"setup": "setup2"})
+    assert explorer.models["ViT-Tiny"].options == ("vit-base", "vit-large", "vit-small", "vit-tiny")
+    assert explorer.models["SegFormer-B0"].options == ("segformer-b0", "segformer-b1")
+    assert explorer.models["BERT-Base"].options == ("bert-base", "distilbert-base")
+    explorer.models["ViT-Tiny"].value = "vit-large"
+    chosen = explorer.settings().backbones
+    assert chosen["ViT-Tiny"] == "vit-large" and chosen["ViT-Base"] == "vit-base"
+
+
+def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
+    explorer = Explorer(given)
+    drawn = []
+    image_of(explorer).observe(lambda change: drawn.append(change.new), "value")
+    image_of(explorer).observe(lambda _: explorer.stop() if len(drawn) == 1 else None, "value")
+    explorer.start()
+    explorer.wait()
+    kept = "Kept of what was begun: local voc seed 0, 1 of 2 rounds. Run this again to go on from there."
+    assert explorer.said == f"Interrupted. 0 of 1 runs are stored. {kept}"
+    explorer.start()
+    explorer.wait()
+    assert explorer.said.startswith("FedMuscle, 2 rounds: Δ over local training ")
+    assert len(set(drawn)) == len(drawn) >= 4 and drawn[-1] == image_of(explorer).value
+    found = lines(explorer.figure)
+    for name, label in (("local", "Local training"), ("fedmuscle", "FedMuscle")):
+        metrics = stored(explorer.settings().model_copy(update={"algorithm": name})).metrics.query("phase == 'after_alignment'")
+        for user, title in ((5, "user 5: ViT-Small, IC100"), (6, "user 6: ViT-Tiny, IC10")):
+            assert found[title, label] == metrics[metrics.user == user].value.tolist() and len(found[title, label]) == 2
+    assert explorer.tried["users"].tolist() == ["5, 6"] and explorer.tried.rounds.tolist() == ["2"]
+
+    explorer.start()
+    explorer.wait()
+    assert len(explorer.tried) == 1 and explorer.said.startswith("FedMuscle, 2 rounds")
+    figure = explore(live=False, **given)
+    assert lines(figure) == found, "a finished run is stored, and shown at once"
+
+
+def test_a_stored_run_of_the_same_users_stands_beside(given, store):
+    places = {name: given[name] for name in ("data_dir", "models_path")}
+    for algorithm in ("local", "fedmuscle"):
+        keep(history(algorithm, [40, 50], evaluate_every=1, **given), store)
+    keep(history("fedmuscle", [10, 20, 30, 40, 50, 60], **places), store)
+    explorer = Explorer(given)
+    explorer.run()
+    assert explorer.said == (
+        "FedMuscle, 2 rounds: Δ over local training +0.0 %, on one seed. Dashed: the stored run of 6 users, M = 3, 20 rounds."
+    )
+    found = lines(explorer.figure)
+    assert found["user 5: ViT-Small, IC100", "FedMuscle"] == [20, 40]
+    assert found["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [25, 50]
+    assert not [title for title, _ in found if title.startswith("user 1:")]
+
+    same = Settings(**given).model_copy(update={"rounds": 20, "evaluate_every": 10})
+    keep(history("fedmuscle", [70, 80], **same.model_dump(include={*given, "rounds", "evaluate_every"})), store)
+    explorer.run()
+    assert explorer.said.endswith("Dashed: the stored run of 2 users, M = 1, 20 rounds.")
+    explorer.run()
+    assert lines(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [35, 70]
+
+
+def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):
+    monkeypatch.setattr(Explorer, "_draw", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(Interrupted, match="Run this again to go on from there"):
+        explore(live=False, **given | {"rounds": 1, "algorithm": "local"})
