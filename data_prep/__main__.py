@@ -1,7 +1,6 @@
 """``python -m data_prep NAME``: a command for each data set, and for the backbones that learn from them.
 
-The commands that train import torch themselves: the others never wait for it. A mistake of the user, a network failure or a full disk
-ends in a line on stderr and exit code 2.
+The commands that train import torch themselves: the others never wait for it.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from data_prep.io.build import plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.layout import LAYOUT
+from fedmuscle_lib.endings import carried_out
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 
@@ -237,7 +237,7 @@ def small(
         except SourceError as error:
             if name != "flickr30k":  # which is given out after a form
                 raise
-            typer.echo(f"{name}: NOT PREPARED; only table2 and table9 need it: {_told(error)}")
+            typer.echo(f"{name}: NOT PREPARED; only table2 and table9 need it: {error}")
 
 
 _SMALL: dict[str, dict[str, object]] = {
@@ -306,21 +306,9 @@ for _module, _entry in _DATA_SETS.values():
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; return the exit code: 0, 2 (a mistake, a full disk, a damaged archive: one line), 130 (interrupted)."""
+    """Run a command line; return the exit code of ``carried_out``. A full disk, a damaged archive and a network failure are 2 too."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    try:
-        code = app(arguments, prog_name="python -m data_prep", standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except (OSError, SourceError, ValueError, ArithmeticError, typer.TyperException) as error:
-        typer.echo(f"error: {_told(error)}", err=True)
-        return 2
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    return carried_out(app, arguments, "python -m data_prep", (OSError, SourceError, ArithmeticError))
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ class Settings(RunSettings):
         "float32", description="Of the backbones' matrix products, by autocast; losses stay in float32. Not stated in the paper."
     )
     threads: int = Field(
-        2, ge=1, description="Torch threads of a run. Not stated in the paper; small models are fastest, and repeatable, on one."
+        2, ge=1, le=1024, description="Torch threads of a run. Not stated in the paper; small models are fastest, and repeatable, on one."
     )
     root_train_image_folder: Path | None = Field(
         None, description="MLC training images, if not below data_dir. Not stated in the paper; a flag of the README's."
@@ -332,10 +332,15 @@ class Settings(RunSettings):
         numbers = [user.number for user in SETUPS[self.setup]]
         if unknown := set(self.users or ()) - set(numbers):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
+        if len(set(self.users or ())) < len(self.users or ()):
+            raise ValueError("users: a number stands there twice")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
             raise ValueError(f"users: {self.algorithm} does not serve user {unserved[0].number}, who has {unserved[0].task}")
+        models = {user.model for users in SETUPS.values() for user in users}
+        if misspelt := self.backbones.keys() - models:
+            raise ValueError(f"backbones: no user of any setup has {min(misspelt)!r}{meant(min(misspelt), models)}")
         if lacking := {user.model for user in self.members} - self.backbones.keys():
             having = [profile for profile, numbers in PROFILES.items() if min(lacking) in numbers["backbones"]]
             raise ValueError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -248,7 +249,9 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
     """
     recipes, rows = tuned_file(settings.profile), figures / settings.profile / "tuning.csv"
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
-    recipes.write_text(json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n", encoding="utf8")
+    part = recipes.with_suffix(".part")
+    part.write_text(json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n", encoding="utf8")
+    os.replace(part, recipes)  # an interrupt leaves the earlier recipes or these
     rows.parent.mkdir(parents=True, exist_ok=True)
     if rows.exists():
         earlier = pd.read_csv(rows)

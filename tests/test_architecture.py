@@ -21,10 +21,10 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # An import only ever goes up this list: a module knows those before it. `__init__` re-exports and may know all. Imports for types
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
-    "errors", "received", "pickles", "documents", "pictures", "instances", "randomness", "registry", "style", "versions", "profiles",
-    "runs", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server", "client",
-    "algorithms", "settings", "experiment", "report", "tuning", "plots", "explore", "lessons", "fedloge", "bridge", "bench", "reproduce",
-    "cli", "__main__", "__init__",
+    "errors", "endings", "received", "pickles", "documents", "pictures", "instances", "randomness", "registry", "style", "versions",
+    "profiles", "runs", "muscle", "objectives", "views", "data", "tasks", "models", "setups", "messages", "agreement", "server",
+    "client", "algorithms", "settings", "experiment", "report", "tuning", "plots", "explore", "lessons", "fedloge", "bridge", "bench",
+    "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
@@ -51,9 +51,9 @@ def test_imports_only_go_down(path: Path) -> None:
     package, *inside = path.relative_to(ROOT).with_suffix("").parts
     imported = [tuple(name.split(".")) for name in _imported(path)]
     if package == DATA_PREP:
-        # data sets are written without the library; files of others are read safely in one place, and checkpoints measured as users read
-        # them
-        known = {"pickles", "pictures", "instances"} | ({"data", "models"} if inside[0] == "pretrain" else set())
+        # data sets are written without the library; files of others are read safely in one place, commands end in one way, and checkpoints
+        # are measured as users read them
+        known = {"pickles", "pictures", "instances", "endings"} | ({"data", "models"} if inside[0] == "pretrain" else set())
         assert not [".".join(name) for name in imported if name[0] == LIBRARY and not known & set(name[1:2])]
         return
     assert inside[0] in LAYERS, f"say where {inside[0]} stands in LAYERS"

@@ -19,7 +19,8 @@ from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
-from fedmuscle_lib.runs import Record
+from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.runs import Busy, Record
 from fedmuscle_lib.runs.store import seal
 from fedmuscle_lib.settings import PROFILES
 
@@ -82,6 +83,9 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
     assert "--num_epochs" in texts["--rounds"]
 
 
+# Two users who train nothing, in a round.
+CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0 --data-dir MINI --models-path MINI/models"
+
 # --- mistakes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -107,15 +111,114 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
         ("notebook ../up", "letters, digits and underscores"),
         ("notebook table7", "table7.ipynb: File exists"),
         ("rnu", "Did you mean 'run'"),
+        # numbers, depths and lengths that nothing has
+        ("run --seed -1", "seed: Input should be greater than or equal to 0"),
+        (f"run --seed {10**30}", f"seed: whole numbers go up to {2**53}"),
+        (f"run --seed {'9' * 5000}", "seed: Unable to parse"),
+        (f"run --rounds {10**30}", "rounds: whole numbers go up to"),
+        (f"run --tau {'[' * 100_000}", "tau: too many brackets in each other"),
+        (f"run --tau [[{'9' * 5000}]]", "tau: a number of too many digits"),
+        ('run --tau {"default":1,"default":2}', "tau: 'default' stands there twice"),
+        (f'run --options {{"cofed.epochs":{10**30}}}', "options: "),
+        ("run --threads 1000000", "threads: Input should be less than or equal to 1024"),
+        (f"run --algorithm {'x' * 100_000}", "unknown algorithm 'xxx"),
+        ('run --backbones {"ViT-Tiny":"\\u0000"}', "backbones: a text has no control characters"),
+        ("run --data-dir \0", "data_dir: no path has a null character"),
+        # what was dropped without a word
+        ("run --users 1,2,2,3,4", "users: a number stands there twice"),
+        ("run --users 1,2 --num_MLC_clients 2", "users: --num_MLC_clients says who takes part too"),
+        ('run --backbones {"ViT-Tiy":"x"}', "backbones: no user of any setup has 'ViT-Tiy'; did you mean 'ViT-Tiny'?"),
+        ("reproduce table7 -p rounds=1 -p rounds=2", "-p: 'rounds' stands there twice"),
+        ("runs delete --system nothing", "unknown system 'nothing'"),
+        # devices
+        ("run --device meta", "device: 'meta' can't be used here"),
+        ("run --device cuda:999", "device: 'cuda:999' can't be used here"),
+        ("run --device cpu:7", "device: 'cpu:7' can't be used here: its tensors lie on 'cpu'"),
+        ("run --device hpu", "device: 'hpu' can't be used here"),
+        ("tune -p device=meta", "device: 'meta' can't be used here"),
+        # before a kernel starts, or anything trains
+        ("reproduce table7 --seeds -1", "seeds: numbers from 0 to"),
+        (f"reproduce table7 --seeds {10**20}", "seeds: numbers from 0 to"),
+        ("reproduce table7 --seeds 0,1,0", "seeds: 0 stands there twice"),
+        ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
+        ('reproduce table7 -p overrides={"device":"nonsense"}', "device: 'nonsense' can't be used here"),
+        ("reproduce table7 -p data_dir=5", "data_dir: "),
+        (f"reproduce table7 -p rounds={'[' * 100_000}", "rounds: too many brackets"),
+        ('reproduce table7 -p backbones={"ViT-Tiy":"x"}', "did you mean 'ViT-Tiny'?"),
+        ("reproduce table7 --profile nothing", "unknown profile 'nothing'"),
+        ("reproduce table7 --jobs -1", "--jobs"),
+        ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
+        ("tune --seeds 0,0", "seeds: 0 stands there twice"),
+        ("tune --figures taken", "taken/mini: Not a directory"),
+        ("run --logs taken", "taken/fedmuscle_voc_seed0: Not a directory"),
+        ("run --save-models taken", "taken: File exists"),
+        # places that are none
+        ("verify --sample 1 --profile nothing", "unknown profile 'nothing'"),
+        ("verify --sample 1 --figures nowhere", "nowhere: no such folder"),
+        ("runs ship /", "/: no notebook's results lie there"),
+        ("runs delete  ", "no computed run ''"),
+        ("realign nowhere --device meta", "device: 'meta' can't be used here"),
+        ("realign nowhere --device auto", "nowhere: no such file"),
+        ("fedloge --num_users 1000000000000 --data-dir MINI", "are more than there are training samples"),
+        # of a user's picture model
+        (f'{CHEAP} --backbones {{"ViT-Tiny":"bert-base"}}', "user 6: MINI/models/bert-base is a bert, which can't do IC10"),
+        (
+            f'{CHEAP} --setup setup2 --users 6,9 --backbones {{"BERT-Base":"vit-tiny"}}',
+            "user 9: MINI/models/vit-tiny is a vit, which can't do TC",
+        ),
     ],
+    ids=lambda text: text[:60],
 )
-def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store):
+def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, store, mini_world):
     monkeypatch.chdir(tmp_path)
-    assert main(line.split()) == 2
+    monkeypatch.setattr("fedmuscle_lib.reproduce.children.Children.start", lambda *_: pytest.fail("a kernel was started"))
+    (tmp_path / "taken").write_text("by something else")
+    arguments = line.replace("MINI", str(mini_world)).split(" ")
+    assert main(arguments) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: ") and message in last
-    assert main([*line.split(), "--traceback"]) == 2
+    assert last.startswith("error: ") and message.replace("MINI", str(mini_world)) in last
+    assert len(last) < 1100 and last.isprintable()
+    assert (tmp_path / "taken").read_text() == "by something else"
+    assert main([*arguments, "--traceback"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (MemoryError(), 1, "the memory is too small for this: make sizes, batches or jobs smaller (MemoryError)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "the memory is too small for this"),
+        (RecursionError("too deep"), 1, "something is nested too deeply"),
+        (RuntimeError("of torch:\na second line"), 1, "of torch: a second line"),
+        (Diverged("user 5: the loss is not finite"), 1, "user 5: the loss is not finite"),
+        (OSError(28, "No space left on device", "there"), 1, "there: No space left on device"),
+        (Busy("there: another process is computing this run"), 1, "another process"),
+        (KeyError("key"), 1, "a fault of this program, KeyError: 'key' (--traceback shows where)"),
+        (PermissionError(13, "Permission denied", "there"), 2, "there: Permission denied"),
+        (ValueError("\x1b[31m \ud800 " + 5000 * "x" + " the end"), 2, r"\x1b[31m \ud800 xxx"),
+        (KeyboardInterrupt(), 130, None),
+    ],
+    ids=lambda part: type(part).__name__ if isinstance(part, BaseException) else "",
+)
+def test_whatever_fails_is_one_line(error, code, line, monkeypatch, capsys):
+    """2 is for what was typed, 1 for what failed while it ran."""
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(run_command, "run", fail)
+    monkeypatch.setattr(run_command, "stored", lambda settings: None)
+    assert main(["run"]) == code
+    said = capsys.readouterr().err
+    assert said == "" if line is None else said.startswith(f"error: {line}") or line in said
+    assert said.count("\n") == (line is not None) and len(said) < 1100
+
+
+def test_what_does_not_fit_into_memory_is_one_line(mini_world, store, capsys):
+    """A tensor of 256 terabytes, and one whose bytes can't be counted."""
+    for line in (f"{CHEAP} --proj-dim {10**12}", f"fedloge --image-size {10**12} --data-dir MINI"):
+        assert main(line.replace("MINI", str(mini_world)).split()) == 1
+        assert capsys.readouterr().err.splitlines()[-1].startswith("error: the memory is too small for this")
 
 
 def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(store, monkeypatch, capsys):
@@ -248,6 +351,28 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     (shipped / f"{history.provenance['address']}.zip").unlink()
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broken", ["shutil.copyfile", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
+def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
+    """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
+
+    def interrupt(*places):
+        if broken == "shutil.copyfile":
+            Path(places[1]).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    before = (reference / "provenance.json").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(broken, interrupt)
+        assert main(["runs", "ship", str(reference)]) == 130
+    if broken != "fedmuscle_lib.cli.runs._drop_unnamed":
+        assert (reference / "provenance.json").read_bytes() == before
+    for path in (reference.parent / "runs").iterdir():
+        Record.read(path)
+    assert main(["runs", "ship", str(reference)]) == 0
+    assert len([Record.read(path) for path in (reference.parent / "runs").iterdir()]) == 2
+    assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
 
 
 # --- verify ------------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,7 +152,7 @@ from pathlib import Path
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import reproduce as command
 command.reproduce = partial(command.reproduce, folder=Path(sys.argv[1]))
-sys.exit(main(["reproduce", "--output", sys.argv[2]]))
+sys.exit(main(["reproduce", "--output", *sys.argv[2:]]))
 """
 
 
@@ -169,6 +170,33 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
         parent.kill()
     assert b"Traceback" not in parent.stderr.read()
     assert eventually(lambda: not alive(int(pid_file.read_text())))
+
+
+def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):
+    """Of two notebooks the second is interrupted after it has overwritten its table; the page is that of what lies there."""
+    again, there = tmp_path / "again", tmp_path / "there"
+    write = "from pathlib import Path\nPath(output, profile, {name!r}, 'table.txt').write_text(str(seeds))"
+    notebook(folder, "first", write.format(name="first"))
+    waits = f"\nimport time\nif Path({str(again)!r}).exists():\n    Path({str(there)!r}).touch()\n    time.sleep(600)"
+    notebook(folder, "second", write.format(name="second") + "\nPath(output, profile, 'second', 'new.txt').touch()" + waits)
+    target = tmp_path / "results/mini"
+    reproduce(output=target.parent, folder=folder, jobs=1, seeds=[3])
+    kept = {path: path.read_bytes() for path in (target / "second").iterdir()}
+    again.touch()
+    command = [sys.executable, "-c", LAUNCH, folder, target.parent, "--jobs", "1", "--seeds", "4"]
+    parent = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    try:
+        assert eventually(there.exists)
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(60) == 130
+    finally:
+        parent.kill()
+    assert b"Traceback" not in parent.stderr.read()
+    assert {path: path.read_bytes() for path in (target / "second").iterdir()} == kept
+    assert (target / "first/table.txt").read_text() == "[4]" and (target / "second/table.txt").read_text() == "[3]"
+    page = (target / "index.html").read_text()
+    assert "failed" not in re.findall(r'class="(\w+)">\1', page) and "[4]" in page and "[3]" in page
+    assert index(target).read_text() == page
 
 
 @pytest.mark.parametrize(("count", "share"), [(1, "8"), (2, "4"), (3, "4")])
@@ -224,7 +252,7 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
 
     notebook(folder, "good", "x = 1")
     monkeypatch.setattr(children, "write", full)
-    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 2
+    assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
     assert capsys.readouterr().err == "error: results/mini/good/result.json: No space left on device\n"
 
 

@@ -124,6 +124,21 @@ def test_tasks_of_another_call_are_kept(base, folder, store, tmp_path) -> None:
     assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
 
 
+def test_an_interrupt_leaves_the_earlier_recipes(base, folder, store, tmp_path, monkeypatch) -> None:
+    table = tune(base, (100,), {"quick": QUICK}, progress=str, store=store)
+    recipes, _ = write(table, base, tmp_path)
+    before = recipes.read_bytes()
+
+    def interrupt(path: Path, text: str, **_: object) -> None:
+        path.open("w").write(text[:10])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "write_text", interrupt)
+        write(table, base, tmp_path)
+    assert recipes.read_bytes() == before
+
+
 def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder) -> None:
     """The protocol is a name; the run sees its numbers."""
     chosen = {"IC10": {"recipe": QUICK}, "IC100": {"recipe": QUICK}}

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import torch
 import typer
@@ -14,7 +14,10 @@ from pydantic.fields import FieldInfo
 
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.runs import RunSettings
+from fedmuscle_lib.runs.system import LARGEST, best_device
 from fedmuscle_lib.settings import Settings
+
+K = TypeVar("K", str, int)
 
 Parameters = Annotated[
     list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A notebook's parameter or any setting; repeatable.")
@@ -35,7 +38,7 @@ def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[s
         return f"cuda:{text}" if int(text) >= 0 else "cpu"
     if text[:1] in ("[", "{"):
         try:
-            return json.loads(text)
+            return _json(name, text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}: {text!r} is not JSON ({error})") from None
     if name in settings.model_fields and is_list(settings.model_fields[name]):
@@ -47,9 +50,9 @@ def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
     """What ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as text.
 
     Raises:
-        ValueError: a text without "=".
+        ValueError: a text without "=", or two for one name.
     """
-    return dict(map(_named_value, texts or ()))
+    return _once("-p", map(_named_value, texts or ()))
 
 
 def _named_value(text: str) -> tuple[str, Any]:
@@ -58,29 +61,68 @@ def _named_value(text: str) -> tuple[str, Any]:
         raise ValueError(f"-p takes NAME=VALUE, not {text!r}")
     value = value_of(name, value, Settings, original.VALUES)
     try:
-        return name, json.loads(value) if isinstance(value, str) else value
+        return name, _json(name, value) if isinstance(value, str) else value
     except json.JSONDecodeError:
         return name, value
+
+
+def _json(name: str, text: str) -> Any:
+    """Read JSON.
+
+    Raises:
+        json.JSONDecodeError: it is none.
+        ValueError: it is, but has a number or a depth that can't be read, or a key twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=lambda pairs: _once(name, pairs))
+    except RecursionError:
+        raise ValueError(f"{name}: too many brackets in each other") from None
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError) or not str(error).startswith("Exceeds"):
+            raise
+        raise ValueError(f"{name}: a number of too many digits") from None
+
+
+def _once(what: str, pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
+    found: dict[K, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{what}: {name!r} stands there twice")
+        found[name] = value
+    return found
 
 
 def seeds_of(text: str) -> list[int]:
     """The numbers of "0,1,2".
 
     Raises:
-        ValueError: something else stands there.
+        ValueError: something else stands there, a number that no run can have as its seed, or one twice.
     """
     try:
-        return [int(item) for item in text.split(",")]
+        seeds = [int(item) for item in text.split(",")]
     except ValueError:
         raise ValueError(f"seeds: whole numbers with commas between them, not {text!r}") from None
+    if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST]:
+        raise ValueError(f"seeds: numbers from 0 to {LARGEST}, not {wrong[0]}")
+    return list(_once("seeds", ((seed, None) for seed in seeds)))
 
 
-def try_device(name: str) -> None:
-    """Raise a ValueError where torch can't use the device called ``name``."""
+def try_device(name: str) -> str:
+    """The name of the device called ``name``, "auto" resolved.
+
+    Raises:
+        ValueError: torch can't compute on it.
+    """
+    device = best_device() if name == "auto" else name
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device: {name!r} can't be used here: {str(error).splitlines()[0]}") from None
+        ones, asked = torch.ones(2, device=device), torch.device(device)
+        ones.sum().item()  # "meta" has no numbers
+    except Exception as error:  # torch has many kinds, of a module that is missing too
+        why = re.split(r"\. |\n", str(error))[0][:200]
+        raise ValueError(f"device: {name!r} can't be used here: {why}") from None
+    if asked.index not in (None, ones.device.index):
+        raise ValueError(f"device: {name!r} can't be used here: its tensors lie on {str(ones.device)!r}")
+    return device
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:

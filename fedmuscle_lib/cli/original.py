@@ -25,7 +25,7 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
     """Replace flags that are no settings by the settings that they mean, and fill in what the original commands leave out.
 
     Raises:
-        ValueError: another adapter than LoRA, or more users of a task than there are.
+        ValueError: another adapter than LoRA, more users of a task than there are, or users beside counts.
     """
     values = {name: value for name, value in given.items() if name not in COUNTS and name != "adapter_method"}
     if (method := given.get("adapter_method", "lora")) != "lora":
@@ -33,6 +33,8 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
     if values.get("public") == "flickr30k":
         values.setdefault("setup", "setup2")  # the original command names none
     if counts := {name: given[name] for name in COUNTS if name in given}:
+        if "users" in given:
+            raise ValueError(f"users: --{next(iter(counts))} says who takes part too; give one of them")
         values["users"] = _first_users(SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ()), counts)
     return values
 

@@ -9,7 +9,8 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
-from fedmuscle_lib.cli.options import try_device
+from fedmuscle_lib.cli.options import try_device, value_of
+from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.saved import load
 from fedmuscle_lib.runs import torch_threads
@@ -21,11 +22,13 @@ def command(
         float | None, typer.Option(help="Of the realigned global head's rows; by default the run's, 1.7 in the authors' code.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the run's data lie, if not in their usual place.")] = None,
-    device: Annotated[str, typer.Option(help="Where it is evaluated, wherever it was trained.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where it is evaluated, wherever it was trained; `auto` is the first GPU, or else the CPU.")
+    ] = "cpu",
 ) -> None:
     """Print accuracies of a saved model before and after each realignment of its heads. Nothing is trained."""
-    try_device(device)
-    rounds = load(path, norm, device=device, **({} if data_dir is None else {"data_dir": data_dir}))
+    usable = try_device(value_of("device", device, Settings, {}))
+    rounds = load(path, norm, device=usable, **({} if data_dir is None else {"data_dir": data_dir}))
     settings, method = rounds.settings, rounds.federation.method
     if not method.realignments:
         raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
+from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
 from fedmuscle_lib.reproduce import Outcome, reproduce
 from fedmuscle_lib.settings import Settings
 
@@ -28,13 +29,21 @@ def command(
 ) -> None:
     """Execute notebooks and regenerate their tables, figures and the index page."""
     numbers = None if seeds is None else seeds_of(seeds)
-    outcomes = reproduce(
-        notebooks or None, profile, numbers, jobs, output, named_values(parameter), shipped_only=shipped_only, scheduler=scheduler
-    )
+    own = named_values(parameter)
+    if not (shipped_only or scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")):  # which compute nothing here
+        for device in _devices(own):
+            try_device(device)
+    outcomes = reproduce(notebooks or None, profile, numbers, jobs, output, own, shipped_only=shipped_only, scheduler=scheduler)
     for outcome in outcomes:
         print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
     raise typer.Exit(int(any(outcome.failure for outcome in outcomes)))
+
+
+def _devices(own: dict[str, Any]) -> list[str]:
+    """The devices that parameters name, which are one at most unless they contradict each other."""
+    places = [own, *(value for name, value in own.items() if name == "overrides" and isinstance(value, dict))]
+    return [place["device"] for place in places if isinstance(place.get("device"), str)]
 
 
 def _ending(outcome: Outcome) -> str:

@@ -43,6 +43,8 @@ FORM = Form(
 def command(with_local: bool, save_models: Path | None, logs: Path | None, **options: str | int | None) -> None:
     """Run one experiment, or fetch it if it was run before, and print its metrics beside what needs no backbone, and Delta."""
     settings = FORM.read(options)
+    if logs is not None:
+        _logs_of(settings, logs).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
     history = run(settings, save_models=save_models)
@@ -76,6 +78,10 @@ def show(histories: list[History]) -> None:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
 
 
+def _logs_of(settings: Settings, folder: Path) -> Path:
+    return folder / f"{settings.algorithm}_{settings.public}_seed{settings.seed}"
+
+
 def write_logs(history: History[Settings], folder: Path) -> Path:
     """Write what was measured of each user, as the original code does: ``<algorithm>_<public>_seed<seed>/client_<user>.csv``; return the
     folder.
@@ -83,7 +89,7 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     A file has a row a round: the metric after each phase (empty where the round was not evaluated), losses, and bytes.
     """
     settings = history.settings
-    target = folder / f"{settings.algorithm}_{settings.public}_seed{settings.seed}"
+    target = _logs_of(settings, folder)
     target.mkdir(parents=True, exist_ok=True)
     metrics = history.metrics.pivot(index=["user", "round"], columns="phase", values="value")
     rounds = history.losses.merge(history.costs, on=["user", "round"]).rename(

@@ -13,9 +13,11 @@ import typer
 from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.reproduce import index
+from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.store import seal
 
+RESULTS = ("result.json", "provenance.json", "table.csv")  # one of which lies in every notebook's folder
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
@@ -87,6 +89,8 @@ def delete(
     """Delete the computed runs that fit everything that is given. Shipped runs are never deleted."""
     if not (addresses or interrupted or algorithm or system):
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
+    if system is not None:
+        named(system)
     chosen = _chosen(default_store(), addresses or [], interrupted, algorithm, system)
     if not chosen:
         print("no such run")
@@ -100,7 +104,7 @@ def delete(
 
 def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None, system: str | None) -> list[Entry]:
     computed = [entry for entry in store.entries() if not entry.shipped]
-    if unknown := [address for address in addresses if not any(entry.address.startswith(address) for entry in computed)]:
+    if unknown := [address for address in addresses if not address or not any(entry.address.startswith(address) for entry in computed)]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
     return [
         entry
@@ -122,6 +126,11 @@ def ship(
     """
     store = default_store()
     for folder in folders:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: no such folder")
+        if not any((folder / name).exists() for name in RESULTS):
+            raise ValueError(f"{folder}: no notebook's results lie there")
+    for folder in folders:
         print(f"{folder}: {_shipped(store, folder)} runs shipped")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         _drop_unnamed(profile)
@@ -132,8 +141,6 @@ def ship(
 def _shipped(store: Store, folder: Path) -> int:
     """Ship the runs that ``folder`` names, mark its provenance, and return how many they are; a folder that names none has none."""
     path = folder / "provenance.json"
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder")
     if not path.exists():
         return 0
     provenance = read_json(path)
@@ -143,7 +150,7 @@ def _shipped(store: Store, folder: Path) -> int:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
     marks = {"shipped": True, "parameters": _parameters(folder / "result.json") or provenance.get("parameters", {})}
-    path.write_text(json.dumps(provenance | marks, indent=1) + "\n", encoding="utf8")
+    write(path, json.dumps(provenance | marks, indent=1) + "\n")
     return len(addresses)
 
 

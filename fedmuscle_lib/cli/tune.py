@@ -10,7 +10,7 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib import report, tuning
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
+from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.settings import Settings, parse
 
@@ -35,7 +35,9 @@ def command(
     At most twelve configurations of local training for each task are tried, and at most six of another algorithm's options.
     """
     settings = parse(named_values(parameter) | {"profile": profile, "setup": setup, "algorithm": algorithm, "protocol": "fixed"})
-    given = seeds_of(seeds) if seeds else None
+    given = None if seeds is None else seeds_of(seeds)
+    try_device(settings.device)
+    (figures / profile).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the runs
     if algorithm == report.BASELINE:
         table = tuning.tune(settings, given or tuning.SEEDS, tuning.CONFIGURATIONS)
         paths = [*tuning.write(table, settings, figures)]

@@ -13,10 +13,10 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
 from fedmuscle_lib.runs.store import faults
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.system import meant, parse
 from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0
@@ -56,6 +56,10 @@ def command(
 
     First the digests of all of them are checked. Where one is not what was shipped, nothing is computed.
     """
+    if profile not in PROFILES:
+        raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
+    if not figures.is_dir():
+        raise FileNotFoundError(f"{figures}: no such folder")
     if damaged := faults(figures / profile / SHIPPED):
         print("\n".join(damaged))
         raise typer.Exit(1)

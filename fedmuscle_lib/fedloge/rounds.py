@@ -44,6 +44,8 @@ class Rounds:
             kept = long_tailed(labels, s.imbalance, s.seed)
         except ValueError as error:
             raise DataError(f"{content.train.path}: {error}") from None
+        if s.clients > len(kept):
+            raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
         shares = partition(labels[kept], s.clients, s.alpha, s.seed)
         self.classes = content.classes
         self.counts = shares.counts(labels[kept], len(content.classes))

@@ -67,7 +67,7 @@ class Server:
             RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, or
                 ``messages.accepted`` refuses the update.
         """
-        if self._awaited.get(client) != round:
+        if type(client) is not int or self._awaited.get(client) != round:
             raise RefusedMessage(f"client {client} sent an update in round {round + 1} that nobody asked it for")
         self._received[client] = update = accepted(client, update, self.tensors)
         del self._awaited[client]

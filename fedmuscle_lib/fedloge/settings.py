@@ -41,7 +41,9 @@ class Settings(RunSettings):
         0.3, gt=0, le=1, description="Share of the clients in a round. README: `--frac 0.3`; in the authors' logs all take part."
     )
     imbalance: float = Field(0.01, gt=0, le=1, description="Smallest class over largest (IF). README: `--IF 0.01`.")
-    alpha: float = Field(0.5, gt=0, description="Of the Dirichlet distribution that divides each class. README: `--alpha_dirichlet 0.5`.")
+    alpha: float = Field(
+        0.5, gt=0, le=1e6, description="Of the Dirichlet distribution that divides each class. README: `--alpha_dirichlet 0.5`."
+    )
     image_size: int | None = Field(
         None, ge=8, description="Side in pixels that pictures are resized to; as they are by default. Needed for sets of picture files."
     )
@@ -63,7 +65,7 @@ class Settings(RunSettings):
 
     evaluate_every: int = Field(1, ge=1, description="Rounds between evaluations; the last round is always evaluated. The project's own.")
     data_dir: Path = Field(ROOT / "data", description="Folder of the data. The project's own.")
-    threads: int = Field(2, ge=1, json_schema_extra={"neutral": 1}, description="Torch threads of a run. The project's own.")
+    threads: int = Field(2, ge=1, le=1024, json_schema_extra={"neutral": 1}, description="Torch threads of a run. The project's own.")
     device: str = Field(
         "cpu", description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. README: `--gpu 0`."
     )

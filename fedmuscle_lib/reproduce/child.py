@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,7 @@ def _end_with_parent(parent: int) -> None:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(PATIENCE)
+    shutil.rmtree(os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
     os._exit(1)
 
 
@@ -86,4 +89,9 @@ def _export(notebook: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1])))
+    try:
+        sys.exit(main(spec := json.loads(sys.argv[1])))
+    finally:
+        if os.getppid() != spec["parent"]:  # which would have removed it
+            with suppress(OSError):  # of others that still end
+                os.rmdir(os.environ["JUPYTER_RUNTIME_DIR"])

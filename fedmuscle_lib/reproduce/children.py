@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,21 +105,24 @@ class Children:
 
 
 def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
-    """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it."""
+    """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it.
+
+    Raises:
+        KeyboardInterrupt: all children are being ended; then the folder is as it was.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     part, executed = folder / "executed.part.ipynb", folder / "executed.ipynb"
-    part.unlink(missing_ok=True)
+    earlier = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for left in (part, part.with_suffix(".html")):  # by an execution that failed or was killed
+        left.unlink(missing_ok=True)
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
     spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
-    process = children.start(spec, cwd=path.parent)
-    tail: deque[str] = deque(maxlen=20)
-    for line in process.stdout or ():
-        if line := line.rstrip():
-            tail.append(line)
-            if not children.ending and _PARTING not in line:
-                _log.info("%s: %s", folder.name, line)
-    code = process.wait()  # what counts: a kernel that was killed leaves no exception in the notebook
+    try:
+        code, tail = _followed(children.start(spec, cwd=path.parent), folder.name, children)
+    except KeyboardInterrupt:
+        _restore(folder, earlier)
+        raise
     missing = _error(part) if code == child.NOT_STORED else None
     failure = _diagnosis(path, part, code, tail) if code and not missing else None
     for done in (executed, executed.with_suffix(".html")):
@@ -130,6 +134,36 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
     write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
     return outcome
+
+
+def _followed(process: subprocess.Popen[str], name: str, children: Children) -> tuple[int, Sequence[str]]:
+    """Pass a child's lines on; return its exit code and the last lines.
+
+    Raises:
+        KeyboardInterrupt: it was ended before it was done.
+    """
+    tail: deque[str] = deque(maxlen=20)
+    for line in process.stdout or ():
+        if line := line.rstrip():
+            tail.append(line)
+            if not children.ending and _PARTING not in line:
+                _log.info("%s: %s", name, line)
+    code = process.wait()  # what counts: a kernel that was killed leaves no exception in the notebook
+    if code and children.ending:
+        raise KeyboardInterrupt
+    return code, tail
+
+
+def _restore(folder: Path, earlier: Mapping[Path, bytes]) -> None:
+    """Give a folder the files that it had."""
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        if file not in earlier:
+            file.unlink()
+    for file, content in earlier.items():
+        if not file.exists() or file.read_bytes() != content:
+            file.write_bytes(content)
+    if not earlier:
+        shutil.rmtree(folder)
 
 
 def _diagnosis(path: Path, part: Path, code: int, tail: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 from typing import Any
 
 from fedmuscle_lib.reproduce import children
@@ -35,8 +35,9 @@ def reproduce(
 
     A notebook's folder has its name. One that takes a setup has a folder for each, such as ``controls_setup1_vit``.
 
-    A notebook that fails does not keep the others from running. Their log lines go to the logger "fedmuscle" as they come. Runs that were
-    finished or interrupted here before are fetched or resumed; all others are computed, also those that came with the repository.
+    A notebook that fails does not keep the others from running. One that is interrupted keeps the results that it had. Their log lines
+    go to the logger "fedmuscle" as they come. Runs that were finished or interrupted here before are fetched or resumed; all others are
+    computed, also those that came with the repository.
 
     Args:
         notebooks: names, without suffix; all of the folder's by default.
@@ -79,6 +80,8 @@ def reproduce(
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
+        if len(outcomes) < len(planned) and target.is_dir():
+            index(target)  # of those that ended, or ended last time
     return outcomes
 
 
@@ -90,7 +93,7 @@ def _environment(shipped_only: bool, scheduler: str | None) -> dict[str, str]:
 
 def _try_to_write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=folder, prefix=".") as probe:
+    with TemporaryFile(dir=folder) as probe:  # without a name, so that a kill leaves none
         probe.write(bytes(1 << 20))  # less than any notebook's results
 
 

@@ -143,7 +143,10 @@ def _settings_problems(kind: type[RunSettings], profile: str, overrides: dict[st
 
 def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, Any]:
     """``overrides`` with absolute paths, since a notebook runs in its own folder."""
-    return {name: str(Path(value).resolve()) if name in places else value for name, value in overrides.items()}
+    paths = {
+        name: value for name, value in overrides.items() if name in places and isinstance(value, str | Path) and "\0" not in str(value)
+    }
+    return overrides | {name: str(Path(value).resolve()) for name, value in paths.items()}
 
 
 def _nearest(name: str, known: Collection[str]) -> str:

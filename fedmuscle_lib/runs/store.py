@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -240,6 +240,11 @@ class Entry:
         self._write(RUN, content)
         (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
 
+    def tidy(self) -> None:
+        """Remove the checkpoint of a finished run, which a kill between the two steps of :meth:`save` leaves."""
+        with suppress(OSError):  # a store that is only read
+            (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
+
     def save_checkpoint(self, content: bytes) -> None:
         """Keep what :func:`packed` gave of a run in progress."""
         self._write(CHECKPOINT, content)
@@ -345,6 +350,7 @@ class Store:
         """
         entry = self.entry(address)
         if record := entry.read():
+            entry.tidy()
             return record, entry, ()
         candidates = [entry for entry in self._shipped(f"{address.asked}-*.zip")]
         candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
@@ -373,7 +379,13 @@ class Store:
             raise FileNotFoundError(f"{entry.path}: no finished run")
         Record.read(entry.path)
         folder.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copyfile(entry.path, folder / f"{address}.zip"))
+        path, part = folder / f"{address}.zip", folder / f".{address}.part"
+        try:
+            shutil.copyfile(entry.path, part)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        return path
 
     def _shipped(self, pattern: str) -> Iterator[Entry]:
         for folder in self.shipped:

@@ -8,6 +8,7 @@ store, a checkpoint, a bar of progress and a pool of processes are the same for 
 from __future__ import annotations
 
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
@@ -30,12 +31,16 @@ SYSTEMS = {
     "bridge": "fedmuscle_lib.bridge.system",
 }
 FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
+LARGEST = 2**53  # whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger one
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
+_UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
 # What columns of these names hold, whatever the system: kinds of numpy's types, of which an integer may stand for a number.
 KINDS = dict.fromkeys(("round", "user", "client", "clients", "classes", "samples", "tested"), "iu")
 KINDS |= dict.fromkeys(("uplink_bytes", "downlink_bytes", "flops", "flops_done"), "iu")
 KINDS |= dict.fromkeys(("value", "local", "alignment"), "iuf") | {"masked": "b"}
+
+V = TypeVar("V")
 
 
 class RunSettings(BaseModel):
@@ -61,6 +66,27 @@ class RunSettings(BaseModel):
     rounds: int
     threads: int
     device: str
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_kept(cls, value: V) -> V:
+        """Refuse numbers that tables do not keep, and texts that are none, however deep in a value."""
+        waiting: list[Any] = [value]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, dict):
+                waiting += [*part.keys(), *part.values()]
+            elif isinstance(part, list | tuple):
+                waiting += part
+            elif isinstance(part, BaseModel):
+                waiting += vars(part).values()
+            elif isinstance(part, int) and abs(part) > LARGEST:
+                raise ValueError(f"whole numbers go up to {LARGEST}")
+            elif isinstance(part, str) and _UNFIT.search(part):
+                raise ValueError("a text has no control characters and no halves of characters")
+            elif isinstance(part, Path) and "\0" in str(part):
+                raise ValueError("no path has a null character")
+        return value
 
     @field_validator("device")
     @classmethod

@@ -21,7 +21,8 @@ from typing import IO
 from hostile.kind import KINDS
 
 TESTS = Path(__file__).parents[1]
-PATIENCE = 60.0  # seconds without a word, after which a child hangs; until it has imported what it needs, ten times as many
+PATIENCE = 60.0  # seconds without a word, after which a child hangs
+START = 600.0  # seconds until the first word, while it imports
 
 
 @dataclass
@@ -75,12 +76,13 @@ def _follow(
 ) -> int:
     """Take note of what a child prints until it ends, or is ended; return the number of the next case."""
     assert child.stdout
-    started, name, rest = False, "", b""
+    started, name, rest, patience = False, "", b"", START
     waiting = selectors.DefaultSelector()
     waiting.register(child.stdout, selectors.EVENT_READ)
     try:
         while True:
-            piece = os.read(child.stdout.fileno(), 1 << 16) if waiting.select(PATIENCE if started else 10 * PATIENCE) else None
+            piece = os.read(child.stdout.fileno(), 1 << 16) if waiting.select(patience) else None
+            patience = PATIENCE
             *lines, rest = (rest + (piece or b"")).split(b"\n")
             for line in lines:
                 if not started:
@@ -117,7 +119,7 @@ def _last_words(said: IO[bytes]) -> bytes:
 
 
 def _bad(name: str, seed: int, number: int, why: str, fault: str) -> str:
-    return f"BAD {name}: {why} (PYTHONPATH=tests python -m hostile.child {','.join(KINDS)} {seed} {number} 1 {fault})"
+    return f"BAD {name}: {why} (PYTHONPATH=tests python -m hostile.child {name} {seed} {number} 1 {fault})"
 
 
 def main() -> None:

@@ -51,8 +51,8 @@ def tried(one: Kind, folder: Path, draws: random.Random) -> str:
     except one.refusals as error:
         text = str(error)
         found = "refused"
-        if str(folder) not in text or not text.isprintable() or len(text) > 2000:
-            found = f"refused in words that name no file, or not in a line: {text[:300]!r}"
+        if (str(folder) if one.named is None else one.named) not in text or not text.isprintable() or len(text) > 2000:
+            found = f"refused in words that name no file, or not in a short line: {text[:300]!r}"
         elif "MemoryError" in text:
             found = f"refused after the memory was full: {text[:300]!r}"
     except BaseException as error:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import fedmuscle_lib.cli.bench
+import fedmuscle_lib.cli.form
+import fedmuscle_lib.cli.options
+import fedmuscle_lib.cli.reproduce
+import fedmuscle_lib.cli.tune
 import fedmuscle_lib.data.coco
 import fedmuscle_lib.data.encodings
 import fedmuscle_lib.data.layout
 import fedmuscle_lib.data.pickled
 import fedmuscle_lib.data.public
+import fedmuscle_lib.fedloge.messages
+import fedmuscle_lib.server
 from data_prep.io import fetch
-from fedmuscle_lib import instances, pickles, pictures
+from fedmuscle_lib import endings, instances, pickles, pictures
 from fedmuscle_lib.fedloge import images
-from fedmuscle_lib.runs import store, train
+from fedmuscle_lib.messages import Numbers
+from fedmuscle_lib.runs import store, system, train
+from fedmuscle_lib.server import Server
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -99,6 +111,44 @@ def _tables_as_they_are() -> None:
     store._table = lambda content, name, columns: pd.read_csv(io.BytesIO(content))  # type: ignore[assignment]
 
 
+def _any_layout() -> None:
+    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+        reader.plain = lambda sender, what, value, device: value  # type: ignore[attr-defined]
+
+
+def _no_copies() -> None:
+    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+        reader.own_copy = lambda value: value  # type: ignore[attr-defined]
+
+
+def _any_numbers() -> None:
+    take = Server.take
+
+    def lenient(self: Any, user: Any, round: Any, message: Any, shape: Any, what: str, numbers: Any) -> Any:
+        return take(self, user, round, message, shape, what, Numbers(whole=numbers.whole))
+
+    Server.take = lenient  # type: ignore[method-assign]
+
+
+def _any_repetition() -> None:
+    receive = Server.receive
+
+    def lenient(self: Any, user: Any, batch: Any, z: Any) -> None:
+        self._received = {other: own for other, own in self._received.items() if other != user}
+        receive(self, user, batch, z)
+
+    Server.receive = lenient  # type: ignore[method-assign]
+
+
+def _any_device() -> None:
+    def lenient(name: str) -> str:
+        torch.empty(0, device=name if name != "auto" else "cpu")
+        return name
+
+    for command in (fedmuscle_lib.cli.form, fedmuscle_lib.cli.bench, fedmuscle_lib.cli.tune, fedmuscle_lib.cli.reproduce):
+        command.try_device = lenient  # type: ignore[attr-defined]
+
+
 _OF_DATA: dict[str, Callable[[], None]] = {
     "arrays of any type": _set(pickles._Dtype, "_NAME", re.compile("(?s).*")),
     "types of any state": _any_state,
@@ -150,6 +200,24 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "answers": {
         "discarding as progress": _set(fetch, "LEAST", -(1 << 60)),
         "reasons as the server words them": _set(fetch, "_line", lambda text: text),
+    },
+    "messages": {
+        "messages of any layout": _any_layout,
+        "messages kept as they were sent": _no_copies,
+        "messages of anybody": _set(Server, "_admit", lambda self, user: None),
+        "messages again": _any_repetition,
+        "rows of any norm": _set(fedmuscle_lib.server, "NORM_TOLERANCE", float("inf")),
+        "votes for anything": _any_numbers,
+    },
+    "settings": {
+        "settings of any size": _set(system, "LARGEST", 1 << 20_000),
+        "texts of any characters": _set(system, "_UNFIT", re.compile("(?!)")),
+    },
+    "commands": {
+        "brackets of any depth": _set(fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)),
+        "devices without numbers": _any_device,
+        "lines of any length": _set(endings, "LONGEST", 1 << 60),
+        "lines of any characters": _set(endings, "_line", lambda text: text),
     },
 }
 

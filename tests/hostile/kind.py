@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-KINDS = ("pickles", "captions", "coco", "pictures", "stored", "resumed", "manifests", "arrays", "lists", "sums", "answers")
+KINDS = (
+    "pickles", "captions", "coco", "pictures", "stored", "resumed", "manifests", "arrays", "lists", "sums", "answers", "messages",
+    "settings", "commands",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Kind:
         case: draws an input; equal draws give equal inputs.
         read: reads the folder as a run does.
         refusals: the errors that are a refusal.
+        named: what every refusal says; the folder if this is None.
     """
 
     file: str
@@ -54,6 +58,7 @@ class Kind:
     case: Callable[[random.Random], Case]
     read: Callable[[Path], object]
     refusals: tuple[type[Exception], ...]
+    named: str | None = None
 
 
 def kind(name: str) -> Kind:

@@ -221,6 +221,16 @@ def test_a_run_computed_again_after_damage_is_the_same(settings, store, caplog):
     assert "computed again" in caplog.text
 
 
+def test_a_checkpoint_that_a_kill_left_beside_a_finished_run_is_removed(tmp_path):
+    store = Store(tmp_path)
+    entry = store.entry(HERE)
+    with entry.lock():
+        entry.save(record().pack())
+        entry.save_checkpoint(b"of the last round")
+    assert store.find(HERE)
+    assert entry.load_checkpoint() is None and entry.done
+
+
 def test_shipped_runs_lie_below_computed_ones(layered):
     found, entry, caveats = layered.find(HERE)
     assert entry.shipped and caveats == ()
