@@ -53,11 +53,14 @@ def history(
 
 
 def keep(made, store):
-    """Store the run as if it had been computed here."""
-    entry = store.entry(address_of(made.settings))
-    facts = made.provenance | {"settings": made.settings.recorded(), "inputs": {}, "torch": torch.__version__}
+    """Store the run as if it had been computed here; its two rounds are the last ones."""
+    address = address_of(made.settings)
+    entry = store.entry(address)
+    facts = made.provenance | {"address": str(address), "settings": made.settings.recorded(), "inputs": {}, "torch": torch.__version__}
+    tables = {name: getattr(made, name) for name in TABLES}
+    tables["metrics"] = made.metrics.assign(round=made.metrics["round"] + made.settings.rounds - 2)
     entry.folder.mkdir(parents=True)
-    entry.save(Record({name: getattr(made, name) for name in TABLES}, facts).pack())
+    entry.save(Record(tables, facts).pack())
 
 
 # the profile that names a checkpoint for every model

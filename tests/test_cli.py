@@ -21,7 +21,7 @@ from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.runs import Busy, Record
-from fedmuscle_lib.runs.store import seal
+from fedmuscle_lib.runs.store import faults, seal
 from fedmuscle_lib.settings import PROFILES
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
@@ -368,10 +368,11 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
         assert main(["runs", "ship", str(reference)]) == 130
     if broken != "fedmuscle_lib.cli.runs._drop_unnamed":
         assert (reference / "provenance.json").read_bytes() == before
-    for path in (reference.parent / "runs").iterdir():
+    for path in (reference.parent / "runs").glob("*.zip"):
         Record.read(path)
     assert main(["runs", "ship", str(reference)]) == 0
-    assert len([Record.read(path) for path in (reference.parent / "runs").iterdir()]) == 2
+    assert len([Record.read(path) for path in (reference.parent / "runs").glob("*.zip")]) == 2
+    assert not faults(reference.parent / "runs")
     assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
 
 
@@ -462,8 +463,12 @@ def test_a_missing_row_is_a_difference(three_runs):
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
     folder, line = figures
-    for asked, path in enumerate(sorted((folder / "mini/runs").iterdir())):
-        path.rename(path.with_name(f"{asked:016}-{path.stem[-8:]}.zip"))
+    for asked, path in enumerate(sorted((folder / "mini/runs").glob("*.zip"))):
+        record, address = Record.read(path), f"{asked:016}-{path.stem[-8:]}"
+        path.with_name(f"{address}.zip").write_bytes(Record(record.tables, record.provenance | {"address": address}).pack())
+        path.unlink()
+    (folder / "mini/runs/SHA256SUMS").unlink()
+    seal(folder / "mini/runs")
     assert main([*line, "--sample", "2"]) == 0
     assert capsys.readouterr().out.startswith("2 shipped runs are another version's")
 
