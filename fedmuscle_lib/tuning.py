@@ -84,7 +84,7 @@ def tune(
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
     fixed = {user.task: _recipe_of(base, user) for user in base.members}
     listed = {name: {task: _trainable(task, recipe, fixed[task]) for task in fixed} for name, recipe in configurations.items()}
-    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if recipes != fixed}
+    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if not _same(recipes, fixed)}
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
@@ -109,6 +109,11 @@ def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Reci
         same.append(recipe in seen)
         seen.append(recipe)
     return [name for _, name in sorted(zip(same, ranked, strict=True), key=lambda pair: pair[0])][:_FINALISTS]
+
+
+def _same(recipes: Mapping[str, Recipe], others: Mapping[str, Recipe]) -> bool:
+    """Whether each task's recipe is the same training as the task's other one."""
+    return all(_effective(task, recipe) == _effective(task, others[task]) for task, recipe in recipes.items())
 
 
 def _effective(task: str, recipe: Recipe) -> Recipe:

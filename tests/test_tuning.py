@@ -85,6 +85,13 @@ def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base, store) -
     assert set(table[table.role == "candidate"].configuration) == {FIXED, "slow"}
 
 
+def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings, store) -> None:
+    text_users = settings(setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, local_epochs=1)
+    wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
+    table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}}, store=store)
+    assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
+
+
 def test_an_error_metric_is_ranked_from_below() -> None:
     rows = pd.DataFrame({"configuration": ["a", "b", "c"], "metric": "Perplexity", "value": [30.0, 20.0, 20.0]})
     assert tuning._ranked(rows) == ["b", "c", "a"]
