@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 
 from data_prep.world.mini import prepare
 from fedmuscle_lib import History, Settings, Store, run
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background would tell their processes to ignore it
 
 ROOT = Path(__file__).parents[1]
 # Three users of two tasks, few rounds: seconds on one core.

@@ -221,7 +221,6 @@ def test_a_result_that_is_lost_after_it_was_stored_is_told_and_not_left_out(tiny
 
 def call(wanted, store):
     os.setpgid(0, 0)  # a group of its own, as a terminal makes
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background would pass on that it ignores it
     with suppress(KeyboardInterrupt):
         quietly(wanted, store)
 
