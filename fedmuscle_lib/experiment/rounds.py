@@ -12,7 +12,6 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Algorithm, Phase
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import Words
-from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment.build import build, local_data
 from fedmuscle_lib.runs.compute import stored
 from fedmuscle_lib.runs.progress import Tick
@@ -40,15 +39,8 @@ class Rounds:
         """Both phases, in the algorithm's order.
 
         Raises:
-            Diverged: a loss, a weight or a prediction is not finite; the message names the user, the round and the batch.
+            Diverged: a loss, a weight or a prediction is not finite; the message names the user and the batch.
         """
-        try:
-            return self._round(round)
-        except Diverged as error:
-            error.within(f"round {round + 1}")
-            raise
-
-    def _round(self, round: int) -> Tick:
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
         due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from fedmuscle_lib.data import DataError
-from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.federation import Federation
 from fedmuscle_lib.fedloge.images import FOLDER, Images, read
@@ -67,16 +66,9 @@ class Rounds:
         """The drawn clients train, the server averages; evaluate where it is due.
 
         Raises:
-            Diverged: a loss, a tensor or a prediction is not finite; the message names the client and the round.
+            Diverged: a loss, a tensor or a prediction is not finite; the message names the client.
             RefusedMessage: an update can't be averaged; the message names the client.
         """
-        try:
-            return self._round(round)
-        except Diverged as error:
-            error.within(f"round {round + 1}")
-            raise
-
-    def _round(self, round: int) -> Tick:
         s, server = self.settings, self.federation.server
         mean = self.federation.round(round)
         drawn = server.participants(round)

@@ -108,7 +108,10 @@ class _Training:
             began = time.perf_counter()
             try:
                 tick = self.experiment.round(round)
-            except (Diverged, OSError):
+            except Diverged as error:
+                error.within(f"round {round + 1}")
+                raise
+            except OSError:
                 raise
             except Exception as error:
                 if not round or round != resumed:

@@ -39,6 +39,16 @@ def test_one_product_gives_the_values_and_gradients_of_peft(shape: tuple[int, ..
     torch.testing.assert_close(_step(ours, inputs), _step(pefts, inputs), rtol=1e-12, atol=1e-12)
 
 
+def test_adapters_that_are_switched_off_change_nothing() -> None:
+    network = _network(merged=True)
+    plain = nn.Sequential(*(layer.get_base_layer() if isinstance(layer, Merged) else layer for layer in network))
+    for layer in network:
+        if isinstance(layer, Merged):
+            layer.enable_adapters(False)
+    inputs = torch.ones(1, 6, dtype=torch.float64)
+    torch.testing.assert_close(network(inputs), plain(inputs), rtol=0, atol=0)
+
+
 def test_a_copy_has_matrices_of_its_own() -> None:
     network = _network(merged=True)
     copied = copy.deepcopy(network)
