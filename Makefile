@@ -14,7 +14,7 @@ LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
-# the other profiles' data are for the user to fetch: see docs/data.md
+# users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 
@@ -39,7 +39,7 @@ reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go t
 	$(WORLD)
 	$(GRID) --output $(OUTPUT)
 
-figures: $(INSTALLED)  ## draw the notebooks' tables and figures from the runs that came with the repository
+figures: $(INSTALLED)  ## draw the notebooks' tables and figures from shipped and stored runs, computing nothing
 	$(WORLD)
 	$(GRID) --output $(OUTPUT) --shipped-only
 
@@ -52,10 +52,10 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	$(RUN) -m fedmuscle_lib.report.results
 	$(RUN) -m fedmuscle_lib.report.prose
 
-notebook: $(INSTALLED)  ## lay down a new ablation notebook: make notebook NAME=depth
+notebook: $(INSTALLED)  ## write a new ablation notebook: make notebook NAME=depth
 	$(RUN) -m fedmuscle_lib notebook $(NAME)
 
-lessons: $(INSTALLED)  ## execute the lessons and their solutions, and keep the outputs
+lessons: $(INSTALLED)  ## execute the lessons and their solutions, keeping their outputs
 	$(RUN) -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False $(LESSONS)
 
 lint: $(INSTALLED)
@@ -67,7 +67,7 @@ test: lint  ## lint, then every test that takes seconds
 	$(RUN) -m data_prep mini
 	$(RUN) -m pytest $(PARALLEL)
 
-test-all: lint  ## lint, then every test, those of minutes too
+test-all: lint  ## lint, then every test, also those that take minutes
 	$(RUN) -m data_prep mini
 	$(RUN) -m pytest -m 'not browser' $(PARALLEL)
 
@@ -83,7 +83,7 @@ lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m pip install --editable '.[$*]'
 	@touch $@
 
-site: .venv/.site  ## build the pages of lessons, results and documents, running nothing: build/site/index.html
+site: .venv/.site  ## build lessons, results and documents as pages, running no notebook: build/site/index.html
 	rm -rf build/site
 	$(RUN) docs/site/site_pages.py build/site-sources
 	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet -c docs/site build/site-sources build/site
