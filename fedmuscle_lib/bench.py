@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
+from peft.tuners import lora
+from scipy.stats import ttest_1samp
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
+from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from fedmuscle_lib import algorithms
+from fedmuscle_lib.algorithms import Federation
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.experiment import build
-from fedmuscle_lib.models import UserModel
+from fedmuscle_lib.messages import Batch, CountedReply
+from fedmuscle_lib.models import FrozenStates, State, UserModel
+from fedmuscle_lib.models.lora import Merged
+from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
+from fedmuscle_lib.report import CONFIDENCE
 from fedmuscle_lib.runs import torch_threads
+from fedmuscle_lib.server import Server
 from fedmuscle_lib.settings import Settings
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
@@ -32,6 +44,9 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
 _PATIENCE = 10.0  # seconds after which a cell begins no further round
+_PAIRS_PATIENCE = 300.0  # seconds after which no further pair of federated steps begins
+
+M = TypeVar("M", bound=UserModel)
 
 
 def bench_loss(
@@ -89,19 +104,11 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
     Returns:
         One row a user: user, model, parameters_m (millions in the backbone), forward_ms (of one encoding), loss_ms (of a reply),
         local_ms (one step of local training), readme_ms, library_ms, speedup; gflop and library_mb are of a step of the library:
-        floating-point operations by torch's counter, and peak memory beyond model and data. local_again_ms is a local step that
-        computes the frozen part again, on contiguous tensors, and local_speedup its ratio to local_ms; head_ms, head_again_ms and
-        head_speedup are those of a step of the head alone. states_mb is what is kept of the user's training samples.
+        floating-point operations by torch's counter, and peak memory beyond model and data.
     """
-    settings = settings or Settings()
+    settings = _of_one_batch(settings)
     with torch_threads(settings.threads):
-        settings = settings.model_copy(update={"public_size": settings.public_batch})  # one batch is all that is looked at
-        clients, heads = (build(settings).clients for _ in range(2))
-        rows = [
-            _step_row(client, settings, rounds) | _kept_row(client, head, settings, rounds)
-            for client, head in zip(clients, heads, strict=True)
-        ]
-    table = pd.DataFrame(rows)
+        table = pd.DataFrame([_step_row(client, settings, rounds) for client in build(settings).clients])
     if verbose:
         print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
         print(table.to_string(index=False, float_format=_three_digits))
@@ -109,9 +116,117 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
         forward, loss = (table[name].sum() / whole for name in ("forward_ms", "loss_ms"))
         print(f"all users together: {table.readme_ms.sum() / whole:.2f} times as fast")
         print(f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and AdamW {1 - forward - loss:.0%}")
-        kept, head = (table[f"{name}_again_ms"].sum() / table[f"{name}_ms"].sum() for name in ("local", "head"))
-        print(f"with what is frozen computed once: a local step {kept:.1f} times as fast, one of the head alone {head:.1f} times")
     return table
+
+
+class Trusting(Server):
+    """A server without checks of alignment steps: it keeps and hands on what users send as it came, and measures and counts nothing."""
+
+    def open(self, batch: Batch) -> None:
+        self._received = {}
+
+    def receive(self, user: int, batch: Batch, z: Tensor) -> None:
+        self._received[user] = z
+
+    def current(self, user: int) -> Tensor:
+        return self._received[user]
+
+    def send(self, user: int, reply: CountedReply) -> CountedReply:
+        return reply
+
+    def judge(self, round: int) -> None:
+        pass
+
+
+def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: bool = True) -> pd.DataFrame:
+    """An alignment step of all users together, with the library's checks and without any, in pairs.
+
+    With checks it is a round of one public batch: the server checks, copies, counts and compares what users send and judges them, and
+    each client looks whether its weights are finite. A run judges and looks at weights once a round, however many batches that has, so
+    the cost is an upper bound. Without checks the same clients take the step with a :class:`Trusting` server.
+
+    Args:
+        settings: whose users, models, batch size, M and temperatures; the profile ``mini`` by default.
+        pairs: how many, fewer for steps that take long; which step comes first changes from pair to pair.
+        verbose: print the cost (:func:`cost_of_checks`).
+
+    Returns:
+        One row a pair: checked_ms, trusting_ms.
+    """
+    settings = _of_one_batch(settings)
+    with torch_threads(settings.threads):
+        federation = build(settings)
+        clients, server = federation.clients, federation.server
+        trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))
+        algorithm = algorithms.get(settings.algorithm)(settings)
+
+        def checked_step() -> None:
+            algorithm.communicate(federation, 0)  # always the same round, which soon has samples enough for the server to judge by
+            for client in clients:
+                client.check_weights()
+
+        calls: dict[str, Callable[[], object]] = {"checked_ms": checked_step, "trusting_ms": lambda: algorithm.communicate(trusting, 0)}
+        for call in calls.values():
+            call()  # with torch's counter on
+        rows = []
+        for pair in _rounds(pairs, _PAIRS_PATIENCE, fewest=2):
+            in_turn = list(calls) if pair % 2 else list(calls)[::-1]
+            rows.append({name: _seconds(calls[name], 1, settings.device) * 1e3 for name in in_turn})
+    table = pd.DataFrame(rows, columns=list(calls))
+    if verbose:
+        cost, low, high = cost_of_checks(table)
+        print(f"a step of all users without the checks of server and clients: {table.trusting_ms.median():.3g} ms; what these add:")
+        print(f"{cost:+.1%}, {CONFIDENCE:.0%} interval [{low:+.1%}, {high:+.1%}], {len(table)} interleaved pairs")
+    return table
+
+
+def cost_of_checks(pairs: pd.DataFrame) -> tuple[float, float, float]:
+    """What the checks add to a step's time, as a share of it: the mean over pairs, and the ends of its Student t interval.
+
+    Means and interval are of the logarithms of the pairs' ratios.
+
+    Args:
+        pairs: two at least, as :func:`bench_checks` returns them.
+    """
+    ratios = np.log(pairs.checked_ms / pairs.trusting_ms)
+    interval = ttest_1samp(ratios, 0).confidence_interval(CONFIDENCE)
+    cost, low, high = np.expm1([ratios.mean(), *interval]).tolist()
+    return cost, low, high
+
+
+def bench_local(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
+    """A local step of each user, and the same step with one of its forms replaced by the plain one, side by side.
+
+    - "frozen once": the library computes once what training never changes (``fedmuscle_lib.models.frozen``); the plain step computes it
+      too, on contiguous tensors.
+    - "head alone": the same where only the head is trained.
+    - "LoRA": small layers take one product (``fedmuscle_lib.models.lora``); the plain ones are peft's.
+    - "decoder": products are taken where the maps are small (``fedmuscle_lib.models.decoder``); the plain one is transformers'.
+
+    Args:
+        settings: whose users, models and batch size; the profile ``mini`` by default.
+        rounds: alternations, fewer for users whose steps take long; times are medians over them.
+        verbose: print the table.
+
+    Returns:
+        One row a user and form, of the forms that its model has: user, model, form, library_ms, plain_ms, speedup; states_mb is what is
+        kept of all of the user's training samples, NaN where nothing is.
+    """
+    settings = _of_one_batch(settings)
+    with torch_threads(settings.threads):
+        table = pd.DataFrame([row for client in build(settings).clients for row in _local_rows(client, settings, rounds)])
+    if verbose:
+        print(f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads} thread(s)")
+        print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
+        for form, rows in table.groupby("form", sort=False):
+            print(f"{form}: the steps of {len(rows)} users {rows.plain_ms.sum() / rows.library_ms.sum():.2f} times as fast")
+    return table
+
+
+def _of_one_batch(settings: Settings | None) -> Settings:
+    """The settings, ``mini``'s by default, of FedMuscle on a public set of one batch, which is all that is looked at."""
+    settings = settings or Settings()
+    return settings.model_copy(update={"algorithm": "fedmuscle", "public_size": settings.public_batch, "cl_epochs": 1})
 
 
 def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
@@ -161,42 +276,71 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     }
 
 
-def _kept_row(client: Client, head: Client, settings: Settings, rounds: int) -> dict:
-    """A local step with the frozen part computed once beside one that computes it again, of all that is adapted and of the head alone."""
-    rows = torch.arange(min(len(client.train), settings.batch_size))
-    inputs, targets = client.train.inputs[rows], client.train.targets[rows]
-    plain = copy.deepcopy(client.model)
+def _local_rows(client: Client, settings: Settings, rounds: int) -> Iterator[dict[str, Any]]:
+    for form, library, plain, nbytes in _forms(client, settings):
+        times = _alternate({"library_ms": library, "plain_ms": plain}, rounds, settings.device)
+        yield {
+            "user": client.user.number,
+            "model": client.user.model,
+            "form": form,
+            **{name: seconds * 1e3 for name, seconds in times.items()},
+            "speedup": times["plain_ms"] / times["library_ms"],
+            "states_mb": nbytes * len(client.train) / 1e6 or math.nan,
+        }
+
+
+def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], None], Callable[[], None], float]]:
+    """The forms of a client's local step: each by name, the library's step, the plain one, and bytes of a sample's frozen state."""
+    batch = slice(min(len(client.train), settings.batch_size))
+    inputs, targets = client.train.inputs[batch], client.train.targets[batch]
+
+    def step(model: UserModel, read: State | Tensor, outputs: Callable[[State | Tensor], Tensor] | None = None) -> Callable[[], None]:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=settings.of(client.user, "lr"), weight_decay=settings.weight_decay, fused=True)
+
+        def once() -> None:
+            optimizer.zero_grad()
+            client.task.loss((outputs or model)(read), targets).backward()
+            optimizer.step()
+
+        return once
+
+    model = client.model
+    kept = FrozenStates().of(model, inputs)
+    read = kept.take(slice(None))
+    if kept.nbytes:
+        yield "frozen once", step(model, read), step(_contiguous(model), inputs), kept.nbytes / len(inputs)
+    if list(model.head.parameters()):  # a language model has no head of its own
+        head = _copied(model)
+        head.freeze_representation()
+        kept = FrozenStates().of(head, inputs)
+        yield "head alone", step(head, kept.take(slice(None))), step(_contiguous(head), inputs), kept.nbytes / len(inputs)
+    if any(isinstance(layer, Merged) for layer in model.modules()):
+        yield "LoRA", step(model, read), step(_with_pefts_layers(model), read), 0
+    if isinstance(model, FeatureMaps) and isinstance(model.head, SegformerDecodeHead):
+        plain = _copied(model)
+        yield "decoder", step(model, read), step(plain, read, lambda seen: plain.head(plain.maps(seen))), 0
+
+
+def _copied(model: M) -> M:
+    """A copy that shares the frozen weights."""
+    return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
+
+
+def _contiguous(model: UserModel) -> UserModel:
+    """A copy with contiguous tensors in its convolutions."""
+    plain = copy.deepcopy(model)
     plain.memory_format = torch.contiguous_format
     convert_conv2d_weight_memory_format(plain, torch.contiguous_format)
-    plain_head = copy.deepcopy(plain)
-    plain_head.freeze_representation()
-    calls: dict[str, Callable[[], object]] = {
-        "local": lambda: client.fit_batch(rows),
-        "local_again": _again(plain, client, inputs, targets, settings.of(client.user, "lr")),
-    }
-    if list(head.model.head.parameters()):  # a language model has no head of its own
-        head.freeze_representation()
-        calls |= {
-            "head": lambda: head.fit_batch(rows),
-            "head_again": _again(plain_head, client, inputs, targets, settings.of(client.user, "lr")),
-        }
-    for call in calls.values():
-        call()  # computes what is frozen
-    times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
-    ratios = {f"{name}_speedup": times[f"{name}_again_ms"] / times[f"{name}_ms"] for name in ("local", "head") if name in calls}
-    return times | ratios | {"states_mb": client.states_nbytes / 1e6}
+    return plain
 
 
-def _again(model: UserModel, client: Client, inputs: Tensor, targets: Tensor, lr: float) -> Callable[[], None]:
-    """A local step of ``model`` that computes the frozen part too."""
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, fused=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        client.task.loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    return step
+def _with_pefts_layers(model: UserModel) -> UserModel:
+    plain = _copied(model)
+    for layer in plain.modules():
+        if isinstance(layer, Merged):
+            layer.__class__ = lora.Linear  # type: ignore[assignment]
+    return plain
 
 
 def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:
@@ -261,13 +405,19 @@ def _alternate(calls: dict[str, Callable[[], object]], rounds: int, device: str)
     """Median seconds of each call, rounds alternating between them so that a busy machine touches all alike."""
     repeats = {name: max(1, round(0.005 / max(1e-6, _seconds(call, 1, device)))) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + _PATIENCE
-    for done in range(rounds):
-        if done and time.perf_counter() > end:
-            break
+    for _ in _rounds(rounds, _PATIENCE):
         for name, call in calls.items():
             times[name].append(_seconds(call, repeats[name], device))
     return {name: median(values) for name, values in times.items()}
+
+
+def _rounds(most: int, patience: float, fewest: int = 1) -> Iterator[int]:
+    """Numbers of rounds from 0; after ``patience`` seconds no further one begins, but for the ``fewest``."""
+    end = time.perf_counter() + patience
+    for done in range(most):
+        if done >= fewest and time.perf_counter() > end:
+            return
+        yield done
 
 
 def _seconds(call: Callable[[], object], repeats: int, device: str) -> float:

@@ -17,7 +17,7 @@ from fedmuscle_lib.errors import Diverged, RefusedMessage
 
 MISTAKE, FAILURE = 2, 1  # exit codes: what was typed can't be done; what was begun failed
 LONGEST = 1000  # characters of the line
-_HERE = "--traceback"
+_TRACEBACK = "--traceback"
 _RUNNING = (Diverged, RefusedMessage)  # ValueErrors that nobody typed
 _PLACES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NO_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL}
@@ -35,10 +35,10 @@ def carried_out(app: typer.Typer, arguments: Sequence[str], program: str, mistak
         mistakes: further errors that count as the user's.
     """
     try:
-        code = app([a for a in arguments if a != _HERE], prog_name=program, standalone_mode=False)
+        code = app([a for a in arguments if a != _TRACEBACK], prog_name=program, standalone_mode=False)
         return code if isinstance(code, int) else 0
     except Exception as error:
-        if _HERE in arguments:
+        if _TRACEBACK in arguments:
             traceback.print_exc()
         print(f"error: {_line(_told(error, mistakes))}", file=sys.stderr)
         return MISTAKE if _is_mistake(error, mistakes) else FAILURE
@@ -62,7 +62,7 @@ def _told(error: Exception, mistakes: tuple[type[Exception], ...]) -> str:
         return "aborted"
     if isinstance(error, (ValueError, RuntimeError, OSError, typer.TyperException, *mistakes)):
         return text or type(error).__name__
-    return f"a fault of this program, {type(error).__name__}: {text} ({_HERE} shows where)"
+    return f"a fault of this program, {type(error).__name__}: {text} ({_TRACEBACK} shows where)"
 
 
 def _line(text: str) -> str:

@@ -1,13 +1,25 @@
-"""Classes by name, each in a module of its own in one package: a new module registers its class, and nothing else changes."""
+"""What is found by its name, and what a name that is not found may have meant.
+
+Classes can stand in modules of their own in one package: a new module registers its class, and nothing else changes.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def meant(name: object, known: Iterable[str]) -> str:
+    """The end of an error: the known name that is nearest to an unknown one, in whatever case; where none is near, all that are known."""
+    by_lower = {each.lower(): each for each in known}
+    if near := get_close_matches(str(name).lower(), by_lower, n=1):
+        return f"; did you mean {by_lower[near[0]]!r}?"
+    return f"; known: {', '.join(sorted(by_lower.values()))}"
 
 
 def import_modules(package: str) -> None:
@@ -21,10 +33,10 @@ def registered(name: str, registry: Mapping[str, T], kind: str, package: str) ->
     """Return what is called ``name``. An unknown name makes the package look for new modules in its folder first.
 
     Raises:
-        ValueError: there is none; the message says of what ``kind`` it should be, and lists those that are.
+        ValueError: there is none; the message says of what ``kind`` it should be, and what may have been meant.
     """
     if name not in registry:
         import_modules(package)
     if name not in registry:
-        raise ValueError(f"unknown {kind} {name!r}; known: {', '.join(sorted(registry))}")
+        raise ValueError(f"unknown {kind} {name!r}{meant(name, registry)}")
     return registry[name]

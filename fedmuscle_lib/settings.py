@@ -23,8 +23,9 @@ from pydantic import (
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
+from fedmuscle_lib.registry import meant
 from fedmuscle_lib.runs import system
-from fedmuscle_lib.runs.system import BY, RunSettings, check_options, meant
+from fedmuscle_lib.runs.system import BY, RunSettings, check_options
 from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
@@ -285,7 +286,7 @@ class Settings(RunSettings):
     def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
         profile = given.get("profile", cls.model_fields["profile"].default)
         if not isinstance(profile, str) or profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
+            raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
         for name, value in given.items():
             if truths := [one for one in _values(name, value) if isinstance(one, bool)]:
                 raise ValueError(f"{name}: got {truths[0]}, and no setting is a truth value")
@@ -328,7 +329,7 @@ class Settings(RunSettings):
         if self.public not in PUBLIC_SETS:
             raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
         if self.setup not in SETUPS:
-            raise ValueError(f"unknown setup {self.setup!r}; known: {', '.join(SETUPS)}")
+            raise ValueError(f"unknown setup {self.setup!r}{meant(self.setup, SETUPS)}")
         numbers = [user.number for user in SETUPS[self.setup]]
         if unknown := set(self.users or ()) - set(numbers):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")

@@ -1,9 +1,16 @@
 """The benchmarks measure what they say, on a cell or a user that takes no time; what they find is for a quiet machine."""
 
-import pytest
+import math
 
-from fedmuscle_lib import Settings
-from fedmuscle_lib.bench import bench_loss, bench_step
+import pandas as pd
+import pytest
+import torch
+
+from fedmuscle_lib import Settings, algorithms
+from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.algorithms import Federation
+from fedmuscle_lib.bench import Trusting, bench_checks, bench_local, bench_loss, bench_step, cost_of_checks
+from fedmuscle_lib.experiment import build
 
 
 def test_bench_loss_compares_both_forms_or_says_why_not():
@@ -18,11 +25,9 @@ def test_bench_step_times_every_user(mini_world):
     settings = Settings(users=(2, 6), others=1, data_dir=mini_world, models_path=mini_world / "models")
     table = bench_step(settings, rounds=1, verbose=False)
     assert list(table.user) == [2, 6]
-    assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 8
+    assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 5
     assert table.speedup.tolist() == pytest.approx((table.readme_ms / table.library_ms).tolist())
     assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
-    assert table.head_speedup.tolist() == pytest.approx((table.head_again_ms / table.head_ms).tolist())
-    assert (table.states_mb == 0).all()  # LoRA in all blocks: nothing is kept
 
 
 def test_an_alignment_step_has_the_public_batch(mini_world):
@@ -30,3 +35,59 @@ def test_an_alignment_step_has_the_public_batch(mini_world):
     whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1, verbose=False) for size in (32, 8))
     # but for the products of small LoRA matrices with each other, which no sample takes part in
     assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.05)
+
+
+def test_honest_users_end_with_the_same_weights_whether_the_server_checks_or_not(settings):
+    one = settings(users=(2, 5, 6), public_size=64)
+    federations = [build(one), build(one)]
+    server = federations[1].server
+    federations[1] = Federation(federations[1].clients, Trusting(server.users, server.others, server.dim, server.address))
+    losses = [[algorithms.get("fedmuscle")(one).communicate(each, round) for round in range(2)] for each in federations]
+    assert losses[0] == losses[1]
+    for checked, trusted in zip(*(each.clients for each in federations), strict=True):
+        torch.testing.assert_close(checked.model.trainable_state(), trusted.model.trainable_state(), rtol=0, atol=0)
+    assert federations[0].server.uplink and not federations[1].server.uplink
+    assert len(federations[0].server.uplink) == 3 * 2
+
+
+def test_a_trusting_server_hands_on_whatever_it_gets():
+    server = Trusting([2, 5], others=1, dim=4, address=(0,))
+    server.receive(5, None, mistake := torch.full((3, 2), math.nan))
+    assert server.current(5) is mistake
+
+
+def test_bench_checks_pairs_the_step_of_a_run_with_one_of_a_trusting_server(settings, monkeypatch, capsys):
+    judged = []
+    monkeypatch.setattr("fedmuscle_lib.server.Server.judge", lambda server, round: judged.append(round))
+    monkeypatch.setattr("fedmuscle_lib.client.Client.check_weights", lambda client: judged.append(client.user.number))
+    table = bench_checks(settings(users=(2, 5, 6), public_batch_size=8), pairs=2)
+    assert len(table) == 2 and (table > 0).all(axis=None) and list(table) == ["checked_ms", "trusting_ms"]
+    assert judged == [0, 2, 5, 6] * 3  # one step before the pairs
+    assert "2 interleaved pairs" in capsys.readouterr().out
+
+
+def test_the_command_step_ends_with_the_cost_of_checks(monkeypatch):
+    measured = []
+    for name in ("bench_step", "bench_checks"):
+        monkeypatch.setattr(f"fedmuscle_lib.bench.{name}", lambda settings, name=name: measured.append((name, settings.robust)))
+    assert main(["bench", "step", "-p", "robust=1"]) == 0
+    assert measured == [("bench_step", 1), ("bench_checks", 1)]
+
+
+def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
+    pairs = pd.DataFrame({"trusting_ms": [10.0, 20.0], "checked_ms": [10 * math.exp(0.01), 20 * math.exp(0.03)]})
+    half = 12.7062 * 0.01  # t of one degree of freedom, and the standard error of 0.01 and 0.03
+    wanted = [math.exp(0.02) - 1, math.exp(0.02 - half) - 1, math.exp(0.02 + half) - 1]
+    assert cost_of_checks(pairs) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_bench_local_has_the_forms_of_each_model(mini_world):
+    own = {"others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
+    table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", **own), rounds=1, verbose=False)
+    found = {user: set(rows.form) for user, rows in table.groupby("user")}
+    assert found == {6: {"head alone", "LoRA"}, 7: {"head alone", "LoRA", "decoder"}}  # LoRA in all blocks: nothing else is frozen
+    assert (table[["library_ms", "plain_ms"]] > 0).all(axis=None)
+    assert table.speedup.tolist() == pytest.approx((table.plain_ms / table.library_ms).tolist())
+    assert (table.states_mb.notna() == (table.form == "head alone")).all()
+    some = bench_local(Settings(users=(5, 6), lora_blocks="last", **own), rounds=1, verbose=False)
+    assert some.form.tolist() == 2 * ["frozen once", "head alone", "LoRA"] and (some.states_mb[:2] > 0).all()

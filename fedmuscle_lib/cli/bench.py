@@ -11,6 +11,7 @@ import typer
 
 from fedmuscle_lib import bench, report
 from fedmuscle_lib.cli.options import Parameters, named_values, try_device
+from fedmuscle_lib.registry import meant
 from fedmuscle_lib.runs import Store, run
 from fedmuscle_lib.settings import Settings, parse
 
@@ -27,17 +28,28 @@ def _loss(settings: Settings) -> None:
     bench.bench_loss(dim=settings.proj_dim, threads=settings.threads, device=settings.device, seed=settings.seed)
 
 
-BENCHES: dict[str, Callable[[Settings], object]] = {"run": _run, "loss": _loss, "step": bench.bench_step}
+def _step(settings: Settings) -> None:
+    bench.bench_step(settings)
+    bench.bench_checks(settings)
+
+
+BENCHES: dict[str, Callable[[Settings], object]] = {"run": _run, "loss": _loss, "step": _step, "local": bench.bench_local}
 
 
 def command(
     name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
     parameter: Parameters = None,
 ) -> None:
-    """Print what the loss costs beside the original code's form, what an alignment step or a short run costs."""
+    """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
+
+    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training.
+    """
     if name not in BENCHES:
-        raise ValueError(f"no benchmark {name!r}; known: {', '.join(sorted(BENCHES))}")
+        raise ValueError(f"no benchmark {name!r}{meant(name, BENCHES)}")
+    given = named_values(parameter)
+    if (algorithm := given.get("algorithm", "fedmuscle")) != "fedmuscle":
+        raise ValueError(f"algorithm: bench measures FedMuscle, not {algorithm!r}")
     threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
-    settings = parse(threads | named_values(parameter))
+    settings = parse(threads | given)
     try_device(settings.device)
     BENCHES[name](settings)

@@ -10,8 +10,11 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fedmuscle_lib import algorithms
 from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.registry import meant
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
@@ -91,7 +94,10 @@ def delete(
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
     if system is not None:
         named(system)
-    chosen = _chosen(default_store(), addresses or [], interrupted, algorithm, system)
+    store = default_store()
+    if algorithm is not None and algorithm not in (known := _algorithms(store)):
+        raise ValueError(f"unknown algorithm {algorithm!r}{meant(algorithm, known)}")
+    chosen = _chosen(store, addresses or [], interrupted, algorithm, system)
     if not chosen:
         print("no such run")
         return
@@ -100,6 +106,12 @@ def delete(
         for entry in chosen:
             entry.delete()
         print(f"{len(chosen)} runs deleted")
+
+
+def _algorithms(store: Store) -> set[str]:
+    """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
+    stored = (entry.settings().get("algorithm") for entry in store.entries())
+    return {*algorithms.names(), *methods.names(), *(name for name in stored if isinstance(name, str))}
 
 
 def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None, system: str | None) -> list[Entry]:

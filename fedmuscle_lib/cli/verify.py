@@ -14,9 +14,10 @@ import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
 from fedmuscle_lib.profiles import PROFILES, ROOT
+from fedmuscle_lib.registry import meant
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
 from fedmuscle_lib.runs.store import faults
-from fedmuscle_lib.runs.system import meant, parse
+from fedmuscle_lib.runs.system import parse
 from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0

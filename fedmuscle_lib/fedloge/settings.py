@@ -15,7 +15,8 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods.base import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
 from fedmuscle_lib.profiles import ROOT, read
-from fedmuscle_lib.runs.system import RunSettings, check_options, meant
+from fedmuscle_lib.registry import meant
+from fedmuscle_lib.runs.system import RunSettings, check_options
 
 PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
 
@@ -75,7 +76,7 @@ class Settings(RunSettings):
     def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
         profile = given.get("profile", cls.model_fields["profile"].default)
         if not isinstance(profile, str) or profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
+            raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
         if truths := [name for name, value in given.items() if isinstance(value, bool)]:
             raise ValueError(f"{truths[0]}: got {given[truths[0]]}, and no setting is a truth value")
         numbers = PROFILES[profile] | given

@@ -10,11 +10,11 @@ angle of 3 classes: right.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from fedmuscle_lib.lessons import a_round, bound, contraction, does_it_help, neural_collapse, three_models, two_models
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
+from fedmuscle_lib.registry import meant
 
 EXERCISES: dict[str, Exercise] = {
     **two_models.EXERCISES,
@@ -38,6 +38,5 @@ def check(name: str, value: Any) -> None:
         ValueError: no exercise has this name.
     """
     if name not in EXERCISES:
-        near = get_close_matches(name, EXERCISES, n=1)
-        raise ValueError(f"no exercise is called {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(f"no exercise is called {name!r}{meant(name, EXERCISES)}")
     print(f"{name}: {verdict(EXERCISES[name], value)}")

@@ -29,9 +29,13 @@ class FeatureMaps(UserModel):
     def forward(self, inputs: Tensor | State) -> Tensor:
         if not isinstance(self.head, SegformerDecodeHead):
             return super().forward(inputs)
-        return decode(self.head, [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))])
+        return decode(self.head, self.maps(inputs))
+
+    def maps(self, inputs: Tensor | State) -> list[Tensor]:
+        """What the decoder reads, from fine to coarse: four maps (b, width, h, w) in the projection's precision."""
+        return [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))]
 
     def _maps(self, state: State) -> list[Tensor]:
-        """What the decoder reads, from fine to coarse: maps of frozen blocks, then those of adapted ones."""
+        """The maps of a state, from fine to coarse: those of frozen blocks, then those of adapted ones."""
         made = self._rest(state)
         return [state[f"map {i}"] if i < self.depth else made[i - self.depth + 1] for i in self.read]

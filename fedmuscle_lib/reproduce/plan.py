@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.registry import meant
 from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 if TYPE_CHECKING:  # a help page waits for no torch
@@ -32,7 +32,7 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
     usual = [name for name, path in known.items() if _metadata(path).get("results", True)]
     wanted = [name.removesuffix(".ipynb") for name in names or usual]
     if unknown := [name for name in wanted if name not in known]:
-        raise ValueError("; ".join(f"no notebook {name!r}{_nearest(name, known)}" for name in unknown))
+        raise ValueError("; ".join(f"no notebook {name!r}{meant(name, known)}" for name in unknown))
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
@@ -51,7 +51,7 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     settings = {name: value for name, value in own.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
     problems = [f"{name} has an option of its own" for name in own if name in common]
     problems += [
-        f"no parameter or setting {name!r}{_nearest(name, parameters | known)}"
+        f"no parameter or setting {name!r}{meant(name, parameters | known)}"
         for name in own
         if name not in parameters and name not in settings
     ]
@@ -147,8 +147,3 @@ def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, A
         name: value for name, value in overrides.items() if name in places and isinstance(value, str | Path) and "\0" not in str(value)
     }
     return overrides | {name: str(Path(value).resolve()) for name, value in paths.items()}
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

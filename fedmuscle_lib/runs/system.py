@@ -7,16 +7,17 @@ store, a checkpoint, a bar of progress and a pool of processes are the same for 
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from fedmuscle_lib.registry import meant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,18 +158,11 @@ def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueErro
         if item["loc"][1:2] == (BY,):
             name += f" of {item['loc'][2]}"
         if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(name, settings.model_fields, n=1)
-            lines.append(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            lines.append(f"unknown setting {name!r}{meant(name, settings.model_fields)}")
         else:
             message = item["msg"].removeprefix("Value error, ")
             lines.append(f"{name}: {message} (got {item['input']!r})" if name else message)
     return ValueError("; ".join(lines))
-
-
-def meant(name: str, known: Collection[str]) -> str:
-    """What a name that is none of the known ones may have meant; all of them where nothing is near."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
 
 
 def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]) -> None:
@@ -273,7 +267,7 @@ def named(name: str) -> System[Any]:
         ValueError: there is none.
     """
     if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}; known: {', '.join(SYSTEMS)}")
+        raise ValueError(f"unknown system {name!r}{meant(name, SYSTEMS)}")
     return import_module(SYSTEMS[name]).SYSTEM
 
 

@@ -120,7 +120,8 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
     [
         ("fedloge --tau 0.2", "--tau"),
         ("run --participation 0.5", "--participation"),
-        ("fedloge --algorithm fedlodge", "unknown method 'fedlodge'"),
+        ("fedloge --algorithm fedlodge", "unknown method 'fedlodge'; did you mean 'fedloge'?"),
+        ("fedloge --profile mimi", "unknown profile 'mimi'; did you mean 'mini'?"),
         ("fedloge --IF 2", "imbalance: Input should be less than or equal to 1"),
         ("fedloge --network resnet19", "network: unknown 'resnet19'; did you mean 'resnet18'"),
         ("fedloge --beta much", "--beta"),

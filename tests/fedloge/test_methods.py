@@ -85,7 +85,7 @@ def test_every_option_says_where_its_value_is_from(name):
 
 
 def test_unknown_methods_and_options_are_refused():
-    with pytest.raises(ValueError, match="unknown method 'fedavgg'; known: .*fedavg, .*fedloge"):
+    with pytest.raises(ValueError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
         methods.get("fedavgg")
     with pytest.raises(ValueError, match="mue"):
         toy.method("fedprox", {"mue": 0.1})

@@ -17,7 +17,7 @@ def get(name: str) -> type[Method]:
     """Return the method called ``name``. An unknown name makes the package look for new modules in its folder first.
 
     Raises:
-        ValueError: there is none; the message lists those that are.
+        ValueError: there is none; the message says what may have been meant.
     """
     return registered(name, Method.registry, "method", __name__)
 
