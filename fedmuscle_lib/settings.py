@@ -123,8 +123,9 @@ class Settings(RunSettings):
     local_draw: Literal["seed", "fixed"] = Field(
         "seed",
         json_schema_extra={"neutral": "seed"},
-        description="Whether each seed draws D^n from the user's file, or D^n is the file's first samples whatever the seed. Not stated in "
-        'the paper, which prints means and standard deviations; the original README "expects pre-partitioned client data".',
+        description="Whether each seed draws D^n from the user's file, evenly over classes where a sample has one, or D^n is the file's "
+        "first samples whatever the seed. Not stated in the paper, which prints means and standard deviations and says that samples are "
+        '"uniformly divided across users with the same task" (Appendix G); the original README "expects pre-partitioned client data".',
     )
 
     imbalance: float = Field(

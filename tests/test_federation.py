@@ -13,6 +13,7 @@ from fedmuscle_lib.data import DataError
 from fedmuscle_lib.errors import RefusedMessage
 from fedmuscle_lib.experiment import build
 from fedmuscle_lib.messages import Batch, HardLabels, SoftLabels
+from fedmuscle_lib.muscle import make_reply
 from fedmuscle_lib.randomness import batches
 from fedmuscle_lib.server import Server
 
@@ -75,6 +76,14 @@ def test_server_refuses_whom_it_does_not_know(send):
     with pytest.raises(RefusedMessage, match=r"user 3 is not of this federation of \(2, 5\)"):
         send(server, 3, *message)
     assert sum(server.uplink.values()) == 0
+
+
+def test_a_server_answers_nobody_before_a_batch_is_open():
+    z = unit_rows(8, 4)
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    with pytest.raises(RuntimeError, match="a reply to user 2 before any batch was opened"):
+        server.send(2, make_reply("gradient", z, [z]))
+    assert not server.downlink
 
 
 def test_a_server_that_was_told_no_m_draws_nobody():

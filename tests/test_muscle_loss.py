@@ -420,6 +420,11 @@ def test_names_are_used():
         muscle_loss(*spoilt(2, 0, math.nan), names=["user 1", "user 4", "user 9"])
 
 
+def test_a_name_too_few_is_refused():
+    with pytest.raises(ValueError, match="2 names for an anchor and 2 others"):
+        muscle_loss(*members(2, 4, 6), names=["user 1", "user 4"])
+
+
 def test_zero_rows_are_refused():
     anchor, others = members(2, 4, 6)
     with pytest.raises(ValueError, match="anchor, row 2 has norm 0"):

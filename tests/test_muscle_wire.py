@@ -139,6 +139,13 @@ def test_bad_members_are_refused_by_name(kind: str):
         make_reply(kind, anchor, others, names=["user 2", "user 5", "user 7"])
 
 
+def test_a_gradient_is_refused_for_another_batch():
+    anchor, others = members(2, 5, 8)
+    reply = make_reply("gradient", anchor, others)
+    with pytest.raises(ValueError, match=r"anchor has shape \(4, 8\), the gradient \(5, 8\)"):
+        reply.loss(anchor[:4])
+
+
 @pytest.mark.parametrize("m, printed", [(1, "0.004"), (2, "0.050"), (3, "0.956"), (4, "19.080"), (5, "381.565")])
 def test_table_5_comes_out(m: int, printed: str):
     assert f"{math.floor(paper_cost_gb(m) * 1000) / 1000:.3f}" == printed

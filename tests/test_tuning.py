@@ -186,6 +186,11 @@ def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
 # --- options ------------------------------------------------------------------------------------------------------------------
 
 
+def test_an_algorithm_without_options_to_try_is_refused(base, store) -> None:
+    with pytest.raises(ValueError, match="tune: fedmuscle names no options to try; FedMuscle.tried would"):
+        tuning.tune_options(base.model_copy(update={"algorithm": "fedmuscle"}), (100,), store=store)
+
+
 @pytest.fixture
 def contrast(monkeypatch: pytest.MonkeyPatch) -> type:
     """FedRCL with three options to try, of which one ends in nothing finite."""

@@ -37,7 +37,11 @@ class _WithReferences(FedMuscle):
 
 
 class FrozenPeers(_WithReferences):
-    """Peers as they were before any training: what they know from pretraining, without what they learn from their tasks."""
+    """Peers as they were before any training: what they know from pretraining, without what they learn from their tasks.
+
+    Each has a random projection of its own and none moves, so that they never have one space, as live peers come to. A user can be near
+    a part of them only. What FedMuscle has beyond this control is what peers learn from their tasks, or that they move towards each other.
+    """
 
     name, label, source = "frozen_peers", "Frozen peers", "control"
 

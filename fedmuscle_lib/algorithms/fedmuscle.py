@@ -91,7 +91,7 @@ class Gramian(FedMuscle):
     ignores = ("tau", "tau_prime")
 
     class Options(FedMuscle.Options):
-        tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's.")
+        tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's. Its authors' is learnt from 0.07.")
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)

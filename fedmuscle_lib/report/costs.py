@@ -28,9 +28,10 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
     """What a run of each algorithm cost, mean over its runs.
 
     Returns:
-        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users, the whole run, every call through the
+        algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users and rounds, every call through the
         whole backbone), tflop_done (what ran: what training never changes is computed once), seconds,
-        peak_memory_mib (of the process that ran it, with whatever it had run before).
+        peak_memory_mib (of the process that ran it, with whatever it had run before). Operations before the first round, such as those of
+        a reference of the public set or of the probe's fit, are in neither; the bytes of that reference are in the first round's.
     """
     rows = []
     for history in histories:

@@ -22,6 +22,9 @@ _NOT_STATED = {
     "lora_alpha",
     "lora_layers",
     "lora_blocks",
+    "image_size",
+    "mask_size",
+    "text_length",
     "weight_decay",
     "options",
     "precision",
@@ -33,13 +36,14 @@ _OPEN = {
     "optimisers": 'open: "the AdamW optimizer" is one or two; our default: one for local steps, one for the alignment',
     "pooling": "open; our default: the mean over patches, positions or tokens",
     "public_batch_size": "open: whether local batches have B samples too; our default: both have. Table 5's costs come out with 20",
-    "local_draw": "open: the original README expects fixed files; our default: each seed draws from the user's file",
+    "local_draw": "open: the original README expects fixed files; our default: each seed draws from the user's, evenly over classes",
     "backbones": "open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches Table 1's 29 TFLOP (16 px: 37)",
 }
+_EPOCHS = Settings.model_fields["rounds"].default * Settings.model_fields["local_epochs"].default  # of each user in the whole run
 _DELTA = {
     "setting": "Δ",
     "ours": "the mean of each seed's Δ (column delta)",
-    "paper": "Δ of the cells' means, which reproduces the printed values (column delta_of_means)",
+    "paper": "Δ of the cells' means (column delta_of_means), which gives the printed values but for Table 1's two of FedHeNN and Table 2's",
 }
 # Settings that say what is compared, where things lie and how they travel, rather than how the paper's numbers came about.
 NO_DEPARTURE = {"algorithm", "public", "profile", "protocol", "seed", "data_dir", "models_path", "device", "threads", "reply"}
@@ -70,6 +74,8 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
                 ours = {f"user {number}": data.folder for number, data in ours.items()}
             if name == "public_batch_size":
                 ours = settings.public_batch
+            if name == "epochs" and ours is not None:
+                paper = _EPOCHS
             if name in _OPEN or (name not in {"setup", *NO_DEPARTURE} and ours != paper):  # a table's note names the setup
                 row = name, _listed(ours), _OPEN.get(name, "not stated" if name in _NOT_STATED else _listed(paper))
                 found.setdefault(row, []).append(arm(history))

@@ -25,9 +25,14 @@ def note(histories: Sequence[History]) -> str:
     """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
     sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
-    sentences += _left_out(histories)
+    sentences += _left_out(histories) + _out_of_reach(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
+    if any("order" not in algorithms.get(h.settings.algorithm).ignores and h.settings.order != "local_first" for h in histories):
+        sentences.append(
+            "Rounds align first here: after the last alignment these users have one local phase less behind them than in local training, "
+            "and the runs end after the last local updates."
+        )
     return " ".join([*sentences, spread(seeds), *origins(histories)])
 
 
@@ -44,6 +49,20 @@ def _left_out(histories: Sequence[History]) -> list[str]:
         if unserved := [task for task in tasks if not algorithms.get(algorithm_of(name)).serves(task)]:
             sentences.append(f"{label(name)} does not serve users with {_and(unserved)}, so it has no Δ over all users.")
     return sentences
+
+
+def _out_of_reach(histories: Sequence[History]) -> list[str]:
+    """Sentences: whom alignment can't change, since all that it trains of them is a projection that no head reads."""
+    found: dict[str, list[str]] = {}
+    for history in histories:
+        settings, algorithm = history.settings, algorithms.get(history.settings.algorithm)
+        aligned = "optimisers" not in algorithm.ignores and settings.head_on == "features"
+        if aligned and (users := [str(user.number) for user in settings.members if settings.of(user, "lora_blocks") == "none"]):
+            found[label(arm(history))] = users
+    return [
+        f"{name}: alignment can't change what user{'s' * (len(users) > 1)} {_and(users)} reached, for want of LoRA in the backbone."
+        for name, users in found.items()
+    ]
 
 
 def compared(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
@@ -102,6 +121,8 @@ def _destroyed(rows: Sequence[Any]) -> str:
     if any(pd.isna(row.ci_low) for row in rows):
         return "one seed cannot tell how much of this is chance"
     sides = {side_of_zero(row.ci_low, row.ci_high) for row in rows}
+    if sides >= {-1, 1}:
+        return "they disagree on whether local training destroys or adds"
     if 1 in sides:
         return "local training destroys part of what it starts from"
     return "local training adds to what it starts from" if sides == {-1} else "these seeds can't show that local training destroys anything"
@@ -132,8 +153,8 @@ def cost_order(histories: Sequence[History]) -> str:
     if pd.isna(agreement["rho"]):
         return "There is no order of computation to compare with the paper's."
     return (
-        f"The {len(both)} algorithms of Table 1, ordered by their computation here, stand as in the paper "
-        f"with Spearman's ρ = **{agreement['rho']:+.2f}** (p = {agreement['rho_p']:.2g})."
+        f"The {len(both)} algorithms of Table 1, ordered by their computation here and in the paper: "
+        f"Spearman's ρ = **{agreement['rho']:+.2f}** (p = {agreement['rho_p']:.2g})."
     )
 
 

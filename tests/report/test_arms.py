@@ -8,6 +8,7 @@ import pytest
 from histories import history, history2
 
 from fedmuscle_lib import History, Settings, report
+from fedmuscle_lib.report.departures import NO_DEPARTURE
 
 
 def test_arms_of_one_algorithm_stand_in_one_table(arms):
@@ -37,6 +38,33 @@ def test_departures_name_what_differs_from_the_paper():
     assert rows.loc["rounds"].tolist() == ["20", "150"]
     assert rows.loc["tau"].tolist() == ["0.3", "0.2"]
     assert not {"seed", "train_samples"} & set(rows.index)
+
+
+def test_departures_give_no_default_of_ours_as_the_papers():
+    """A setting that the paper does not state, by its description, has no value there, whatever it is here."""
+    said = {name for name, field in Settings.model_fields.items() if "not stated in the paper" in (field.description or "").lower()}
+    usual = report.departures([history("fedmuscle", [40] * 6)])
+    open_questions = set(usual[usual.paper.str.startswith("open")].setting)
+    absent = {"imbalance", "own", "robust"}  # the paper is without, and so is the default
+    numbers = {"image_size": 64, "mask_size": 64, "text_length": 16, "lora_alpha": 8, "weight_decay": 0.1, "head_hidden": 8}
+    words = {"lora_layers": "linear", "lora_blocks": "last", "head_on": "representation", "pooled_stages": "all", "precision": "bfloat16"}
+    assert said - open_questions - absent - NO_DEPARTURE <= numbers.keys() | words.keys() | {"options", "epochs"}
+    rows = report.departures([history("fedmuscle", [40] * 6, **numbers, **words, epochs=7)]).set_index("setting").paper
+    assert set(rows[[*numbers, *words]]) == {"not stated"}
+    assert rows["epochs"] == "150"  # Section 6.1: E = 1 in each of R = 150 rounds
+
+
+def test_the_remark_on_the_papers_delta_is_true():
+    """Every printed value follows from the cells' means but for those that the remark names."""
+    remark = report.departures([history("local", [40] * 6)]).set_index("setting").paper["Δ"]
+    assert remark.endswith("gives the printed values but for Table 1's two of FedHeNN and Table 2's")
+    found = [(name, row.public, row.algorithm) for name in ("table1", "table7", "table2", "table9") for row in _otherwise(name)]
+    assert found == [("table1", "voc", "fedhenn"), ("table1", "coco", "fedhenn"), ("table2", "flickr30k", "fedmuscle")]
+
+
+def _otherwise(name):
+    deltas = report.paper_deltas(name)
+    return deltas[(deltas.printed - deltas.of_cells).abs() > 0.02].itertuples()  # cells have two decimals
 
 
 def test_departures_name_an_algorithms_own_options_alone():

@@ -130,6 +130,31 @@ def test_three_sentences_say_what_is_gained_what_peers_give_and_what_is_destroye
     assert rows["destroyed", "head_only", "local"] == 20 and len(rows) == 6
 
 
+def test_controls_that_disagree_do_not_say_that_local_training_destroys():
+    """A probe above local training and the same head below it: the probe's solver may be all that it gains."""
+    means = {"local": 40, "fedmuscle": 44, "head_only": 36, "probe": 42}
+    runs = [history(name, [mean + 0.1 * seed * (name == "probe")] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
+    assert report.in_three_sentences(runs).endswith("(logistic probe): they disagree on whether local training destroys or adds.")
+
+
+def test_a_note_says_that_rounds_which_align_first_do_not_end_with_it():
+    runs = [history(name, [40] * 6, order="alignment_first") for name in ("local", "fedmuscle")]
+    assert "Rounds align first here: after the last alignment these users have one local phase less" in report.note(runs)
+    assert "align first" not in report.note(runs[:1])  # local training has no order
+    assert "align first" not in report.note([history("fedmuscle", [40] * 6)])
+
+
+def test_a_note_names_whom_alignment_can_not_change():
+    bare = {"lora_blocks": {"default": "all", "IC100": "none"}}
+    runs = [history(name, [40] * 6, **bare) for name in ("local", "fedmuscle", "simclr", "cofed")]
+    text = report.note(runs)
+    for name in ("FedMuscle", "SimCLR"):
+        assert f" {name}: alignment can't change what users 4 and 5 reached, for want of LoRA in the backbone." in text
+    assert text.count("can't change") == 2
+    assert "can't change" not in report.note([history("fedmuscle", [40] * 6, head_on="representation", **bare)])  # the head reads it
+    assert "can't change" not in report.note([history("fedmuscle", [40] * 6)])
+
+
 def test_the_sentences_do_without_what_was_not_run():
     one_seed = report.in_three_sentences([run for run in in_short_runs((0,)) if report.arm(run) in ("local", "fedmuscle", "probe")])
     assert one_seed == (
