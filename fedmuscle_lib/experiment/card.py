@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedmuscle_lib.tasks import Task
@@ -27,6 +28,7 @@ def card(about: dict[str, Any], task: Task) -> str:
         seed=settings["seed"],
         rounds=settings["rounds"],
         evaluated=settings["evaluate_on"],
+        classes=_classes(about["classes"]),
         data=f"{task.folder}/train/client_{about['client']}{task.suffix}",
         metric=task.metric,
         values=values,
@@ -35,6 +37,15 @@ def card(about: dict[str, Any], task: Task) -> str:
         refit=_REFIT if settings["refit"] else "",
         adapter=_ADAPTER if "adapter_config.json" in about["files"] else "",
     )
+
+
+def _classes(ids: Sequence[int]) -> str:
+    """A line on the classes, in the order of the outputs; empty for a task without classes."""
+    if not ids:
+        return ""
+    first, last = ids[0], ids[-1]
+    which = f"{first} to {last}" if list(ids) == list(range(first, last + 1)) else ", ".join(map(str, ids))
+    return f"- classes: {len(ids)} ({which})\n"
 
 
 _REFIT = "\nThese are of a copy that trained for one more local phase (setting `refit`). The saved model is the one before it.\n"
@@ -58,7 +69,7 @@ A user of a federation (FedMuscle's system, algorithm `{algorithm}`, public set 
 {rounds} rounds: a LoRA adapter, a projection to the common space, and a head.
 
 - backbone: `{base}`, digest `{digest}`
-- local data: `{data}`
+{classes}- local data: `{data}`
 - run: `{address}`
 
 | evaluated | metric | {evaluated} |

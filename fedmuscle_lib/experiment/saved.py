@@ -39,6 +39,7 @@ from fedmuscle_lib.pickles import line_of, shown
 from fedmuscle_lib.profiles import PROFILES, ROOT
 from fedmuscle_lib.received import like
 from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.settings import Settings
 from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Task
 
@@ -83,18 +84,24 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "model": user.model,
         "task": user.task,
         "client": user.client,
-        "own": {"folder": user.folder, "classes": user.classes},
+        "own": {"folder": user.folder and Path(user.folder).name, "classes": user.classes},
         "classes": client.classes,
         "reads": reads,
         "backbone": {"name": settings.backbones[user.model], "digest": checkpoint_digest(checkpoint)},
         "options": model_options(settings, user) | _as_trained(model),
         "frozen": not any(parameter.requires_grad for parameter in model.representation_parameters()),
         "metrics": [row for row in rounds.rows["metrics"] if row["user"] == user.number and row["round"] == settings.rounds],
-        "run": {"address": str(address_of(settings)), "settings": settings.recorded()},
+        "run": {"address": str(address_of(settings)), "settings": _recorded(settings)},
         "files": {name: _digest(folder / name) for name in sorted(written)},
     }
-    (folder / CARD).write_text(card(about, task_of(user)), encoding="utf8")
+    (folder / CARD).write_text(card(about, _task(about)), encoding="utf8")
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
+
+
+def _recorded(settings: Settings) -> dict[str, Any]:
+    """The settings without places: users' own folders have their names alone."""
+    own = {number: data.model_copy(update={"folder": Path(data.folder).name}) for number, data in settings.own.items()}
+    return settings.model_copy(update={"own": own}).recorded()
 
 
 def _as_trained(model: UserModel) -> dict[str, Any]:

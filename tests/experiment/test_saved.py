@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,6 +183,28 @@ def test_whatever_a_run_leaves_is_what_is_loaded(settings, mini_world, tmp_path,
         user = assert_same(client, folder, backbone=mini_world / "models" / s.backbones[client.user.model])
         assert user.model.depth == client.model.depth
         assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
+
+
+def test_a_user_with_classes_of_its_own(settings, mini_world, tmp_path):
+    """It predicts and represents as at the end of the run, has its own classes, and tells nobody where its folder lies."""
+    folder = tmp_path / "private/my intents"
+    for split, n in (("train", 40), ("test", 30)):
+        (folder / split).mkdir(parents=True)
+        content = {"texts": [f"{split} text {i} of intent {i % 15}" for i in range(n)], "labels": [i % 15 for i in range(n)]}
+        (folder / split / "client_3.pkl").write_bytes(pickle.dumps(content))
+    own = {9: {"folder": str(folder), "classes": 15, "client": 3}}
+    given = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "public_size": 20, "batch_size": 10}
+    rounds = after(settings(**given, rounds=2, train_samples={"TC": 40}, own=own), tmp_path / "users")
+    shutil.rmtree(folder)  # whoever takes the user home does not have its data
+    for client, classes in zip(rounds.federation.clients, (15, 10), strict=True):
+        checkpoint = mini_world / "models" / rounds.settings.backbones[client.user.model]
+        user = assert_same(client, tmp_path / f"users/user_{client.user.number}", backbone=checkpoint)
+        assert user.classes == client.classes == tuple(range(classes)) and user.task == replace(client.task, folder=user.task.folder)
+        assert user.predict(client.evaluation.inputs).shape == (len(client.evaluation.inputs), classes)
+        assert f"- classes: {classes} (0 to {classes - 1})\n" in (tmp_path / f"users/user_{client.user.number}/README.md").read_text()
+    card = (tmp_path / "users/user_9/README.md").read_text()
+    assert "- local data: `my intents/train/client_3.pkl`" in card
+    assert str(tmp_path) not in card + (tmp_path / "users/user_9/user.json").read_text()
 
 
 # --- a run that saves --------------------------------------------------------------------------------------------------------

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 
+import nbformat
 import pytest
-from lesson import executed, printed
+from lesson import by_name, executed, printed
+
+
+@pytest.fixture(scope="module")
+def kept(request):
+    """The lesson's cells by name, as its notebook keeps them."""
+    return by_name(nbformat.read(request.module.LESSON, as_version=4))
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from itertools import combinations
 
-import nbformat
 import pandas as pd
 import pytest
 import torch
-from lesson import LESSONS, ROOT, assert_answers, by_name, printed, verdicts
+from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, printed
 from torch.nn import functional as F
 
 from fedmuscle_lib.errors import RefusedMessage
@@ -31,11 +30,6 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def kept():
-    return by_name(nbformat.read(LESSON, as_version=4))
-
-
 def numbers(line):
     return [float(number) for number in re.findall(r"\d+\.\d+", line)]
 
@@ -54,8 +48,11 @@ def test_the_text_says_what_the_kept_outputs_say(kept):
 # --- executed ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_lesson_executes_and_fills_the_picture_with_real_shapes(lesson, kept, measured):
-    assert verdicts(lesson) == verdicts(nbformat.read(LESSON, as_version=4))
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
+
+
+def test_the_picture_is_filled_with_real_shapes(measured):
     assert set(measured["up"].values()) == {"vectors (32, 16), 2,048 bytes"}
     assert set(measured["down"].values()) == {"loss (), gradient (32, 16), 2,052 bytes"}
     weights = [line for box in measured["boxes"] for line in box if line.startswith("weights")]

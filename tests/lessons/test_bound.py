@@ -9,7 +9,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
-from lesson import LESSONS, ROOT, assert_answers, assert_prints_what_it_kept, by_name, printed
+from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, by_name, printed
 
 LESSON = LESSONS / "4_bound.ipynb"
 ALIKE = 0.5 * np.eye(3) + 0.5
@@ -24,8 +24,8 @@ print(json.dumps({
 """
 
 
-def test_the_lesson_executes_and_prints_the_numbers_that_it_kept(lesson):
-    assert_prints_what_it_kept(LESSON, lesson)
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
 def test_circles_overlap_as_the_views_do(measured):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise, product
 
-import nbformat
 import numpy as np
 import pytest
 import torch
-from lesson import LESSONS, assert_answers, assert_prints_what_it_kept, by_name, printed
+from lesson import LESSONS, assert_answers, assert_shows_what_it_kept, printed
 
 from fedmuscle_lib.muscle.reference import muscle_loss_loop
 from fedmuscle_lib.muscle.wire import make_reply
@@ -54,17 +53,16 @@ print(json.dumps({
 """
 
 
-def test_the_lesson_executes_and_prints_the_numbers_that_depend_on_no_machine(lesson):
-    assert_prints_what_it_kept(LESSON, lesson)
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
-def test_the_text_says_what_the_kept_outputs_say():
-    cells = by_name(nbformat.read(LESSON, as_version=4))
-    assert len({line.split()[-1] for line in printed(cells["product"]).splitlines()}) == 1, "all digits agree"
-    assert printed(cells["gradient-equal"]).startswith("largest difference from autograd: 0.00000")
-    assert len({line.partition("loss")[2] for line in printed(cells["wire-equal"]).splitlines()}) == 1, "same loss and same gradient"
-    assert printed(cells["reveal-dense"]).endswith("recovered numbers: 0.000000\n")
-    *single, both = [float(line.rpartition(" ")[2]) for line in printed(cells["reveal-equal-rows"]).splitlines()[1:]]
+def test_the_text_says_what_the_kept_outputs_say(kept):
+    assert len({line.split()[-1] for line in printed(kept["product"]).splitlines()}) == 1, "all digits agree"
+    assert printed(kept["gradient-equal"]).startswith("largest difference from autograd: 0.00000")
+    assert len({line.partition("loss")[2] for line in printed(kept["wire-equal"]).splitlines()}) == 1, "same loss and same gradient"
+    assert printed(kept["reveal-dense"]).endswith("recovered numbers: 0.000000\n")
+    *single, both = [float(line.rpartition(" ")[2]) for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]]
     assert both == 0 and min(single) > 0.5
 
 
@@ -90,14 +88,14 @@ def test_replies_grow_as_the_text_says(measured):
     assert len(set(sizes["gradient"])) == 1
 
 
-def test_the_answers_follow_from_first_principles(measured, capsys):
+def test_the_answers_follow_from_first_principles(kept, measured, capsys):
     small, large = measured["by_b"].values()
     growth = [round(np.log2(late / early)) for early, late in zip(small, large, strict=True)]
     anchor = torch.tensor([[0.0, 1]]).repeat(2, 1).requires_grad_()
     others = torch.tensor([[[1.0, 0], [-1, 0]]])
     muscle_loss_loop(anchor, others, tau=0.2).backward()
     z = torch.nn.functional.normalize(torch.randn(4, 32, 256), dim=-1)
-    read_out = [float(line.rpartition(" ")[2]) for line in printed_of("reveal-equal-rows")[1:]]
+    read_out = [float(line.rpartition(" ")[2]) for line in printed(kept["reveal-equal-rows"]).splitlines()[1:]]
     known = {
         "terms and numbers between the others": np.array(
             [
@@ -113,7 +111,3 @@ def test_the_answers_follow_from_first_principles(measured, capsys):
         "what equal rows reveal": "sum" if read_out[2] < 1e-3 < min(read_out[:2]) else "each",
     }
     assert_answers(LESSON, known, capsys)
-
-
-def printed_of(name):
-    return printed(by_name(nbformat.read(LESSON, as_version=4))[name]).splitlines()

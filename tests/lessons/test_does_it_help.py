@@ -5,29 +5,22 @@ from __future__ import annotations
 import ast
 import re
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from lesson import LESSONS, ROOT, assert_answers, by_name, executed, printed
+from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, by_name, printed
 from scipy.stats import t as student
 
 from fedmuscle_lib.lessons import EXERCISES
 
 LESSON = LESSONS / "6_does_it_help.ipynb"
+MEASURED = "print(worlds)"
 CNNS, VITS = FOLDERS = [ROOT / f"figures/small/{name}" for name in ("controls", "controls_setup1_vit")]
 
 
 @pytest.fixture(scope="module")
-def lesson(tmp_path_factory):
-    """The lesson, executed in a folder that is neither its own nor the clone."""
-    return executed(LESSON, tmp_path_factory.mktemp("elsewhere"), "print(worlds)")
-
-
-@pytest.fixture(scope="module")
-def text():
-    cells = by_name(nbformat.read(LESSON, as_version=4))
-    return {name: " ".join(cell.source.split()) for name, cell in cells.items() if cell.cell_type == "markdown"}
+def text(kept):
+    return {name: " ".join(cell.source.split()) for name, cell in kept.items() if cell.cell_type == "markdown"}
 
 
 def side(row):
@@ -40,20 +33,11 @@ def short(folder):
     return {(row.question, row.arm, row.over): side(row) for row in rows.itertuples()}
 
 
-def shown(cell):
-    """What a cell printed and the sentences that it made."""
-    return printed(cell) + "".join(output.data.get("text/markdown", "") for output in cell.get("outputs", []) if "data" in output)
-
-
 # --- sentences ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_kept_outputs_are_those_of_the_shipped_reference(lesson):
-    kept, fresh = by_name(nbformat.read(LESSON, as_version=4)), by_name(lesson)
-    made = [name for name, cell in kept.items() if cell.cell_type == "code" and shown(cell)]
-    assert {"tuned-measured", "paired", "sentences", "frozen-below"} <= set(made)
-    for name in made:
-        assert shown(fresh[name]) == shown(kept[name]), f"{name}: execute the lesson anew (make lessons)"
+def test_the_lesson_executes_and_shows_what_it_kept_of_the_shipped_reference(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
 def test_whether_it_helps_is_said_as_the_reference_has_it(text):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import nbformat
 import pytest
-from lesson import LESSONS, SOLUTIONS, executed, verdicts
+from lesson import LESSONS, SOLUTIONS, assert_shows_what_it_kept, executed, not_as_kept, shown, verdicts
 from staged import NOTEBOOKS, as_committed, place
 
 from fedmuscle_lib.lessons import EXERCISES
@@ -29,13 +30,39 @@ def test_outputs_are_kept_whole_and_know_no_machine(path):
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1)), "it was executed once, from top to bottom"
     for cell in notebook.cells:
-        assert set(cell.metadata) <= {"tags"} and re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", cell.id)
+        assert set(cell.metadata) <= {"tags", "jupyter"} and re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", cell.id)
         outputs = cell.get("outputs", [])
         assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs), cell.id
         texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
         assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", "\n".join([cell.source, *texts])), cell.id
         for link in re.findall(r"\]\(([^)#]+)\)", cell.source if cell.cell_type == "markdown" else ""):
             assert (place(path).parent / link).exists(), link
+
+
+@every_lesson
+def test_what_is_folded_is_folded_in_jupyterlab_and_on_the_site(name):
+    cells = nbformat.read(LESSONS / f"{name}.ipynb", as_version=4).cells
+    folded = [cell for cell in cells if "hide-input" in cell.metadata.get("tags", [])]
+    assert folded == [cell for cell in cells if "jupyter" in cell.metadata]
+    assert all(cell.metadata.jupyter == {"source_hidden": True} for cell in folded)
+    assert not any("check(" in cell.source for cell in folded), "an exercise is seen"
+    assert bool(folded) == ("folded; a click" in cells[0].source), "the reader is told"
+
+
+@every_lesson
+def test_another_number_than_the_kept_one_is_noticed(name):
+    """The comparison is none that would pass whatever a lesson showed."""
+    kept = nbformat.read(LESSONS / f"{name}.ipynb", as_version=4)
+    assert not_as_kept(kept, kept) == []
+    moved = copy.deepcopy(kept)
+    for output in (output for cell in moved.cells for output in cell.get("outputs", [])):
+        for texts, kind in ((output, "text"), (output.get("data", {}), "text/markdown")):
+            if kind in texts:
+                texts[kind] = re.sub(r"\d+(\.\d+)?", lambda number: f"{3 * float(number[0]) + 20:g}", texts[kind])
+    numbers = [
+        cell.id for cell in kept.cells if re.search(r"\d", shown(cell)) and "nbval-ignore-output" not in cell.metadata.get("tags", [])
+    ]
+    assert numbers and not_as_kept(kept, moved) == numbers
 
 
 @every_lesson
@@ -60,5 +87,6 @@ def test_every_exercise_is_asked_in_one_lesson():
 @pytest.mark.slow
 @every_lesson
 def test_the_solutions_execute_and_every_one_is_right(name, tmp_path):
-    found = verdicts(executed(SOLUTIONS / f"{name}.ipynb", tmp_path))
-    assert found and {verdict for _, verdict in found} == {"right."}
+    fresh = executed(SOLUTIONS / f"{name}.ipynb", tmp_path)
+    assert {verdict for _, verdict in verdicts(fresh)} == {"right."}
+    assert_shows_what_it_kept(SOLUTIONS / f"{name}.ipynb", fresh)

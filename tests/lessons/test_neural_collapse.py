@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import nbformat
 import numpy as np
 import pytest
 import torch
-from lesson import LESSONS, assert_answers, assert_prints_what_it_kept, by_name, printed
+from lesson import LESSONS, assert_answers, assert_shows_what_it_kept, printed
 
 from fedmuscle_lib.fedloge.etf import sparse_etf
 
@@ -29,20 +28,19 @@ print(json.dumps({
 """
 
 
-def test_the_text_says_what_the_kept_outputs_say():
-    cells = by_name(nbformat.read(LESSON, as_version=4))
-    verdicts_of_fixed = re.findall(r"± +[\d.]+  (.*)", printed(cells["fixed-picture"]))
-    assert verdicts_of_fixed == ["undecided"] * 6 and "all six differences are undecided" in " ".join(cells["fixed-reading"].source.split())
-    realigned = dict(re.findall(r"learned, realigned  (\S.*?)  +([-+][\d.]+) ±", printed(cells["tail-realigned"])))
+def test_the_text_says_what_the_kept_outputs_say(kept):
+    verdicts_of_fixed = re.findall(r"± +[\d.]+  (.*)", printed(kept["fixed-picture"]))
+    assert verdicts_of_fixed == ["undecided"] * 6 and "all six differences are undecided" in " ".join(kept["fixed-reading"].source.split())
+    realigned = dict(re.findall(r"learned, realigned  (\S.*?)  +([-+][\d.]+) ±", printed(kept["tail-realigned"])))
     gained, paid = (round(float(realigned[group])) for group in ("4 smallest", "3 largest"))
-    assert paid == -1 and f"about {gained} points, and the three largest pay about one" in " ".join(cells["tail-reading"].source.split())
+    assert paid == -1 and f"about {gained} points, and the three largest pay about one" in " ".join(kept["tail-reading"].source.split())
 
 
 # --- executed ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_lesson_executes_and_prints_the_numbers_that_do_not_depend_on_training(lesson):
-    assert_prints_what_it_kept(LESSON, lesson)
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
 def test_three_balanced_classes_collapse_from_a_line_to_a_triangle(measured):

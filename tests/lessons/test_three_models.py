@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from lesson import LESSONS, assert_answers, assert_prints_what_it_kept, by_name, executed, printed
+from lesson import LESSONS, assert_answers, assert_shows_what_it_kept, by_name, executed, printed
 from scipy.special import ive
 
 from fedmuscle_lib.muscle.reference import dense_log_alpha
@@ -30,8 +30,8 @@ DEGREES = np.radians([[90, 50, -20], [100, 45, -20], [84, 58, -40]])
 Z = np.stack([np.cos(DEGREES), np.sin(DEGREES)], axis=-1)  # (3 models, 3 images, 2)
 
 
-def test_the_lesson_executes_and_prints_what_it_printed(lesson):
-    assert_prints_what_it_kept(LESSON, lesson)
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
 def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_
     assert [output.output_type for output in live.cells[-1].outputs if "image/png" in output.get("data", {})] == ["display_data"]
 
 
-def test_what_the_text_says_of_the_nine_tuples_is_so(measured):
+def test_what_the_text_says_of_the_nine_tuples_is_so(kept, measured):
     rows = measured["first"]
     wrong = sorted((name for name in rows if name != "dog+dog"), key=lambda name: -rows[name]["plain_share"])
     assert wrong[:3] == ["dog+cat", "cat+dog", "cat+cat"]
@@ -56,31 +56,30 @@ def test_what_the_text_says_of_the_nine_tuples_is_so(measured):
         assert rows[name]["share"] < rows[name]["plain_share"]
     for name in ("dog+bench", "bench+dog"):
         assert rows[name]["share"] > rows[name]["plain_share"]
-    kept = by_name(nbformat.read(LESSON, as_version=4))
+    assert rows["dog+dog"]["share"] < rows["dog+dog"]["plain_share"], "the loss is larger with alpha"
     for line in printed(kept["terms"]).splitlines()[1:]:
         name, *numbers = line.split()
         assert [float(number) for number in numbers] == pytest.approx(list(rows[name].values()), abs=0.0051)
 
 
-def test_the_flip_book_shows_what_the_text_says(measured):
+def test_the_flip_book_shows_what_the_text_says(kept, measured):
     with_alpha, without = (abs(slope) for slope in measured["slopes"])
     assert with_alpha < 0.02 < 0.1 < without, "at 132 degrees one arrow has vanished"
     before, after = measured["lowest"]
     assert all(new > old for old, new in zip(before, after, strict=True)), "both lowest places move on"
     weights = [math.exp(-math.cos(math.radians(100 - bench))) for bench in (-40, 60)]
-    text = by_name(nbformat.read(LESSON, as_version=4))["flip-reading"].source
-    assert "falls from {:.2f} to {:.2f}".format(*weights) in " ".join(text.split())
+    assert "falls from {:.2f} to {:.2f}".format(*weights) in " ".join(kept["flip-reading"].source.split())
 
 
-def test_the_riddles_numbers_are_so(measured):
+def test_the_riddles_numbers_are_so(kept, measured):
     experiments, equation, none = (math.exp(-loss) for loss in measured["agree"])
     assert experiments > 0.8 > 1e-8 > equation and none > experiments
-    text = " ".join(cell.source for cell in nbformat.read(LESSON, as_version=4).cells if cell.cell_type == "markdown")
+    text = " ".join(cell.source for cell in kept.values() if cell.cell_type == "markdown")
     for claim, value in {"γ = 1/0.15 − 1/0.2 = {:.2f}": 1 / 0.15 - 1 / 0.2, "factor of e⁵⁰": 0, "over e²⁰": 0}.items():
         assert claim.format(value) in " ".join(text.split())
     cosines, tau = np.linspace(-1, 1, 3), 0.2
     assert np.ptp((1 / (1 / 30) - 1 / tau) * cosines) == pytest.approx(50) and np.ptp(2 * cosines / tau) == pytest.approx(20)
-    printed_shares = re.findall(r"share ([\d.e-]+) %", printed(by_name(nbformat.read(LESSON, as_version=4))["riddle-picture"]))
+    printed_shares = re.findall(r"share ([\d.e-]+) %", printed(kept["riddle-picture"]))
     assert [float(share) for share in printed_shares] == pytest.approx([100 * experiments, 100 * equation], rel=0.05)
 
 
@@ -90,23 +89,22 @@ def log_mean_exp(length, d):
     return math.log(ive(order, length)) + length - order * math.log(length)
 
 
-def test_unit_vectors_in_256_dimensions_give_the_gamma_that_the_lesson_says():
+def test_unit_vectors_in_256_dimensions_give_the_gamma_that_the_lesson_says(kept):
     """The integral of Appendix C over the unit sphere itself: its slope in u_k . u_l, at right angles, is gamma."""
     tau, d, h = 0.2, 256, 1e-3
     length = lambda cosine: math.sqrt(2 + 2 * cosine) / tau  # noqa: E731
     gamma = (log_mean_exp(length(h), d) - log_mean_exp(length(-h), d)) / (2 * h)
-    text = " ".join(by_name(nbformat.read(LESSON, as_version=4))["riddle-reading"].source.split())
+    text = " ".join(kept["riddle-reading"].source.split())
     claimed, low = (float(number) for number in re.search(r"γ = ([\d.]+) and τ′ = ([\d.]+)", text).groups())
     assert gamma == pytest.approx(claimed, rel=0.02) and 1 / d / tau**2 == pytest.approx(claimed, abs=5e-4)
     assert 1 / (1 / tau + claimed) == pytest.approx(low, abs=5e-4)
 
 
-@pytest.mark.parametrize("which", ["kept", "executed"])
-def test_three_encoders_recognise_each_others_new_pictures(lesson, which):
-    notebook = nbformat.read(LESSON, as_version=4) if which == "kept" else lesson
-    found = re.findall(r"(before|after) +(\w) with (\w): +(\d+) of 100", printed(by_name(notebook)["encoders-picture"]))
-    assert [(moment, one + other) for moment, one, other, _ in found] == list(product(["before", "after"], ["AB", "AC", "BC"]))
-    assert all(int(count) <= 5 if moment == "before" else int(count) >= 80 for moment, *_, count in found)
+def test_three_encoders_recognise_each_others_new_pictures(kept, lesson):
+    for cells in (kept, by_name(lesson)):
+        found = re.findall(r"(before|after) +(\w) with (\w): +(\d+) of 100", printed(cells["encoders-picture"]))
+        assert [(moment, one + other) for moment, one, other, _ in found] == list(product(["before", "after"], ["AB", "AC", "BC"]))
+        assert all(int(count) <= 5 if moment == "before" else int(count) >= 80 for moment, *_, count in found)
 
 
 # --- the answers -------------------------------------------------------------------------------------------------------------

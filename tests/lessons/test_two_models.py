@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-import nbformat
 import numpy as np
 import pytest
-from lesson import LESSONS, assert_answers, by_name, printed, verdicts
+from lesson import LESSONS, assert_answers, assert_shows_what_it_kept, by_name, printed
 
 LESSON = LESSONS / "1_two_models.ipynb"
 MEASURED = """
@@ -22,15 +21,14 @@ print(json.dumps({
 """
 
 
-def recognised(notebook):
+def recognised(cells):
     """Of a hundred new pictures: before the alignment, after it, and after the local training."""
-    cells = by_name(notebook)
     both = re.fullmatch(r"recognised: (\d+) of 100 before, (\d+) of 100 after\n", printed(cells["aligned-picture"])).groups()
     return [int(count) for count in (*both, re.search(r"recognised: (\d+) of 100", printed(cells["refit"]))[1])]
 
 
-def test_the_lesson_executes_and_waits_for_the_student(lesson):
-    assert verdicts(lesson) == verdicts(nbformat.read(LESSON, as_version=4))
+def test_the_lesson_executes_and_shows_what_it_kept(lesson):
+    assert_shows_what_it_kept(LESSON, lesson)
 
 
 def test_users_share_no_picture_and_hardly_a_shape(measured):
@@ -63,15 +61,15 @@ def test_what_the_text_says_of_the_heads_is_so(measured):
         assert again[own] == pytest.approx(before[own], abs=3), "and have it back after local training"
 
 
-@pytest.mark.parametrize("which", ["kept", "executed"])
-def test_recognition_comes_with_the_alignment_and_goes_with_the_tasks(lesson, which):
-    strangers, aligned, apart = recognised(nbformat.read(LESSON, as_version=4) if which == "kept" else lesson)
-    assert strangers <= 5 and aligned > 60 and apart < aligned / 2
+def test_recognition_comes_with_the_alignment_and_goes_with_the_tasks(kept, lesson):
+    for cells in (kept, by_name(lesson)):
+        strangers, aligned, apart = recognised(cells)
+        assert strangers <= 5 and aligned > 60 and apart < aligned / 2
 
 
-def test_three_ways_to_infonce_agree(lesson):
-    for notebook in (lesson, nbformat.read(LESSON, as_version=4)):
-        assert len(set(re.findall(r"\d\.\d{4}", printed(by_name(notebook)["info-nce"])))) == 1
+def test_three_ways_to_infonce_agree(kept, lesson):
+    for cells in (kept, by_name(lesson)):
+        assert len(set(re.findall(r"\d\.\d{4}", printed(cells["info-nce"])))) == 1
 
 
 # --- the answers -------------------------------------------------------------------------------------------------------------
