@@ -13,13 +13,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_FEW = 30  # names that an error can list in one line
+
 
 def meant(name: object, known: Iterable[str]) -> str:
-    """The end of an error: the known name that is nearest to an unknown one, in whatever case; where none is near, all that are known."""
+    """The end of an error: the known name that is nearest to an unknown one, in whatever case; where none is near, all of them if few."""
     by_lower = {each.lower(): each for each in known}
     if near := get_close_matches(str(name).lower(), by_lower, n=1):
         return f"; did you mean {by_lower[near[0]]!r}?"
-    return f"; known: {', '.join(sorted(by_lower.values()))}"
+    return f"; known: {', '.join(sorted(by_lower.values()))}" if len(by_lower) <= _FEW else ""
 
 
 def import_modules(package: str) -> None:

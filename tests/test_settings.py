@@ -44,7 +44,7 @@ from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
             "no checkpoint is named for Hybrid ViT-Base, which setup1_vit has; the profile small",
         ),
         ({"setup": "setup1_unequal", "profile": "paper"}, "named for weak ViT-Small, .*; the profile mini or small names one"),
-        ({"setup": "setup99"}, "unknown setup 'setup99'; known: setup1"),
+        ({"setup": "everyone"}, "unknown setup 'everyone'; known: setup1"),
         ({"setup": ["setup1"]}, "^setup: .*string"),
         ({"profile": "maxi"}, "unknown profile 'maxi'; known: mini, paper, small"),
         ({"users": (1, 7)}, "users: setup1 has no user 7; it has"),

@@ -64,6 +64,7 @@ def test_row_norms_follow_class_sizes_and_equal_ones_help_the_tail(measured):
     assert measured["tail"][0] > 1.5 * measured["tail"][4] > 2 * measured["tail"][-1]
     gain, half = measured["gains"]["learned, realigned: 4 smallest"]
     assert gain > half
+    assert 0 < measured["gains"]["SSE-C, frozen: 4 smallest"][0] < gain
     price, _ = measured["gains"]["learned, realigned: 3 largest"]
     assert -4 < price < 0
 
