@@ -69,8 +69,8 @@ def alike(kept: str, fresh: str) -> bool:
 def not_as_kept(kept: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
     """Names of the cells that show something else than they kept.
 
-    A cell shows the very same text. With the tag ``trained`` it is :func:`alike`. With ``nbval-ignore-output`` it is not compared: a clock said
-    it, or a training so long that another processor ends elsewhere, of which a test of its own checks what the text claims.
+    A cell shows the very same text. With the tag ``trained`` it is :func:`alike`. With ``nbval-ignore-output`` it is not compared: it shows
+    what a clock said, or a training so long that another processor ends elsewhere. What the text claims of the latter has tests of its own.
     """
     now, found = by_name(fresh), []
     for name, cell in by_name(kept).items():
