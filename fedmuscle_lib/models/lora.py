@@ -12,9 +12,8 @@ from peft.tuners import lora
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-# One product is taken where a weight has at most this many times its adapter's entries. Measured on one core with 32 samples, as
-# ``python -m fedmuscle_lib bench local`` does: it makes a step 1.2 to 1.4 times as fast at ratios of 3 to 6 (mini's ViTs), 1.1 times at
-# 5 to 10 (hybrid ViTs), and, where this number is larger, slower at 12 to 19 (MiniLM).
+# One product is taken where a weight has at most this many times its adapter's entries. On one core with 32 samples that makes a step
+# faster at ratios of 3 to 6 (mini's ViTs) and 5 to 10 (hybrid ViTs); at 12 to 19 (MiniLM) it would be slower. ``bench local`` measures it.
 _MOST = 10
 
 
