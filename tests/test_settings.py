@@ -179,7 +179,7 @@ def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch: 
 
 def test_what_an_algorithm_ignores_is_not_checked() -> None:
     assert Settings(algorithm="self", users=(6,)).others == 3
-    assert Settings(algorithm="local", batch_size=300).public_size < 300
+    assert Settings(algorithm="local", batch_size=300, public_size=200).public_size < 300
 
 
 def test_only_batches_of_public_data_have_to_fit_into_the_public_set() -> None:

@@ -37,13 +37,17 @@ def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int] | np.nda
     put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
 
 
-def write_images(folder: Path, images: np.ndarray, stem: str = "") -> list[str]:
-    """Write images (n, h, w, 3) uint8 as PNG files; return their names in order."""
+def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_level: int = 1) -> list[str]:
+    """Write images (n, h, w, 3) uint8 as PNG files; return their names in order.
+
+    Args:
+        compress_level: PNG's, 0 to 9. Not compressed, at 0, a picture has the same bytes whichever zlib writes it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{stem}{i:06d}.png" for i in range(len(images))]
     for name, image in zip(names, images, strict=True):
         with named(folder / name):
-            Image.fromarray(image).save(folder / name, optimize=False, compress_level=1)
+            Image.fromarray(image).save(folder / name, optimize=False, compress_level=compress_level)
     return names
 
 

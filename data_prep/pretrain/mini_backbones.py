@@ -270,14 +270,14 @@ def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
     classes = torch.full((n, slots), -1)
     target = torch.zeros(n, len(pool))
     template = torch.zeros(n, 14 * 14)
-    canonical = F.avg_pool2d(words.masks[[words.instances["upstream"][c][0] for c in pool]][:, None], 2).flatten(1)
+    canonical = F.avg_pool2d(words.masks[[words.instances["upstream"][c][0] for c in pool]][:, None], 2).flatten(1).float()
     for row, drawn in enumerate(c for part in parts for c in part.classes):
         classes[row, : len(drawn)] = torch.tensor([index[c] for c in drawn])
         ids = classes[row][classes[row] >= 0]
         target[row, ids] = 1 / len(ids)
         template[row] = canonical[ids].amax(0)
-    alphas = torch.cat([F.pad(part.alphas, (0, 0, 0, 0, 0, slots - part.alphas.shape[1])) for part in parts])
-    return Batch(torch.cat([part.images for part in parts]), classes, alphas, target, template)
+    alphas = torch.cat([F.pad(part.alphas, (0, 0, 0, 0, 0, slots - part.alphas.shape[1])) for part in parts]).float()
+    return Batch(torch.cat([part.images for part in parts]).float(), classes, alphas, target, template)
 
 
 def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = True) -> dict:
@@ -408,7 +408,7 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
     classes = rng.choice(len(pool), 2000)
     pictures = draw(single(pool[classes]), "upstream", words, rng, 0.8, 1)
     model.eval()
-    guesses = torch.cat([model.classify(model.features(part)[0]).argmax(1) for part in pictures.images.split(500)])
+    guesses = torch.cat([model.classify(model.features(part)[0]).argmax(1) for part in pictures.images.float().split(500)])
     return (guesses.numpy() == classes).mean().item()
 
 

@@ -46,7 +46,7 @@ class Vocabulary:
     """Masks of every class, and the division of classes and instances.
 
     Attributes:
-        masks: ``(n_masks, SIDE, SIDE)`` float32 in [0, 1].
+        masks: ``(n_masks, SIDE, SIDE)`` float64 in [0, 1].
         instances: ``instances[split][c]`` lists the rows of ``masks`` that may draw class ``c`` in that split; class ids are
             0-99 for IC100, 100-109 for the digits 0-9, and 110 on for upstream classes, which exist in the split "upstream".
         names: a printable name for each class.
@@ -75,7 +75,7 @@ def _draw(font: FT2Font, char: str) -> np.ndarray | None:
     font.set_size(48, 72)
     font.set_text(char)
     font.draw_glyphs_to_bitmap(antialiased=True)
-    image = np.asarray(font.get_image(), dtype=np.float32) / 255
+    image = np.asarray(font.get_image(), dtype=np.float64) / 255
     rows, cols = np.flatnonzero(image.max(1) > 0.1), np.flatnonzero(image.max(0) > 0.1)
     if len(rows) < 10 or len(cols) < 10:
         return None
@@ -88,7 +88,7 @@ def _fit(image: torch.Tensor, mode: str) -> np.ndarray:
     size = [max(1, round(s * scale)) for s in image.shape]
     small = F.interpolate(image[None, None], size=size, mode=mode)[0, 0].clamp(0, 1)
     top, left = (SIDE - size[0]) // 2, (SIDE - size[1]) // 2
-    mask = np.zeros((SIDE, SIDE), np.float32)
+    mask = np.zeros((SIDE, SIDE), np.float64)
     mask[top : top + size[0], left : left + size[1]] = small.numpy()
     return mask
 
@@ -105,7 +105,7 @@ def _printed() -> dict[str, dict[tuple[int, int], np.ndarray]]:
     digits = _unit(np.stack([mask for font in fonts.values() for digit in "0123456789" if (mask := _draw(font, digit)) is not None]))
     kept: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     most = sum(last - first + 1 for first, last in _BLOCKS)
-    kept_units = {key: np.empty((most, SIDE * SIDE), np.float32) for key in fonts}  # of each font the first `counts[key]` rows
+    kept_units = {key: np.empty((most, SIDE * SIDE), np.float64) for key in fonts}  # of each font the first `counts[key]` rows
     counts = dict.fromkeys(fonts, 0)
     for first, last in _BLOCKS:
         for code in range(first, last + 1):
@@ -145,7 +145,7 @@ def _handwritten() -> dict[str, dict[int, list[np.ndarray]]]:
     digits = load_digits()
     out: dict[str, dict[int, list[np.ndarray]]] = {split: {} for split in SPLITS}
     for digit in range(10):
-        images = torch.from_numpy(digits.images[digits.target == digit]).float() / 16
+        images = torch.from_numpy(digits.images[digits.target == digit]) / 16
         big = F.interpolate(images[:, None], size=(24, 24), mode="bicubic")[:, 0]
         big = ((big - 0.35) / 0.35).clamp(0, 1)
         masks = [_fit(image, "nearest") for image in big]

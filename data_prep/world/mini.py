@@ -13,6 +13,7 @@ import json
 import pickle
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,13 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
 
-VERSION = 4
+VERSION = 5
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
 POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
 VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
 TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
 USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
-PUBLIC = 1024
+PUBLIC = 4096
 LABELLED = {"train": 500, "test": 100}  # pictures of each of ten classes; a long-tailed federation keeps some of those to train with
 GLYPHS = labelled("glyphs")
 FOLDERS = {
@@ -43,6 +44,7 @@ FOLDERS = {
 }
 UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
+_write_pictures = partial(write_images, compress_level=0)  # each has the same bytes everywhere, whichever zlib writes it
 
 
 def prepare(data_dir: Path) -> dict:
@@ -106,7 +108,7 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
     if task in {"MLC", "SS"}:
         classes = scenes(n, np.array(words.mlc), 1, 3, rng)
         pictures = draw(classes, instances, words, rng)
-        names = write_images(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
+        names = _write_pictures(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
         categories = {c: words.names[c] for c in words.mlc}
         masks = outlined(pictures.alphas) if task == "SS" else pictures.alphas
         write_coco(stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE))
@@ -137,10 +139,10 @@ def _public(root: Path, words: Vocabulary) -> None:
         rng = _rng("public", name)
         parts = [single(rng.choice(everything, large, p=weights)), scenes(PUBLIC - large, everything, low, high, rng, weights)]
         images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
-        write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
+        _write_pictures(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
     rng = _rng("public", "cifar100")
     pictures = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
-    write_images(root / "IC/CIFAR100/public", pictures.uint8())
+    _write_pictures(root / "IC/CIFAR100/public", pictures.uint8())
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
@@ -156,7 +158,7 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     for rows, classes in ((alone, few[alone, :1]), (~alone, few[~alone])):
         images[rows] = draw(classes, "public", words, rng).uint8()
     folder = root / "TC/flicker_public"  # the README's spelling
-    names = write_images(folder / "images", images)
+    names = _write_pictures(folder / "images", images)
     captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
     put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
 
