@@ -320,7 +320,7 @@ def test_fedrcl_without_its_terms_is_local_training(settings):
 
 
 def test_levels_go_from_shallow_to_the_representation(settings):
-    client = build(settings()).clients[0]
+    client = build(settings(lora_blocks="all")).clients[0]
     images = client.train.inputs[:4]
     outputs, levels = client.model.forward_with_levels(images)
     width = client.model.projection.in_features
@@ -451,7 +451,7 @@ def test_models_are_built_by_task(settings):
     by_task = {"lora_blocks": {"default": "all", "MLC": "none"}, "lora_layers": {"default": "attention", "IC10": "linear"}}
     by_task |= {"head_layers": {"default": 2, "IC100": 1}, "head_hidden": {"default": 8, "IC10": 16}}
     mlc, ic100, _, ic10 = build(settings(**by_task)).clients
-    usual = {client.user.number: client for client in build(settings()).clients}
+    usual = {client.user.number: client for client in build(settings(lora_layers="attention", lora_blocks="all")).clients}
 
     def adapted(client):
         return {name for name in client.model.trainable_state() if "lora_" in name}

@@ -24,7 +24,7 @@ from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.pretrain import mini_backbones
 from data_prep.pretrain.contrast import contrastive
-from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, SegFormer, pretrain
+from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPSTREAM_BOOKS, SegFormer, pretrain
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.world.pictures import draw, outlined, scenes
@@ -335,7 +335,8 @@ def test_shipped_text_backbones_load(name: str) -> None:
     assert {key: report[key] for key in ("hidden", "layers", "steps", "seed")} == {
         key: getattr(recipe, key) for key in ("hidden", "layers", "steps", "seed")
     }, "not what the recipe makes"
-    digest = hashlib.sha256("\0".join(language.books(BOOKS, seed=1)).encode()).hexdigest()
+    texts = [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)]
+    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()
     assert digest.startswith(report["data"]), "pretrained on other books"
     tokenizer = AutoTokenizer.from_pretrained(MINI_WEIGHTS / name)
     assert len(tokenizer) == model.config.vocab_size

@@ -1,7 +1,7 @@
 """Draws the embedded world's pictures: objects on a coloured, textured, cluttered ground.
 
-All arithmetic is in double precision. Processors round the last bit of sines and sums differently; in single precision that moved one byte in
-150,000 of the pictures, in double precision it moves none.
+All arithmetic is in double precision. Processors round the last bit of sines and sums differently. In single precision that moved one
+byte in 150,000 of the pictures; in double precision it moves none.
 
 Nuisances (ground, strokes, colours, pose, noise) are drawn anew for every picture from wide distributions, so that none of them
 identifies a picture's classes.

@@ -89,6 +89,7 @@ class Gramian(FedMuscle):
 
     name, label = "gramian", "Gramian loss"
     ignores = ("tau", "tau_prime")
+    tried = ({}, {"tau": 0.07})
 
     class Options(FedMuscle.Options):
         tau: float = Field(0.2, gt=0, description="Not stated in the paper; ours is the Muscle loss's. Its authors' is learnt from 0.07.")

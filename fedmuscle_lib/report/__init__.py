@@ -51,7 +51,7 @@ from fedmuscle_lib.report.runs import CONTROLS, run_arms
 from fedmuscle_lib.report.scores import USER, references, relative, scores
 from fedmuscle_lib.report.sources import save
 from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
-from fedmuscle_lib.report.words import against_target, compared, cost_order, displaced, in_three_sentences, note, users_told_apart
+from fedmuscle_lib.report.words import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 from fedmuscle_lib.report.world_table import papers_world, world, worlds
 
 __all__ = [
@@ -70,7 +70,6 @@ __all__ = [
     "Arm",
     "Point",
     "added",
-    "against_target",
     "algorithm_of",
     "alignment_steps",
     "arm",

@@ -158,24 +158,6 @@ def cost_order(histories: Sequence[History]) -> str:
     )
 
 
-def against_target(histories: Sequence[History], algorithm: str, targets: dict[str, float], phase: Phase = HEADLINE) -> str:
-    """Markdown sentences, one a public set: whether Delta reached what was aimed at before any reported seed was run."""
-    deltas = delta(histories, phase).set_index(["public", "algorithm"])
-    lines = []
-    for public, target in targets.items():
-        if (public, algorithm) in deltas.index:
-            row = deltas.loc[(public, algorithm)]
-            if pd.isna(row.delta):
-                lines.append(f"- `{public}`: aimed at Δ > {target:g} %; undefined, since a metric of local training is 0")
-                continue
-            spread = "one seed, no interval" if pd.isna(row.ci_low) else f"95 % interval {interval(row.ci_low, row.ci_high)}"
-            verdict = "**not reached**" if row.delta <= target else "reached"
-            if row.delta > target >= row.ci_low:
-                verdict += " on average, but not by the whole interval"
-            lines.append(f"- `{public}`: aimed at Δ > {target:g} %, measured {row.delta:+.2f} % ({spread}): {verdict}")
-    return "\n".join(lines)
-
-
 def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
     """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
     rows = per_user_difference(histories, a, b, phase)
