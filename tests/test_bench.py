@@ -83,7 +83,7 @@ def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
 
 def test_bench_local_has_the_forms_of_each_model(mini_world):
     own = {"others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
-    table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", **own), rounds=1, verbose=False)
+    table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", lora_blocks="all", **own), rounds=1, verbose=False)
     found = {user: set(rows.form) for user, rows in table.groupby("user")}
     assert found == {6: {"head alone", "LoRA"}, 7: {"head alone", "LoRA", "decoder"}}  # LoRA in all blocks: nothing else is frozen
     assert (table[["library_ms", "plain_ms"]] > 0).all(axis=None)

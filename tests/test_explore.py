@@ -72,7 +72,7 @@ def test_settings_that_no_run_can_have_are_refused_and_something_can_still_be_ch
 
 def test_a_model_may_be_exchanged_for_one_that_does_the_same(given):
     explorer = Explorer({"setup": "setup2"})
-    assert explorer.models["ViT-Tiny"].options == ("vit-base", "vit-large", "vit-small", "vit-tiny")
+    assert explorer.models["ViT-Tiny"].options == ("vit-base", "vit-large", "vit-small", "vit-tiny", "weak-vit-small", "weak-vit-tiny")
     assert explorer.models["SegFormer-B0"].options == ("segformer-b0", "segformer-b1")
     assert explorer.models["BERT-Base"].options == ("bert-base", "distilbert-base")
     explorer.models["ViT-Tiny"].value = "vit-large"

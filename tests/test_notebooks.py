@@ -226,13 +226,16 @@ def test_teaching_notebooks_print_what_they_print(path, tmp_path):
 
 PAPERS = ["local", "fedmuscle", "sage", "fedhenn", "cofed", "feddf", "fedrcl", "simclr", "pseudo_labeling"]
 ARMS = {
-    "table1": [*PAPERS, "fedrcl, authors' values", "self", "head_only", "shuffled", "anchored", "probe"],
-    "table7": ["local", "fedmuscle", "gramian", "pairwise", "head_only", "self", "probe"],
-    "controls": ["local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored", "probe"],
+    "table1": [*PAPERS, "fedrcl, authors' values", "self", "head_only", "shuffled", "anchored", "local, tuned", "probe"],
+    "table7": ["local", "fedmuscle", "gramian", "pairwise", "local, tuned", "head_only", "self", "probe"],
+    "controls": [
+        *("local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored"),
+        *("fedmuscle, tuned", "anchored, tuned", "local, tuned", "probe"),
+    ],
 }
 SETUP2_ARMS = {
-    "table2": ["local", "fedmuscle", "self", "frozen_peers", "shuffled", "head_only", "anchored", "probe"],
-    "table9": ["local", "fedmuscle", "head_only", "self", "probe", "fedmuscle, τ(SS, TC) = 100"],
+    "table2": ["local", "fedmuscle", "self", "frozen_peers", "shuffled", "head_only", "anchored", "local, tuned", "probe"],
+    "table9": ["local", "fedmuscle", "local, tuned", "head_only", "self", "probe", "fedmuscle, τ(SS, TC) = 100"],
 }
 TINY = {"users": [4, 5, 6], "others": 2, "rounds": 2, "local_epochs": 2, "public_size": 32, "evaluate_every": 1}
 # a user of each kind: pictures, their pixels, texts
@@ -248,6 +251,8 @@ def executed(notebooks, overrides, folder, **parameters):
 
     def run_of(arm):
         own = {"algorithm": report.algorithm_of(arm), "public": "flickr30k" if "setup" in overrides else "voc"}
+        if arm.endswith(", tuned"):
+            own |= {"protocol": "tuned"}
         if arm.endswith("authors' values"):
             own |= {"options": {"fedrcl.weight": 1.0}}
         if "τ" in arm:
@@ -310,7 +315,7 @@ def test_setup2s_tables_hold_what_the_runs_measured(setup2_grid, name, cells):
 
 def test_table_9_compares_two_runs_of_one_algorithm(setup2_grid):
     results, runs, run_of = setup2_grid
-    generation = 3
+    generation = 4
     assert len(list(runs.glob("*/run.zip"))) == len(set().union(*SETUP2_ARMS.values())) + generation
     difference = pd.read_csv(results / "table9/large_minus_usual.csv")
     large, usual, local = (run_of(arm).final().value for arm in (SETUP2_ARMS["table9"][-1], "fedmuscle", "local"))
@@ -323,7 +328,7 @@ def test_table_9_compares_two_runs_of_one_algorithm(setup2_grid):
 def test_who_generates_texts_has_a_table_of_its_own(setup2_grid):
     rows = pd.read_csv(setup2_grid[0] / "table2/generation.csv")
     assert rows.user.eq(11).all() and rows.metric.eq("Perplexity").all() and rows.paper_mean.isna().all()
-    assert rows.algorithm.tolist() == ["local", "fedmuscle", "self"]
+    assert rows.algorithm.tolist() == ["local", "fedmuscle", "self", "local, tuned"]
     references = pd.read_csv(setup2_grid[0] / "table2/references.csv")
     assert references.query("reference == 'tfidf'").task.tolist() == ["TC"] and references.reference.value_counts()["trivial"] == 3
 
@@ -533,7 +538,7 @@ def test_where_nothing_is_computed_a_notebook_is_whole_or_missing(grid, override
         assert outcome.missing is None
         assert (tmp_path / "mini/controls/table.csv").read_bytes() == (results / "controls/table.csv").read_bytes()
     else:
-        assert outcome.missing.startswith("7 runs are not stored")
+        assert outcome.missing.startswith("9 runs are not stored")
         assert not (tmp_path / "runs").exists()
 
 
@@ -544,8 +549,9 @@ def test_the_map_shares_its_first_place_with_the_controls(grid, overrides, tmp_p
     places = {"as it is": {}, "narrow": {"head_hidden": 8}}
     (outcome,) = reproduce(["delta_map"], output=tmp_path, folder=NOTEBOOKS, overrides=overrides | {"places": places})
     assert outcome.failure is None
-    map_arms = ["local", "fedmuscle", "self", "anchored", "frozen_peers", "head_only"]
-    assert len(list((tmp_path / "runs").glob("*/run.zip"))) == len(list(runs.glob("*/run.zip"))) + len(map_arms)
+    own = ["local", "fedmuscle", "self", "anchored", "frozen_peers", "head_only"]
+    map_arms = [*own, "local, tuned"]  # which has one recipe in all places of a setup
+    assert len(list((tmp_path / "runs").glob("*/run.zip"))) == len(list(runs.glob("*/run.zip"))) + len(own)
     rows = pd.read_csv(tmp_path / "mini/delta_map/delta_map.csv")
     assert rows.algorithm.tolist() == map_arms * 2 and rows.place.unique().tolist() == list(places)
     first, controls = (
@@ -563,7 +569,7 @@ def test_the_skeleton_of_a_notebook_is_one_that_runs(grid, overrides, tmp_path, 
     (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=overrides | {"values": [1, 2]})
     assert outcome.failure is None
     delta = pd.read_csv(tmp_path / "mini/peers/delta.csv").set_index("algorithm").delta
-    assert list(delta.index) == ["local", "head_only", "self", "probe", "fedmuscle, others = 1", "fedmuscle, others = 2"]
+    assert list(delta.index) == ["local", "local, tuned", "head_only", "self", "probe", "fedmuscle, others = 1", "fedmuscle, others = 2"]
     local, two = (run_of(name).final().value for name in ("local", "fedmuscle"))
     assert delta["fedmuscle, others = 2"] == pytest.approx(100 * (two / local - 1).mean(), abs=1e-3)
     assert (tmp_path / "mini/peers/peers.svg").exists()

@@ -48,7 +48,7 @@ _write_pictures = partial(write_images, compress_level=0)  # each has the same b
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (13575 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (25871 small files) unless it is there complete; return its manifest.
 
     Raises:
         FileExistsError: ``data_dir`` holds other files.

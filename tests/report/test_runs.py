@@ -27,7 +27,8 @@ def asked(monkeypatch):
     return seen
 
 
-def test_controls_follow_the_arms_on_every_seed_and_public_set(asked):
+def test_controls_follow_the_arms_on_every_seed_and_public_set(asked, monkeypatch):
+    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: False)
     report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc", "coco"])
     first = [("local", "voc"), ("fedmuscle", "voc"), ("fedmuscle", "coco"), ("head_only", "voc"), ("self", "voc"), ("self", "coco")]
     first.append(("probe", "voc"))
@@ -40,6 +41,7 @@ def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_fo
 
 
 def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
+    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: False)
     report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
     asked.clear()

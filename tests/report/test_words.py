@@ -158,6 +158,7 @@ def test_the_sentences_do_without_what_was_not_run():
 
 def test_a_note_says_whether_there_is_a_tuned_baseline(monkeypatch):
     runs = [history("local", [40] * 6)]
+    monkeypatch.setattr(words, "tuned_protocol", lambda profile: False)
     assert "This profile has no tuned protocol, so there is no Δ over tuned local training." in report.note(runs)
     monkeypatch.setattr(words, "tuned_protocol", lambda profile: True)
     assert "protocol" not in report.note(runs)

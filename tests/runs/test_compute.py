@@ -147,7 +147,7 @@ def test_missing_checkpoint_is_named(settings, store, tmp_path):
 
 
 def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
-    with pytest.raises(DataError, match="public_Pascal.*5000.*1024"):
+    with pytest.raises(DataError, match="public_Pascal.*5000.*4096"):
         quiet(settings(public_size=5000), store)
 
 
