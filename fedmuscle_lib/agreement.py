@@ -38,8 +38,8 @@ def measured(z: Tensor) -> Tensor:
     n, b, _ = z.shape
     similarity = torch.einsum("nid,mjd->nmij", z, z)  # (n, n, b, b)
     own = similarity.diagonal(dim1=2, dim2=3).unsqueeze(-1)  # (n, n, b, 1)
-    behind = (similarity < own).float() + (similarity == own).float() / 2  # a tie counts half, as chance would
-    retrieval = (behind.sum(-1) - 0.5).mean(-1) / (b - 1)  # (n, n); without the sample itself
+    ahead = (own - similarity).sign().sum(-1)  # (n, n, b): of how many samples, less those it is behind; its tie with itself is 0
+    retrieval = (b - 1 + ahead).mean(-1) / (2 * (b - 1))  # (n, n); a tie counts half, as chance would
     spread = 1 - z.mean(1).square().sum(-1)  # (n,)
     gram = similarity.diagonal().permute(2, 0, 1).double()  # (n, b, b)
     return torch.stack([_upper_median(_debiased_cka(gram)), _upper_median(retrieval).double(), spread.double()])

@@ -44,7 +44,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
 _PATIENCE = 10.0  # seconds after which a cell begins no further round
-_PAIRS_PATIENCE = 300.0  # seconds after which no further pair of federated steps begins
+_PAIRS_PATIENCE = 300.0  # seconds after which no further pair of rounds begins
 
 M = TypeVar("M", bound=UserModel)
 
@@ -139,44 +139,46 @@ class Trusting(Server):
 
 
 def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: bool = True) -> pd.DataFrame:
-    """An alignment step of all users together, with the library's checks and without any, in pairs.
+    """The alignment steps of a round with the library's checks and without any, in pairs.
 
-    With checks it is a round of one public batch: the server checks, copies, counts and compares what users send and judges them, and
-    each client looks whether its weights are finite. A run judges and looks at weights once a round, however many batches that has, so
-    the cost is an upper bound. Without checks the same clients take the step with a :class:`Trusting` server.
+    A round is one CL epoch of all users over the whole public set. With checks, the server checks, copies, counts and compares what users
+    send in each batch; at the end it judges them, and each client looks whether its weights are finite. Without checks, the same clients
+    take the same steps with a :class:`Trusting` server.
 
     Args:
-        settings: whose users, models, batch size, M and temperatures; the profile ``mini`` by default.
-        pairs: how many, fewer for steps that take long; which step comes first changes from pair to pair.
+        settings: whose users, models, public set, batch size, M and temperatures; the profile ``mini`` by default.
+        pairs: how many, fewer for rounds that take long; which round comes first changes from pair to pair.
         verbose: print the cost (:func:`cost_of_checks`).
 
     Returns:
-        One row a pair: checked_ms, trusting_ms.
+        One row a pair: checked_ms, trusting_ms, of a step of all users.
     """
-    settings = _of_one_batch(settings)
+    settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
     with torch_threads(settings.threads):
         federation = build(settings)
         clients, server = federation.clients, federation.server
         trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))
         algorithm = algorithms.get(settings.algorithm)(settings)
+        batches = len(list(algorithm.public_batches(0)))
 
-        def checked_step() -> None:
-            algorithm.communicate(federation, 0)  # always the same round, which soon has samples enough for the server to judge by
+        def checked_round() -> None:
+            algorithm.communicate(federation, 0)  # always the same round
             for client in clients:
                 client.check_weights()
 
-        calls: dict[str, Callable[[], object]] = {"checked_ms": checked_step, "trusting_ms": lambda: algorithm.communicate(trusting, 0)}
+        calls: dict[str, Callable[[], object]] = {"checked_ms": checked_round, "trusting_ms": lambda: algorithm.communicate(trusting, 0)}
         for call in calls.values():
             call()  # with torch's counter on
         rows = []
         for pair in _rounds(pairs, _PAIRS_PATIENCE, fewest=2):
             in_turn = list(calls) if pair % 2 else list(calls)[::-1]
-            rows.append({name: _seconds(calls[name], 1, settings.device) * 1e3 for name in in_turn})
+            rows.append({name: _seconds(calls[name], 1, settings.device) * 1e3 / batches for name in in_turn})
     table = pd.DataFrame(rows, columns=list(calls))
     if verbose:
         cost, low, high = cost_of_checks(table)
         print(f"a step of all users without the checks of server and clients: {table.trusting_ms.median():.3g} ms; what these add:")
-        print(f"{cost:+.1%}, {CONFIDENCE:.0%} interval [{low:+.1%}, {high:+.1%}], {len(table)} interleaved pairs")
+        interval = f"{CONFIDENCE:.0%} interval [{low:+.1%}, {high:+.1%}]"
+        print(f"{cost:+.1%}, {interval}, {len(table)} interleaved pairs of rounds, {batches} batches each")
     return table
 
 

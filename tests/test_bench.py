@@ -56,14 +56,14 @@ def test_a_trusting_server_hands_on_whatever_it_gets():
     assert server.current(5) is mistake
 
 
-def test_bench_checks_pairs_the_step_of_a_run_with_one_of_a_trusting_server(settings, monkeypatch, capsys):
+def test_bench_checks_pairs_a_round_with_one_of_a_trusting_server(settings, monkeypatch, capsys):
     judged = []
     monkeypatch.setattr("fedmuscle_lib.server.Server.judge", lambda server, round: judged.append(round))
     monkeypatch.setattr("fedmuscle_lib.client.Client.check_weights", lambda client: judged.append(client.user.number))
-    table = bench_checks(settings(users=(2, 5, 6), public_batch_size=8), pairs=2)
+    table = bench_checks(settings(users=(2, 5, 6), public_batch_size=8, public_size=24), pairs=2)
     assert len(table) == 2 and (table > 0).all(axis=None) and list(table) == ["checked_ms", "trusting_ms"]
-    assert judged == [0, 2, 5, 6] * 3  # one step before the pairs
-    assert "2 interleaved pairs" in capsys.readouterr().out
+    assert judged == [0, 2, 5, 6] * 3  # at the end of a round, as in a run; one round before the pairs
+    assert "2 interleaved pairs of rounds, 3 batches each" in capsys.readouterr().out
 
 
 def test_the_command_step_ends_with_the_cost_of_checks(monkeypatch):
