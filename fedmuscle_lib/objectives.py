@@ -164,7 +164,7 @@ def supervised_contrast(features: Tensor, same: Tensor, different: Tensor, tau: 
 
 
 def divergence_penalty(features: Tensor, same: Tensor, tau: float = 0.05, threshold: float = 0.7) -> Tensor:
-    """Keeps samples of one class from collapsing: log(1 + exp((s - 1) / tau)) of each sample's least similar s > threshold.
+    """Keeps samples of one class from collapsing: log(1 + exp((s - 1) / tau)) of each sample's least similar s >= threshold.
 
     A sample whose s is lower, or that is alone in its class, counts as s = -1.
 

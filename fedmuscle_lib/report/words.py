@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.profiles import tuned_protocol, tuned_tasks
-from fedmuscle_lib.report.arms import HEADLINE, TUNED_BASELINE, History, Phase, algorithm_of, arm, label
+from fedmuscle_lib.report.arms import HEADLINE, TUNED, TUNED_BASELINE, History, Phase, algorithm_of, arm, label
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
@@ -97,7 +97,9 @@ def in_three_sentences(histories: Sequence[History], phase: Phase = HEADLINE) ->
         over = [f"{_quoted(row, ' %')} over {label(row.over).lower()}" for row in gain if row.arm == "fedmuscle"]
         above = [f"{_quoted(row, ' points')} above {label(row.over).lower()}" for row in peers]
         left = [f"{_quoted(row, ' %')} ({label(row.arm).lower()})" for row in destroyed]
-        sentences = [f"FedMuscle's Δ is {_and(over)}."] if over else []
+        alike = [_quoted(row, " %") for row in gain if (row.arm, row.over) == (f"fedmuscle, {TUNED}", TUNED_BASELINE)]
+        tuned = "".join(f"; with the tuned recipe it is {value} over the latter" for value in alike)
+        sentences = [f"FedMuscle's Δ is {_and(over)}{tuned}."] if over else []
         sentences += [f"Peers: its Δ is {_and(above)}."] if above else []
         sentences += [f"Backbones that stay as they were pretrained have a Δ of {_and(left)}: {_destroyed(destroyed)}."] if left else []
         items.append(f"- `{public}`: {' '.join(sentences)}")

@@ -122,6 +122,13 @@ def test_three_sentences_say_what_is_gained_what_peers_give_and_what_is_destroye
     assert rows["destroyed", "head_only", "local"] == 20 and len(rows) == 6
 
 
+def test_the_first_sentence_has_fedmuscle_with_the_tuned_recipe():
+    tuned = report.as_arm([history("fedmuscle", [49 + 0.1 * seed] * 6, seed=seed) for seed in range(3)], "tuned")
+    (item,) = report.in_three_sentences(in_short_runs() + tuned).splitlines()
+    assert "over local training, tuned; with the tuned recipe it is **-2.00** % [-2.01, -1.99] over the latter. Peers: " in item
+    assert item.count(". ") == 2
+
+
 def test_controls_that_disagree_do_not_say_that_local_training_destroys():
     """A probe above local training and the same head below it: the probe's solver may be all that it gains."""
     means = {"local": 40, "fedmuscle": 44, "head_only": 36, "probe": 42}
