@@ -64,7 +64,7 @@ def _upper_median(pairs: Tensor) -> Tensor:
 
 
 def suspicion(of: Mapping[str, float]) -> str:
-    """What is wrong with a user whose MEASURES these are, in plain words; empty where nothing is."""
+    """Return in plain words what looks wrong with a user who has these MEASURES; empty if nothing does."""
     if of["spread"] < CONSTANT:
         return "look constant"
     if of["agreement"] < UNRELATED:

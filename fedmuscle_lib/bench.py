@@ -183,7 +183,7 @@ def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: 
 
 
 def cost_of_checks(pairs: pd.DataFrame) -> tuple[float, float, float]:
-    """What the checks add to a step's time, as a share of it: the mean over pairs, and the ends of its Student t interval.
+    """Return what the checks add to a round's time, as a share of it: the mean over pairs, and the ends of its Student t interval.
 
     Means and interval are of the logarithms of the pairs' ratios.
 

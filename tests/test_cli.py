@@ -349,7 +349,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
     assert {path.stem for path in shipped.glob("*.zip")} == {history.provenance["address"] for history in three_runs}
     provenance = json.loads((reference / "provenance.json").read_text())
-    assert provenance["shipped"] and provenance["command"] == "..."
+    assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
     assert '<td class="shipped">shipped</td>' in (reference.parent / "index.html").read_text()
 
@@ -359,6 +359,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert below.origin == "shipped"
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
     assert main(["runs", "ship", str(reference)]) == 0  # they are there already
+    assert json.loads((reference / "provenance.json").read_text()) == provenance
     (shipped / f"{history.provenance['address']}.zip").unlink()
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err

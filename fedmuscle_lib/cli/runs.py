@@ -15,6 +15,7 @@ from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.registry import meant
+from fedmuscle_lib.report.sources import option
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
@@ -161,7 +162,8 @@ def _shipped(store: Store, folder: Path) -> int:
     for address in addresses:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
-    marks = {"shipped": True, "parameters": _parameters(folder / "result.json") or provenance.get("parameters", {})}
+    parameters = _parameters(folder / "result.json") or provenance.get("parameters", {})
+    marks = {"shipped": True, "parameters": parameters, "command": _whole(provenance.get("command", ""), parameters)}
     write(path, json.dumps(provenance | marks, indent=1) + "\n")
     return len(addresses)
 
@@ -174,6 +176,13 @@ def _parameters(result: Path) -> dict[str, Any]:
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))
         parameters["overrides"] = {name: value for name, value in overrides.items() if name not in places}
     return parameters
+
+
+def _whole(command: str, parameters: dict[str, Any]) -> str:
+    """The command of a provenance, which knows settings of runs alone, with all that the notebook was given."""
+    given = {**parameters, **parameters.get("overrides", {})}
+    options = [option(name, value) for name, value in given.items() if name not in ("seeds", "overrides")]
+    return command + "".join(one for one in options if one not in command)
 
 
 def _drop_unnamed(profile: Path) -> None:

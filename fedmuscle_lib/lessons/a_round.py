@@ -33,12 +33,12 @@ EXERCISES: dict[str, Exercise] = {
         },
     ),
     "rounds for the bytes of one network": Exercise(
-        71,
+        51,
         "Divide the network's bytes by the bytes that go up in a round, and leave out the last round, which is not whole.",
         slips={
-            17: "The network has 32 bits a number, too.",
-            35: "Only what goes up counts; both ways together are twice as much.",
-            72: "The last of these is over the network's size. How many are whole?",
+            12: "The network has 32 bits a number, too.",
+            25: "Only what goes up counts; both ways together are twice as much.",
+            52: "The last of these is over the network's size. How many are whole?",
         },
     ),
     "why a message is refused": Exercise(

@@ -34,16 +34,17 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
 
     A place is a letter, and its arms stand side by side. On the dashed diagonal an arm is as good as a backbone that is left as it was
     pretrained. There a place has its exact position; the arms of places that are close to each other are moved apart. The bar between
-    ``self`` and FedMuscle is what live peers give, or take. The paper stands on the axis of steps alone.
+    ``self`` and FedMuscle is what live peers give, or take. The paper stands on the axis of steps alone. Places where Delta is undefined,
+    since a metric of local training is 0, are named in their panels.
 
     Args:
         rows: as ``report.delta_map`` returns them.
         paper: alignment steps of a user in the paper, by the name of their mark.
     """
-    rows = rows[rows.algorithm != BASELINE].dropna(subset=["forgotten", "delta"])
-    steps = sorted(set(rows.steps))
+    every = rows[rows.algorithm != BASELINE]
+    steps, rows = sorted(set(every.steps)), every.dropna(subset=["forgotten", "delta"])
     letters = dict(zip(rows.groupby("place").forgotten.mean().sort_values().index, ascii_uppercase, strict=False))
-    look = styles(rows.algorithm)
+    look = styles(every.algorithm)
     with plt.rc_context(HOUSE):
         figure = plt.figure(figsize=(2.6 + max(5, 3.3 * len(steps)), 5.4))
         grid = figure.add_gridspec(2, len(steps), height_ratios=(0.09, 1))
@@ -60,8 +61,10 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
         closed(figure)  # places can be kept apart once the axes stay where they are
         for ax, n in zip(panels, steps, strict=True):
             own = rows[rows.steps == n]
+            if absent := [place for place in dict.fromkeys(every[every.steps == n].place) if place not in set(own.place)]:
+                ax.text(0.02, 0.02, "\n".join(["Δ is undefined:", *absent]), transform=ax.transAxes, fontsize=8, va="bottom")
             places = own.drop_duplicates("place").sort_values("forgotten")
-            exact = ax.transData.transform([(x, 0) for x in places.forgotten])[:, 0] * 72 / figure.dpi
+            exact = ax.transData.transform(np.stack([places.forgotten, 0 * places.forgotten], 1))[:, 0] * 72 / figure.dpi
             for place, aside in zip(places.place, _spread(exact, _WIDE) - exact, strict=True):
                 _place(ax, own[own.place == place].set_index("algorithm"), letters[place], look, aside)
     return figure
@@ -75,7 +78,7 @@ def _spread(positions: np.ndarray, gap: float) -> np.ndarray:
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (first, n), (second, m) = blocks[-2:]
             blocks[-2:] = [((n * first + m * second) / (n + m), n + m)]
-    return np.concatenate([[mean] * n for mean, n in blocks]) + gap * np.arange(len(positions))
+    return np.array([mean for mean, n in blocks for _ in range(n)]) + gap * np.arange(len(positions))
 
 
 def _limits(rows: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:

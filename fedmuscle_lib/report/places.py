@@ -153,6 +153,8 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 def write_map(points: Sequence[Point], folder: Path) -> None:
     """Write ``delta_map.csv`` and ``peers.csv``, each for both moments, and what ``report.write`` gives of the first point.
 
+    ``overview.csv`` is :func:`map_by_place`.
+
     ``provenance.json`` names every run of the map once.
     """
     first = points[0].histories
@@ -162,6 +164,7 @@ def write_map(points: Sequence[Point], folder: Path) -> None:
     for phase in PHASES:
         save(delta_map(points, phase), folder / file_of("delta_map", phase))
         save(map_peers(points, phase), folder / file_of("peers", phase))
+    save(map_by_place(delta_map(points), map_peers(points)).reset_index(), folder / "overview.csv")
 
 
 def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
@@ -180,12 +183,14 @@ def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
 
 def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
     """Markdown, three sentences: over what FedMuscle helps and at how many points, where most and least, and how much of it peers give."""
-    deltas = rows.pivot(index=["place", "steps"], columns="algorithm", values="delta")
+    deltas = rows.pivot(index=["place", "steps"], columns="algorithm", values="delta").dropna(subset="fedmuscle")
     others = [name for name in ("local", UNFORGETTING, TUNED_BASELINE) if name in deltas]
     above = [f"of {label(name).lower()} at {_at(deltas.fedmuscle > deltas[name])}" for name in others]
-    own = rows[rows.algorithm == "fedmuscle"]
+    own = rows[rows.algorithm == "fedmuscle"].dropna(subset="delta")
+    if own.empty:
+        return "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
     least, most = own.loc[own.delta.idxmin()], own.loc[own.delta.idxmax()]
-    alone = peers[peers.over == "self"]
+    alone = peers[peers.over == "self"].dropna(subset="difference")
     sides = [side_of_zero(row.ci_low, row.ci_high) for row in alone.itertuples() if pd.notna(row.ci_low)]
     told = f"the 95 % interval is above 0 at {sides.count(1)} and below it at {sides.count(-1)} of the {len(sides)} points that have one"
     return "\n".join(

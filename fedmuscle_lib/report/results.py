@@ -36,7 +36,7 @@ tails there.
 def results_page(figures: Path) -> str:
     """The page's text: for each profile and notebook, Delta with its interval beside the paper's, and where the runs come from.
 
-    A notebook without a Delta has its ``overview.csv`` here, a table of texts.
+    A notebook that writes an ``overview.csv``, a table of texts, has this here instead.
 
     Raises:
         DataError, KeyError: a notebook's folder has no readable provenance.json, or its delta.csv lacks a column.
@@ -80,7 +80,7 @@ def _deltas(path: Path) -> str:
     return "\n".join(lines)
 
 
-_TABLES = {"delta.csv": _deltas, "overview.csv": _overview}
+_TABLES = {"overview.csv": _overview, "delta.csv": _deltas}
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -30,6 +30,11 @@ def save(frame: pd.DataFrame, path: Path) -> None:
     frame.round(4).to_csv(path, index=False)
 
 
+def option(name: str, value: object) -> str:
+    """What gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
+    return " -p " + shlex.quote(f"{name}={json.dumps(value)}")
+
+
 def provenance(
     histories: Sequence[History[Any]],
     notebook: str,
@@ -52,7 +57,7 @@ def provenance(
     own = [history.settings.model_dump(mode="json") for history in histories]
     differing = [name for name in usual if name not in names[0] and any(o[name] != own[0][name] for o in own)]
     changed = {name: value for name, value in own[0].items() if name not in unsaid and value != usual[name]}
-    overrides = "".join(" -p " + shlex.quote(f"{name}={json.dumps(value)}") for name, value in changed.items())
+    overrides = "".join(option(name, value) for name, value in changed.items())
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
     runs = [
         {**own_name}

@@ -119,15 +119,17 @@ def _and(parts: Sequence[str]) -> str:
 
 
 def _destroyed(rows: Sequence[Any]) -> str:
-    """What Deltas of users who leave the backbone alone say about local training, which does not."""
+    """What users who leave the backbone alone say of local training: by ``head_only``, since a probe has another head and solver too."""
+    alike = [row for row in rows if row.arm == "head_only"]
     if any(pd.isna(row.ci_low) for row in rows):
         return "one seed cannot tell how much of this is chance"
-    sides = {side_of_zero(row.ci_low, row.ci_high) for row in rows}
-    if sides >= {-1, 1}:
-        return "they disagree on whether local training destroys or adds"
-    if 1 in sides:
-        return "local training destroys part of what it starts from"
-    return "local training adds to what it starts from" if sides == {-1} else "these seeds can't show that local training destroys anything"
+    if not alike:
+        return "its head is another one, so that this may be due to head or backbone"
+    return {
+        1: "with the same head, local training destroys part of what it starts from",
+        -1: "with the same head, local training adds to what it starts from",
+        0: "these seeds can't show that local training destroys anything",
+    }[side_of_zero(alike[0].ci_low, alike[0].ci_high)]
 
 
 def displaced(histories: Sequence[History], most: int = 3, phase: Phase = HEADLINE) -> str:

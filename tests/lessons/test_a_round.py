@@ -115,7 +115,7 @@ def test_the_answers_follow_from_messages_that_the_server_counts(capsys):
         "shape of what a user sends": (32, a_users_round(32, 16, 32)[0] // 32 // torch.empty(1).nbytes),
         "what align changes": whose_gradient(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)),
         "bytes of a round with d = 256": (up, down),
-        "rounds for the bytes of one network": torch.empty(4_700_000, device="meta").nbytes // up,
+        "rounds for the bytes of one network": torch.empty(3_400_000, device="meta").nbytes // up,
         "why a message is refused": complaint(2 * torch.eye(32, 16) + 1),
         "sets of two others": len(list(combinations({1, 2, 3, 4} - {4}, 2))),
     }

@@ -119,6 +119,14 @@ def test_a_place_stands_in_each_panel_where_its_seeds_put_it():
         assert sorted(line.get_xdata()[0] for line in diamonds) == [x, 30]
 
 
+def test_places_without_a_delta_are_named_in_their_panels():
+    """Where a metric of local training is 0, as in short runs."""
+    rows = map_rows([10.0, 30.0])
+    rows.loc[(rows.place == "place 1") & (rows.steps == 160) | (rows.steps == 320), ["forgotten", "delta"]] = math.nan
+    texts = [[text.get_text() for text in ax.texts if "undefined" in text.get_text()] for ax in plots.delta_map(rows, {}).axes[1:]]
+    assert texts == [["Δ is undefined:\nplace 1"], ["Δ is undefined:\nplace 0\nplace 1"]]
+
+
 def test_a_map_of_one_place_and_one_number_of_steps():
     assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 2
 

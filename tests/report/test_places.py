@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -140,6 +141,16 @@ def test_the_map_in_words(points):
     assert wide.loc[("wide", 160), "FedMuscle"] == "+15.00" and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
 
 
+def test_a_place_without_a_delta_is_left_out_of_the_words(points):
+    """As in short runs, where some user of local training finds nothing."""
+    rows, peers = report.delta_map(points), report.map_peers(points)
+    rows.loc[rows.place == "wide", ["delta", "forgotten"]] = peers.loc[peers.place == "wide", "difference"] = math.nan
+    text = report.map_in_words(rows, peers)
+    assert "local training at 2 of 2 points" in text and "above 0 at 2 of 2 points" in text
+    rows["delta"] = math.nan
+    assert report.map_in_words(rows, peers) == "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
+
+
 def test_the_folder_names_every_run_once(points, tmp_path):
     report.write_map(points, tmp_path)
     runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
@@ -147,6 +158,7 @@ def test_the_folder_names_every_run_once(points, tmp_path):
     assert len(set(addresses)) == len(addresses) == len({run.provenance["address"] for point in points for run in point.histories})
     assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
+    assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (4, 2)
     assert len(pd.read_csv(tmp_path / "peers.csv")) == 8 and (tmp_path / "delta_map_after_local.csv").exists()
 
 
