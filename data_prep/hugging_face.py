@@ -6,7 +6,6 @@ name is looked up on the hub, and needs it.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.layout import write_pickle, write_texts
+from fedmuscle_lib.pictures import decode
 
 
 class Rows(Protocol):
@@ -70,6 +70,8 @@ def write_client(
         try:
             labels.append(_label(row[label], classes))
             found.append(_picture(row[column], size) if image else _text(row[column]))
+        except KeyError as error:
+            raise SourceError(f"{path}: row {number}: has no column {error}") from None
         except (ValueError, TypeError, OSError) as error:
             raise SourceError(f"{path}: row {number}: {error}") from None
     if text:
@@ -109,7 +111,7 @@ def _picture(value: Any, size: int | None) -> np.ndarray:
     if isinstance(value, dict):  # a column that is not decoded
         value = value.get("bytes")
     if isinstance(value, bytes):
-        value = Image.open(io.BytesIO(value))
+        value = decode(value)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
         value = Image.fromarray(value)
     if not isinstance(value, Image.Image):

@@ -429,9 +429,12 @@ class Client:
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)
         counts = reduce(torch.add, (self.task.count(self._outputs(kept.take(rows)), targets[rows]) for rows in parts))
         try:
-            return self.task.score(counts)
+            score = self.task.score(counts)
         except OverflowError:  # a perplexity is an exponential
             raise Diverged(f"user {self.user.number}: {self.task.metric} is too large for a number; is lr too large?") from None
+        if not math.isfinite(score):
+            raise Diverged(f"user {self.user.number}: {self.task.metric} is {score}")
+        return score
 
     def _outputs(self, inputs: State | Tensor) -> Tensor:
         outputs = self.model(inputs)

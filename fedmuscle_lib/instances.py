@@ -219,9 +219,11 @@ def _run_lengths(text: str) -> list[int] | None:
     Six bits a character, from "0" on: five of a number, the lowest first, and one that says whether it goes on. From the fourth number on,
     each is the difference to the last but one. The highest bit of a number is its sign.
     """
+    if not text.isascii():
+        return None
     numbers: list[int] = []
     number = place = 0
-    for code in text.encode("ascii", "replace"):
+    for code in text.encode():
         bits = code - ord("0")
         if not 0 <= bits < 64 or place > 30:
             return None

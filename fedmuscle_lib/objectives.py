@@ -98,7 +98,7 @@ def volumes(anchor: Tensor, others: Tensor | Sequence[Tensor]) -> Tensor:
         anchor: (b, d), the gradient's owner.
         others: (m, b, d) or m tensors (b, d), constants.
     """
-    basis, volume = _span(torch.stack([other.detach() for other in others], dim=-1))  # (b, d, r), (b,)
+    basis, volume = _span(torch.stack([other.detach().to(anchor.dtype) for other in others], dim=-1))  # (b, d, r), (b,)
     inside = torch.einsum("id,jdr->ijr", anchor, basis).square().sum(-1)  # (b, b), squared length of z_i's projection
     outside = anchor.square().sum(-1, keepdim=True) - inside  # (b, b)
     # sqrt has no gradient at 0, where z_i lies in the span
@@ -210,7 +210,7 @@ def cka(first: Tensor, second: Tensor, debiased: bool = False) -> Tensor:
     """
     if first.ndim != 2 or first.shape[0] != first.shape[1] or first.shape != second.shape:
         raise ValueError(f"Gram matrices of shapes {tuple(first.shape)} and {tuple(second.shape)}: both must be (n, n)")
-    product = _unbiased_hsic if debiased else _hsic
+    product, second = _unbiased_hsic if debiased else _hsic, second.to(first.dtype)
     # constant representations have no direction: their alignment is 0, and so is its gradient
     return product(first, second) / (product(first, first) * product(second, second)).clamp(min=1e-12).sqrt()
 

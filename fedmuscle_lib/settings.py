@@ -291,6 +291,8 @@ class Settings(RunSettings):
         for name, value in given.items():
             if truths := [one for one in _values(name, value) if isinstance(one, bool)]:
                 raise ValueError(f"{name}: got {truths[0]}, and no setting is a truth value")
+        if isinstance(own := given.get("own"), dict) and len({str(user).lstrip("0") for user in own}) < len(own):
+            raise ValueError("own: a user stands there twice")
         setup = given.get("setup", cls.model_fields["setup"].default)
         numbers = numbers_of(profile, str(setup)) | (cls._tuned(profile) if given.get("protocol") == "tuned" else {}) | given
         if "local_epochs" in given:  # which would not be read beside others' total

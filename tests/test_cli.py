@@ -365,6 +365,13 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     assert "no finished run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("parameters", [[1], {"overrides": 5}])
+def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
+    (reference / "result.json").write_text(json.dumps({"parameters": parameters}))
+    assert main(["runs", "ship", str(reference)]) == 2
+    assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("broken", ["shutil.copyfile", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
     """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""

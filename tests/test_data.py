@@ -132,6 +132,9 @@ def test_numpys_own_loader_is_out_of_reach(tmp_path: Path) -> None:
         pytest.param({"data": IMAGES, "labels": [*LABELS[:-1], 10]}, r"IC10 has labels 0\.\.9, found 0\.\.10", id="label too large"),
         pytest.param({"data": IMAGES, "labels": [*LABELS[:-1], -1]}, r"IC10 has labels 0\.\.9, found -1\.\.9", id="label below 0"),
         pytest.param({"data": IMAGES[:0], "labels": np.zeros(0, int)}, "labels", id="empty"),
+        pytest.param({"data": IMAGES, "labels": np.array([*LABELS[:-1], 10], np.uint8)}, r"found 0\.\.10", id="unsigned label too large"),
+        pytest.param({"data": IMAGES, "labels": np.array([*LABELS[:-1], 2**64 - 1], np.uint64)}, "found 0", id="a label of 64 bits"),
+        pytest.param({"data": IMAGES[:, :0], "labels": LABELS}, r"data is uint8 \(6, 0, 8, 3\)", id="images without pixels"),
     ],
 )
 def test_a_damaged_client_is_refused_by_name(tmp_path: Path, content: object, why: str) -> None:

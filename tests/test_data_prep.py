@@ -708,6 +708,14 @@ def test_what_another_command_made_meanwhile_is_not_replaced(
     assert _manifests(data_dir) == []
 
 
+def test_a_list_in_an_archive_that_is_no_text_is_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.write_zip(archives / "tiny-imagenet-200.zip", {"tiny-imagenet-200/val/val_annotations.txt": b"a.JPEG\t\xff\n"})
+    miniature.write_tar(archives / "VOCtrainval_11-May-2012.tar", {"VOC2012/ImageSets/Segmentation/train.txt": b"\xff"})
+    for name, member in (("tiny-imagenet", "val/val_annotations.txt"), ("voc", "Segmentation/train.txt")):
+        assert _run(name, "--archives", archives, "--data-dir", data_dir) == 2
+        assert f"{member}: not UTF-8" in capsys.readouterr().err
+
+
 def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
     miniature.tiny_imagenet(archives)
     command = ["tiny-imagenet", "--archives", archives, "--data-dir", data_dir]

@@ -96,6 +96,16 @@ def test_volume_of_two_vectors_is_the_sine():
     torch.testing.assert_close(volumes(anchor, others), (1 - cosine**2).sqrt(), rtol=0, atol=1e-6)
 
 
+def test_what_a_peer_sends_in_another_precision_is_taken_for_its_numbers():
+    anchor, others = members(2, 6, 16)
+    ours, (gram, theirs) = anchor.float(), (z @ z.T for z in (anchor, others[0]))
+    for loss, args in ((gramian, ([others[0], others[1].float()],)), (gramian, (others,))):
+        assert loss(ours, *args).item() == pytest.approx(loss(anchor, others).item(), rel=1e-5)
+        assert gradient(loss, ours, *args).dtype == torch.float32
+    for debiased in (False, True):
+        assert cka(gram.float(), theirs, debiased).item() == pytest.approx(cka(gram, theirs, debiased).item(), rel=1e-5)
+
+
 def test_gramian_is_its_definition():
     """Appendix L's formula, from determinants."""
     anchor, others = members(2, 5, 8)

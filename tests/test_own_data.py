@@ -105,6 +105,8 @@ def test_a_public_set_that_is_too_large_names_its_setting(ours: Callable[..., Se
         ({9: {"folder": ""}}, "own: .*at least 1 character"),
         ({9: {"classes": 3}}, "own: Field required"),
         ({9: {"folder": "x", "intents": 3}}, "own"),
+        ({"9": {"folder": "x"}, "09": {"folder": "y"}}, "own: a user stands there twice"),
+        ({9: {"folder": "x"}, "9": {"folder": "y"}}, "own: a user stands there twice"),
     ],
 )
 def test_own_data_that_can_not_be_are_refused(own: dict, why: str) -> None:
@@ -124,6 +126,26 @@ def test_tests_that_are_training_samples_are_remarked_on(
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(ours())
     assert f"user 9: most samples of {intents}/test/client_0.pkl are also in {intents}/train/client_0.pkl" in caplog.text
+
+
+def test_texts_are_known_again_beside_a_longer_one(ours: Callable[..., Settings], intents: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file's texts are as wide as its longest."""
+    content = pickle.loads((intents / "train/client_0.pkl").read_bytes())
+    content["texts"][0] += " and some more words"
+    (intents / "train/client_0.pkl").write_bytes(pickle.dumps(content))
+    (intents / "test/client_0.pkl").write_bytes(pickle.dumps({name: rows[50:100] for name, rows in content.items()}))
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        build(ours())
+    assert f"user 9: most samples of {intents}/test/client_0.pkl are also in" in caplog.text
+
+
+def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., Settings], mini_world: Path) -> None:
+    images = mini_world / "MLC_setup/images"
+    given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
+    who = {"setup": "setup2", "public": "flickr30k", "users": (1, 7), "others": 1, "public_size": 32}
+    (mlc, ss), (same, other) = (build(settings(**who, **own)).clients for own in ({}, given))
+    for one, two in ((mlc, same), (ss, other)):
+        assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(one.evaluation.inputs, two.evaluation.inputs)
 
 
 def test_tests_that_are_public_are_remarked_on(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile.pictures import png
 from PIL import Image
 
 from data_prep.hugging_face import write_client
@@ -98,7 +99,10 @@ def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
     ("row", "message"),
     [
         ({"image": 3, "label": 0}, "row 1: a int is no picture"),
-        ({"image": {"bytes": b"none"}, "label": 0}, "row 1: cannot identify image file"),
+        ({"image": {"bytes": b"none"}, "label": 0}, r"row 1: not a readable image \(cannot identify image file"),
+        ({"image": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "label": 0}, r"row 1: not a readable image \(cannot identify"),
+        ({"image": png(30_000, 30_000), "label": 0}, "row 1: not a readable image .*pixels"),
+        ({"image": pictures(1)[0]}, "row 1: has no column 'label'"),
         ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: a ndarray is no picture"),
         ({"image": pictures(1)[0], "label": 10}, "row 1: label 10 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": -1}, "row 1: label -1 is none of 0 to 9"),

@@ -152,5 +152,13 @@ def test_trivial_answers():
     assert TG.trivial(texts, texts) == pytest.approx(math.exp(-(3 * math.log(3 / 6) + 2 * math.log(2 / 6)) / 5))
 
 
+def test_trivial_answers_where_the_training_samples_say_nothing():
+    """A draw of them may hold crowds alone, or texts of one token."""
+    targets = torch.tensor([[[0, 1]]])
+    assert SS.trivial(torch.full((1, 1, 2), IGNORED), targets) == pytest.approx(SS.trivial(targets, targets))
+    texts = torch.tensor([[9, 1, 2]])
+    assert TG.trivial(torch.tensor([[9, NO_TOKEN]]), texts) == pytest.approx(3)  # 0, 1 and 2 are one as likely as another
+
+
 def test_only_perplexity_is_better_when_lower():
     assert [name for name, task in TASKS.items() if task.lower_is_better] == ["TG"]

@@ -227,5 +227,7 @@ def test_tune_writes_what_was_tried_and_keeps_other_algorithms(mini_world, contr
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")  # the runs are stored
     assert main(line) == 0
     assert pd.read_csv(path).algorithm.tolist() == ["sage", "sage", "fedrcl", "fedrcl"]
+    assert main(["tune", "--algorithm", "fedrcl", "-p", "profile=small"]) == 2
+    assert "error: -p profile: tune has an option for it" in capsys.readouterr().err
     assert main(["tune", "--algorithm", "probe"]) == 2
     assert "tune: probe names no options to try" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.archives import Members, nested, opened
+from data_prep.io.archives import Members, nested, opened, text_of
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.layout import write_pickle
@@ -92,10 +92,7 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], i
     with opened(path) as members:
         for name, file in members:
             if "/meta/" in name and PurePosixPath(name).name in wanted:
-                try:
-                    lists[PurePosixPath(name).name] = file.read().decode().split()
-                except UnicodeDecodeError as error:
-                    raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
+                lists[PurePosixPath(name).name] = text_of(file, name, path).split()
     if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.files import put
@@ -45,7 +45,7 @@ def write(run: Run) -> None:
             if last in {"wnids.txt", "words.txt"}:
                 put(folder / last, file.read())
             elif last == "val_annotations.txt":
-                label_of = dict(line.split("\t")[:2] for line in file.read().decode().splitlines() if "\t" in line)
+                label_of = dict(line.split("\t")[:2] for line in text_of(file, name, path).splitlines() if "\t" in line)
     counts = {"train": 0, "val": 0}
     with opened(path) as members:
         for name, file in members:

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, fit, outcome, photo_users, public_part
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.layout import outline, write_instances
@@ -84,7 +84,7 @@ def write(run: Run) -> None:
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
-                lists[pure.stem] = file.read().decode().split()
+                lists[pure.stem] = text_of(file, name, path).split()
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}

@@ -40,6 +40,14 @@ def nested(file: IO[bytes], path: Path) -> Members:
     return _tar(file, path)
 
 
+def text_of(file: IO[bytes], name: str, path: Path) -> str:
+    """Return the text of the member ``name`` of the archive ``path``; raises SourceError if it is not UTF-8."""
+    try:
+        return file.read().decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
+
+
 def plain_name(name: str, path: Path) -> str:
     """Return the name if it is a plain file name.
 

@@ -171,6 +171,8 @@ def _shipped(store: Store, folder: Path) -> int:
 def _parameters(result: Path) -> dict[str, Any]:
     """What a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
     given = read_json(result).get("parameters", {}) if result.exists() else {}
+    if not isinstance(given, dict) or not isinstance(given.get("overrides", {}), dict):
+        raise DataError(f"{result}: not what a notebook leaves there: its parameters have no names")
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))

@@ -14,6 +14,8 @@ from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_de
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.settings import Settings, parse
 
+_DECIDED = {"profile", "setup", "algorithm", "protocol", "seed", "evaluate_on", "evaluate_every"}  # whatever -p says
+
 
 def command(
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
@@ -34,7 +36,10 @@ def command(
 
     At most twelve configurations of local training for each task are tried, and at most six of another algorithm's options.
     """
-    settings = parse(named_values(parameter) | {"profile": profile, "setup": setup, "algorithm": algorithm, "protocol": "fixed"})
+    own = named_values(parameter)
+    if taken := own.keys() & _DECIDED:
+        raise ValueError(f"-p {min(taken)}: tune has an option for it, or decides it itself: tune --help")
+    settings = parse(own | {"profile": profile, "setup": setup, "algorithm": algorithm, "protocol": "fixed"})
     given = None if seeds is None else seeds_of(seeds)
     try_device(settings.device)
     (figures / profile).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the runs

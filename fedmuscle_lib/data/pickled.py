@@ -31,9 +31,9 @@ class Pickled:
             raise DataError(f"{path}: lacks {sorted(missing)}")
 
     def pictures(self) -> Tensor:
-        """``data``, an array (n, h, w, 3) of uint8, as (n, 3, h, w)."""
+        """``data``, an array (n, h, w, 3) of uint8 whose pictures have pixels, as (n, 3, h, w)."""
         images = self._array("data")
-        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
+        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or 0 in images.shape[1:]:
             raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
         return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())  # a pickle's arrays can't be written to
 
@@ -43,7 +43,7 @@ class Pickled:
         if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer):
             raise DataError(f"{self.path}: {labels.dtype} labels {labels.shape} for {n} samples")
         if n == 0 or labels.min() < 0 or labels.max() >= n_classes:
-            found = f"{labels.min(initial=0)}..{labels.max(initial=-1)}"
+            found = f"{labels.min()}..{labels.max()}" if n else "none"
             raise DataError(f"{self.path}: {task} has labels 0..{n_classes - 1}, found {found}")
         return torch.from_numpy(labels.astype(np.int64))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.randomness import generator
@@ -69,8 +70,15 @@ def first_local(samples: Samples, n: int) -> Samples:
     return samples.take(torch.arange(n))
 
 
-def share_in(samples: Tensor, others: Tensor) -> float:
-    """The share of samples that are also among others, read alike; 0 if they are read otherwise."""
+def share_in(samples: Tensor, others: Tensor, filler: int = 0) -> float:
+    """The share of samples that are also among others, read alike; 0 if they are read otherwise.
+
+    Args:
+        filler: what stands behind a text's end, (n, l), where another text of the same tensor is longer.
+    """
+    if samples.ndim == others.ndim == 2:
+        longest = max(samples.shape[1], others.shape[1])
+        samples, others = (pad(texts, (0, longest - texts.shape[1]), value=filler) for texts in (samples, others))
     if samples.shape[1:] != others.shape[1:] or not len(samples):
         return 0.0
     known = {hash(row.numpy().tobytes()) for row in others.cpu()}

@@ -63,7 +63,7 @@ def build(settings: Settings) -> Federation:
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
-        if share_in(evaluation.inputs, public[encoding]) > MOSTLY:
+        if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
             _remark(user.number, str(tests), str(reads.data_dir / PUBLIC_SETS[reads.public]))
         with torch.random.fork_rng(devices=[]):
@@ -146,11 +146,18 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
     return Pixels(side)
 
 
+def _filler(encoding: Encoding) -> int:
+    """What stands behind the end of a text; pixels have no end."""
+    return int(encoding.tokenizer.pad_token_id) if isinstance(encoding, Tokens) else 0
+
+
 def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
     """The user's D^n, its evaluation samples, and the ids of its classes."""
     task, split = task_of(user), SPLITS[settings.evaluate_on]
-    pool, classes = task.read(settings.data_dir, user.client, "train", encoding, settings.root_train_image_folder)
-    evaluation, other = task.read(settings.data_dir, user.client, split, encoding, settings.root_val_image_folder)
+    given = (settings.root_train_image_folder, settings.root_val_image_folder) if user.task == "MLC" else (None, None)
+    (pool, classes), (evaluation, other) = (
+        task.read(settings.data_dir, user.client, name, encoding, images) for name, images in zip(("train", split), given, strict=True)
+    )
     if (classes, pool.names) != (other, evaluation.names):
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
     try:
@@ -159,7 +166,7 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     except DataError as error:
         size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
         raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
-    if share_in(evaluation.inputs, pool.inputs) > MOSTLY:
+    if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
         _remark(user.number, *map(str, files))
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):

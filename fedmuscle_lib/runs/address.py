@@ -92,9 +92,9 @@ def _files(folder: str, deep: bool) -> tuple[list[_File], list[str]]:
 
 @lru_cache(maxsize=64)
 def _content_digest(folder: str, files: tuple[_File, ...], again: tuple[str, ...]) -> str:
-    digest = hashlib.sha256("".join(f"{line}\n" for line in again).encode())
+    digest = hashlib.sha256(os.fsencode("".join(f"{line}\n" for line in again)))
     for path, (size, *_) in files:
-        digest.update(f"{path.removeprefix(folder)} {size}\n".encode())
+        digest.update(os.fsencode(f"{path.removeprefix(folder)} {size}\n"))  # a name may be no UTF-8
         with open(path, "rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()

@@ -437,9 +437,9 @@ def _sums(folder: Path) -> dict[str, str]:
 
 
 def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] | None:
-    """Sentences; None if something that the run read is here and differs."""
+    """Sentences; None if something that the run read is here and differs, or if this one would read other things."""
     there, ours = provenance["inputs"], dict(here.inputs)
-    if any(ours.get(name) and ours[name] != digest for name, digest in there.items()):
+    if ours.keys() != there.keys() or any(ours.get(name) and ours[name] != digest for name, digest in there.items()):
         return None
     absent = dict.fromkeys(name.partition("/")[0] for name, digest in there.items() if digest and not ours.get(name))
     caveats = [f"{name} is not here, or not all of it" for name in absent]

@@ -43,6 +43,8 @@ class SemanticSegmentation(Task):
                 column = coco.column(annotation)
                 scene[coco.mask(annotation)] = IGNORED if annotation.get("iscrowd", 0) else 1 + column
             targets[row] = F.interpolate(torch.from_numpy(scene)[None, None].float(), size=size, mode="nearest")[0, 0].long()
+        if not (targets != IGNORED).any():
+            raise DataError(f"{path}: crowds cover every pixel of every image, and these are ignored")
         return Samples(encoding.load(coco.files(images)), targets, coco.names), coco.classes
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
@@ -66,7 +68,7 @@ class SemanticSegmentation(Task):
 
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
         """Predict background everywhere."""
-        classes = 1 + max(int(targets[targets != IGNORED].max()) for targets in (train, evaluation))
+        classes = 1 + int(torch.cat([targets[targets != IGNORED] for targets in (train, evaluation)]).max())
         counts = torch.bincount(evaluation[evaluation != IGNORED], minlength=classes)
         return self.score(F.pad(counts.double().unsqueeze(1), (BACKGROUND, classes - 1 - BACKGROUND)))
 

@@ -55,5 +55,5 @@ class TextGeneration(Task):
     def trivial(self, train: Tensor, evaluation: Tensor) -> float:
         """A unigram model of the training texts; unseen tokens count once."""
         train, evaluation = (targets[:, 1:][targets[:, 1:] != NO_TOKEN] for targets in (train, evaluation))
-        seen = torch.bincount(train, minlength=1 + int(max(train.max(), evaluation.max()))).clamp(min=1).double()
+        seen = torch.bincount(train, minlength=1 + int(torch.cat([train, evaluation]).max())).clamp(min=1).double()
         return math.exp(-(seen / seen.sum()).log()[evaluation].mean().item())

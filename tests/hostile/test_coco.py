@@ -103,6 +103,7 @@ MASKS = {
     "run lengths that go on behind their end": (_counts("oooooooo"), "annotation 2 has run lengths that can't be read"),
     "run lengths that end within a number": (_counts("P1o"), "can't be read"),
     "run lengths of other characters": (_counts("P1\x7f é"), "can't be read"),
+    "run lengths in another alphabet, which other programs read byte by byte": (_counts("\u0430\u0431\u0770"), "can't be read"),
     "run lengths of nothing": (_counts(""), "can't be read"),
     "run lengths of texts": (_counts(["64"]), "can't be read"),
     "run lengths that are none": (_counts(None), "can't be read"),
@@ -193,6 +194,16 @@ def test_more_classes_than_pixels_can_name_are_refused(tmp_path: Path) -> None:
     document["categories"].pop()
     path.write_text(json.dumps(document))
     assert len(TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))[1]) == 254
+
+
+def test_a_file_without_a_pixel_that_counts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / TASKS["SS"].folder / "train/client_0.json"
+    document = write_valid(path)
+    for annotation in document["annotations"]:
+        annotation.update(iscrowd=1, segmentation={"size": [SIZE, SIZE], "counts": [0, SIZE * SIZE]})
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match=r"client_0\.json: crowds cover every pixel of every image"):
+        TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))
 
 
 def test_run_lengths_of_any_mask_are_read() -> None:

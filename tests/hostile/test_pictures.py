@@ -58,6 +58,14 @@ def test_pictures_that_programs_would_read_are_refused(tmp_path: Path) -> None:
         Pixels(8).load([path])
 
 
+def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path: Path) -> None:
+    """Pillow would make white of all that is brighter than 255."""
+    path = tmp_path / "a.png"
+    Image.fromarray(np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)).save(path)
+    with pytest.raises(DataError, match=r"a\.png: a picture of more than 8 bits a channel \(I.*convert it to 8 bits"):
+        Pixels(8).load([path])
+
+
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
 def test_pictures_of_the_usual_kinds_are_read(tmp_path: Path, form: str) -> None:
     path = tmp_path / "a picture"

@@ -254,6 +254,14 @@ def test_the_digests_of_folders_are_those_of_the_stored_runs(tmp_path):
     assert files_digest(tmp_path) == hashlib.sha256(lines).hexdigest()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
+def test_a_name_that_is_no_utf8_is_in_the_digest(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.png")).write_bytes(b"white")
+    before = files_digest(tmp_path)
+    os.rename(tmp_path / os.fsdecode(b"caf\xe9.png"), tmp_path / "café.png")
+    assert before and files_digest(tmp_path) != before
+
+
 def test_the_digest_of_nothing_is_empty(tmp_path):
     assert files_digest(tmp_path / "nowhere") == files_digest(tmp_path) == ""
 

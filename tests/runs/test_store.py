@@ -251,6 +251,9 @@ def test_a_shipped_run_is_shown_where_its_data_are_absent_or_torch_is_another_an
 def test_a_shipped_run_is_not_shown_for_other_data_or_another_question(layered):
     assert layered.find(replace(HERE, inputs=(("data", "d2"), ("model", "m1")))) is None
     assert layered.find(replace(HERE, asked="else")) is None
+    more = (*HERE.inputs, ("root_train_image_folder", "d3"))
+    for others in (more, HERE.inputs[1:], (("user 1's own", "d1"), HERE.inputs[1]), (("user 1's own", ""), HERE.inputs[1])):
+        assert layered.find(replace(HERE, inputs=others)) is None  # a user with data of its own asks another question
 
 
 def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
