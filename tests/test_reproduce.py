@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
@@ -149,6 +150,7 @@ LAUNCH = """
 import sys
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import reproduce as command
 command.reproduce = partial(command.reproduce, folder=Path(sys.argv[1]))
@@ -170,6 +172,24 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
         parent.kill()
     assert b"Traceback" not in parent.stderr.read()
     assert eventually(lambda: not alive(int(pid_file.read_text())))
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
+    """Neither its own nor those that others keep for it, such as sockets and the file that tells its ports."""
+    ready = tmp_path / "ready"
+    notebook(folder, "endless", f"import tempfile, time\ntempfile.mkstemp()\nopen({str(ready)!r}, 'w').write('x')\ntime.sleep(600)")
+    with TemporaryDirectory(prefix="k-") as temporary:  # of a short name, as sockets need it
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": temporary}
+        parent = subprocess.Popen([sys.executable, "-c", LAUNCH, folder, tmp_path / "results"], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            assert eventually(ready.exists)
+            assert [path for path in Path(temporary).rglob("tmp*") if path.is_file()]
+            parent.send_signal(sign)
+            parent.wait(60)
+        finally:
+            parent.kill()
+        assert eventually(lambda: not list(Path(temporary).iterdir()))
 
 
 def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):

@@ -6,6 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -100,7 +101,10 @@ class FrozenStates:
             self._folder = tempfile.TemporaryDirectory(prefix="fedmuscle-", ignore_cleanup_errors=True)
         path = Path(self._folder.name) / str(len(list(Path(self._folder.name).iterdir())))
         _reserve(path, size)
-        return torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=like.dtype).view(shape)
+        states = torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=like.dtype).view(shape)
+        with suppress(PermissionError):  # of Windows; elsewhere a file without a name lasts as long as its tensor, and no kill leaves it
+            path.unlink()
+        return states
 
 
 def _reserve(path: Path, size: int) -> None:

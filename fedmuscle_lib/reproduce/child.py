@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -38,7 +39,8 @@ def main(spec: dict[str, Any]) -> int:
     threading.Thread(target=_end_with_parent, args=(spec["parent"],), daemon=True).start()
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
     logging.getLogger("papermill").addFilter(_was_printed)
-    short = len(os.environ["JUPYTER_RUNTIME_DIR"]) < 50  # a socket's path has at most 104 characters
+    if short := len(os.environ["JUPYTER_RUNTIME_DIR"]) < 50:  # a socket's path has at most 104 characters
+        _keep_together(_scratch())
     try:
         papermill.execute_notebook(
             spec["notebook"],
@@ -58,6 +60,18 @@ def main(spec: dict[str, Any]) -> int:
     except OSError as error:
         return _last_words(error, 1)
     return 0
+
+
+def _scratch() -> str:
+    """The folder of this process's temporary files and its kernel's, which a kernel that is killed leaves behind."""
+    return os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], str(os.getpid()))
+
+
+def _keep_together(folder: str) -> None:
+    """Have temporary files made in ``folder``, by this process and by those that it starts."""
+    os.mkdir(folder)
+    os.environ |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
+    tempfile.tempdir = None  # look it up again
 
 
 def _last_words(error: Exception, code: int) -> int:
@@ -92,6 +106,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main(spec := json.loads(sys.argv[1])))
     finally:
+        shutil.rmtree(_scratch(), ignore_errors=True)
         if os.getppid() != spec["parent"]:  # which would have removed it
             with suppress(OSError):  # of others that still end
                 os.rmdir(os.environ["JUPYTER_RUNTIME_DIR"])
