@@ -25,6 +25,7 @@ MOST_BYTES = 1 << 29  # COCO's own annotations of train2017 have 449 MB
 _LISTED = 5  # faults that an error names
 _MOST_CATEGORIES = 10_000
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and lone surrogates
+_LONGEST_NAME, _LONGEST_PATH = 255, 1024  # bytes of each part of a file's name, as most file systems have it; characters of the whole
 _TURNS = 100  # the longest outline, in circumferences of its picture
 
 
@@ -193,6 +194,8 @@ def _name_fault(name: Any) -> str:
         return f"the file name {shown(name)}"
     if _NO_NAME.search(name):
         return f"the file name {shown(name)}, with characters that no name has"
+    if max(len(part.encode()) for part in name.split("/")) > _LONGEST_NAME or len(name) > _LONGEST_PATH:
+        return f"a file name of {len(name):,} characters, {shown(name)}"
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or "\\" in name or PureWindowsPath(name).drive:
         return f"the file name {shown(name)}, which leaves the folder of images"

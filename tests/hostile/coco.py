@@ -120,7 +120,7 @@ def _anywhere(document: Any, draws: random.Random) -> None:
         if draws.random() < 0.2:
             del inside[key]
         else:
-            inside[key] = draws.choice(_STRANGE)
+            inside[key] = copy.deepcopy(draws.choice(_STRANGE))  # the next change may go into it
         return
 
 
