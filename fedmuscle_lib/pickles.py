@@ -78,7 +78,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
         DataError: naming the file; it is larger, a folder or a device, or can't be read.
     """
     with opened(path, most) as file:
-        content = file.read(most + 1)
+        content = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)  # so many bytes are allocated
     if len(content) > most:
         raise DataError(f"{path}: larger than {most:,} bytes")
     return content

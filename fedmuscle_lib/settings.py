@@ -22,7 +22,7 @@ from pydantic import (
 
 from fedmuscle_lib import algorithms
 from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_recipes
+from fedmuscle_lib.profiles import PROFILES, ROOT, numbers_of, tuned_file, tuned_recipes
 from fedmuscle_lib.registry import meant
 from fedmuscle_lib.runs import system
 from fedmuscle_lib.runs.system import BY, RunSettings, check_options
@@ -312,9 +312,14 @@ class Settings(RunSettings):
         """What `tune` chose by task, as settings; other tasks have the profile's values.
 
         Raises:
-            ValueError: it has chosen nothing for this profile.
+            ValueError: it has chosen nothing for this profile, or a recipe lacks a setting, has another one, or one of no value.
         """
         recipes = tuned_recipes(profile)
+        for task, recipe in recipes.items():
+            if wrong := sorted(recipe.keys() ^ set(BY_TASK)):
+                raise ValueError(f"{tuned_file(profile)}: the recipe of {task} {'has' if wrong[0] in recipe else 'lacks'} {wrong[0]!r}")
+            if truths := [name for name, value in recipe.items() if isinstance(value, bool)]:
+                raise ValueError(f"{tuned_file(profile)}: {truths[0]} of {task} is a truth value")
         if not recipes:
             raise ValueError(
                 f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune --profile {profile}` makes them"

@@ -30,6 +30,7 @@ from data_prep.__main__ import main
 from data_prep.datasets import CATALOGUE, MODULES, coco, voc
 from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
+from data_prep.io.archives import opened
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
 from fedmuscle_lib.data import PUBLIC_SETS, Pixels, read_public
@@ -816,6 +817,28 @@ def test_photo_classes(archives: Path, data_dir: Path, name: str, folder: str) -
         assert [image.tobytes() in of_first for image in rows[split, client]] == [label == 0 for label in labels]
 
 
+@pytest.mark.parametrize("again", ["test.txt", "train.txt"])
+def test_an_image_that_food101_lists_twice_is_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, again: str) -> None:
+    """One row would be filled, and the other hold whatever the memory held."""
+    miniature.food101(archives)
+    path = archives / "food-101.tar.gz"
+    with opened(path) as files:
+        members = {name: file.read() for name, file in files}
+    members[f"food-101/meta/{again}"] += b"\nwaffles/7"  # of train.txt
+    miniature.write_tar(path, members)
+    assert _run("food101", "--archives", archives, "--data-dir", data_dir, *SMALL["food101"]) == 2
+    assert f"{path}: train.txt with test.txt: more than once, 1 images, such as waffles/7" in capsys.readouterr().err
+    assert _manifests(data_dir) == []
+
+
+def test_an_image_that_caltech101_holds_twice_is_named(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    images = {f"{folder}/Faces/{i}.jpg": miniature.picture(i) for folder in ("a", "b") for i in range(40)}
+    miniature.write_tar(inner := archives / "101_ObjectCategories.tar.gz", images)
+    miniature.write_zip(archives / "caltech-101.zip", {f"caltech-101/{inner.name}": inner.read_bytes()})
+    assert _run("caltech101", "--archives", archives, "--data-dir", data_dir, *SMALL["caltech101"]) == 2
+    assert f"caltech-101.zip: {inner.name}: more than once, 40 images, such as Faces/0.jpg" in capsys.readouterr().err
+
+
 def test_tiny_imagenet(archives: Path, data_dir: Path) -> None:
     miniature.tiny_imagenet(archives)
     assert _run("tiny-imagenet", "--archives", archives, "--data-dir", data_dir) == 0
@@ -940,7 +963,11 @@ def test_listed_images_that_are_missing_are_counted_and_not_fetched(
         ("train/a/0.JPEG 0\ntrain/b/0.JPEG\n", "ImageNet_LT_train.txt: line 2: 'train/b/0.JPEG' is not a path and a label"),
         ("train/a/0.JPEG zero\n", "ImageNet_LT_train.txt: line 1: "),
         ("", "ImageNet_LT_train.txt: line 1: '' is not a path and a label"),
-        ("train/a/0.JPEG 0\ntrain/b/0.JPEG 2\n", "ImageNet_LT_train.txt: no image has the label 1, the largest is 2"),
+        ("a/0 0\nb/0 2\nb/1 2\n", "ImageNet_LT_train.txt: no image has the label 1, the largest is 2"),
+        ("a/0 0\nb/0 2\n", "ImageNet_LT_train.txt: line 2: the label 2 in a list of 2 images"),
+        ("a/0 0\nb/0 999999999\n", "ImageNet_LT_train.txt: line 2: the label 999999999 in a list of 2 images"),
+        ("a/0 0\nb/0 99999999999\n", "ImageNet_LT_train.txt: line 2: the label 999999999... has 11 digits"),
+        (f"a/0 {'9' * 5000}\n", "ImageNet_LT_train.txt: line 1: the label 999999999... has 5000 digits"),
         ("../0.JPEG 0\n", "ImageNet_LT_train.txt: refused: it holds '../0.JPEG', a name that leaves its folder"),
         ("/0.JPEG 0\n", "ImageNet_LT_train.txt: refused: it holds '/0.JPEG'"),
         ("train/n00000000/train_0.JPEG 0\n", "ImageNet_LT_train.txt: no image has the label 2, but ImageNet_LT_test.txt has it"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import hashlib
 import io
 import itertools
@@ -19,7 +21,7 @@ import pytest
 from loopback import Loopback, answering, serving
 
 from data_prep.io import fetch
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import LARGEST, opened, plain_name
 from data_prep.io.entry import Archive, SourceError
 from data_prep.io.fetch import Source, download, head
 
@@ -419,6 +421,76 @@ def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
     for path in (tmp_path / "a.tar", _zip(tmp_path / "a.zip", kind=stat.S_IFLNK)):
         with pytest.raises(SourceError, match="refused: it holds .* a link or a device"):
             _read(path)
+
+
+def _header(name: str, size: int, kind: bytes = tarfile.REGTYPE, headers: dict[str, str] | None = None) -> bytes:
+    """A tar member's header, without the content that it promises."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type, member.pax_headers = size, kind, headers or {}
+    return member.tobuf(tarfile.PAX_FORMAT if headers else tarfile.GNU_FORMAT)
+
+
+def _sparse(size: int, **others: str) -> dict[str, str]:
+    return {f"GNU.sparse.{key}": value for key, value in ({"realsize": str(size)} | others).items()}
+
+
+SPARSE = {
+    "old": _header("one", 0, tarfile.GNUTYPE_SPARSE),
+    "0.1": _header("one", 0, headers=_sparse(10**15, map="0,0")),
+    "1.0": _header("one", 512, headers=_sparse(10**15, major="1", minor="0")) + b"0\n" + bytes(510),
+    "1.0 garbage": _header("one", 512, headers=_sparse(5, major="1", minor="0")) + b"garbage\n" + bytes(504),
+}
+
+
+@pytest.mark.parametrize("content", SPARSE.values(), ids=SPARSE.keys())
+def test_sparse_files_are_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    """A hundred bytes would be read as petabytes of zeros."""
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(content + bytes(1024)))
+    with pytest.raises(SourceError, match=rf"{path}: .* a sparse file"):
+        _read(path)
+
+
+@pytest.mark.parametrize("size", [LARGEST + 1, 8**11 - 1, 1 << 80])
+def test_a_member_larger_than_any_data_set_has_is_refused_unread(tmp_path: Path, size: int) -> None:
+    tar, packed = tmp_path / "a.tar", _zip(tmp_path / "a.zip")
+    tar.write_bytes(_header("folder/one", size) + bytes(1024))
+    content = bytearray(packed.read_bytes())
+    at = content.rindex(b"PK\x01\x02") + 24  # where the directory says how large the file is
+    content[at : at + 4] = min(size, 2**32 - 2).to_bytes(4, "little")
+    packed.write_bytes(content)
+    for path in (tar, packed):
+        with pytest.raises(SourceError, match=rf"{path}: refused: it holds 'folder/one', of [\d,]+ bytes"):
+            _read(path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_name_is_not_read_if_it_is_huge_or_nested(tmp_path: Path, kind: bytes) -> None:
+    path = tmp_path / "a.tar"
+    for content, why in ((_header("x", 2 << 30, kind), "a name of 2,147,483,648 bytes"), (_header("x", 0, kind) * 3000, "RecursionError")):
+        path.write_bytes(content + bytes(1024))
+        with pytest.raises(SourceError, match=rf"{path}: a damaged archive \(.*{why}"):
+            _read(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_any_compression_is_refused_by_name(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("folder/one", np.random.RandomState(2).bytes(3000))
+    content = path.read_bytes()
+    path.write_bytes(content[:45] + np.random.RandomState(3).bytes(500) + content[545:])
+    with pytest.raises(SourceError, match=rf"{path}: a damaged archive"):
+        _read(path)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device", "there"), ValueError("own"), RecursionError("own")])
+def test_an_error_of_the_code_that_takes_the_members_is_not_the_archives(tmp_path: Path, error: Exception) -> None:
+    for path in (_tar(tmp_path / "a.tar"), _tar(tmp_path / "a.tar.gz", "w:gz"), _zip(tmp_path / "a.zip")):
+        with pytest.raises(type(error)) as caught, opened(path) as members:
+            for _, _ in members:
+                raise error
+        assert caught.value is error
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "c:d", "a\0b"])

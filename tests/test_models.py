@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,27 @@ def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
         torch.testing.assert_close(mean.features(pixels), states[:, 1:].mean(1))
         levels = cls.forward_with_levels(pixels)[1]
         torch.testing.assert_close(cls.finish(levels[-2]), states[:, 0])  # of the last block, before the layer norm
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("intermediate_size", 2000, "asks for [0-9,]+ numbers, the weights are"),
+        ("intermediate_size", 10**9, r"has the intermediate_size 1e\+09"),
+        ("num_hidden_layers", 100_000, "has the num_hidden_layers 100000"),
+        ("image_size", -32, "has the image_size -32"),
+        ("layer_norm_eps", float("inf"), "has the layer_norm_eps inf"),
+        ("layer_norm_eps", float("nan"), "has the layer_norm_eps nan"),
+    ],
+)
+def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(
+    models_path: Path, tmp_path: Path, field: str, value: float, why: str
+) -> None:
+    folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {field: value}))
+    with pytest.raises(OSError, match=f"{TINY}: not a readable checkpoint .*config.json {why}"):
+        load_backbone(folder)
 
 
 def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:

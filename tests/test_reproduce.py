@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -76,6 +77,14 @@ def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_othe
     ]
     with pytest.raises(ValueError, match="setup3"):
         planned([takes], setup="setup3")
+
+
+def test_a_place_is_absolute_also_where_a_notebook_declares_it(folder):
+    path = notebook(folder, "table", parameters="data_dir: str = ''  # of the data\noverrides: dict = {}  # settings")
+    assert planned([path], data_dir="here", models_path="there")[path] == {
+        "data_dir": str(Path("here").resolve()),
+        "overrides": {"models_path": str(Path("there").resolve())},
+    }
 
 
 @pytest.mark.parametrize(
@@ -258,6 +267,26 @@ def test_children_know_where_results_may_come_from(folder, tmp_path, monkeypatch
     assert ("FEDMUSCLE_COMPUTE" in given) == ("FEDMUSCLE_COMPUTE" in expected)
 
 
+@pytest.mark.parametrize(("given", "passed_on"), [("mine/runs", "{here}/mine/runs"), ("/mine", "/mine"), ("", "")])
+def test_children_store_their_runs_where_the_caller_said(folder, tmp_path, monkeypatch, given, passed_on):
+    notebook(folder, "table")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDMUSCLE_RUNS", given)
+    (environment,) = environments(folder, tmp_path, monkeypatch)
+    assert environment["FEDMUSCLE_RUNS"] == passed_on.format(here=tmp_path)
+
+
+def test_a_damaged_file_of_another_notebook_ends_none(folder, tmp_path, monkeypatch):
+    for name in ("fast", "slow"):
+        notebook(folder, name)
+    older = tmp_path / "results/mini/older"
+    older.mkdir(parents=True)
+    (older / "table.csv").touch()
+    (older / "provenance.json").write_text('{"runs": [')
+    assert len(environments(folder, tmp_path, monkeypatch, jobs=2)) == 2
+    assert "unreadable: older/provenance.json (not JSON" in (older.parent / "index.html").read_text()
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch, capsys):
     notebook(folder, "good", "x = 1")
     (tmp_path / "file").write_text("")
@@ -375,6 +404,50 @@ def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     assert "figure.png" in index(tmp_path).read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("provenance.json", '{"runs": [', "not JSON"),
+        ("provenance.json", '{"runs": [1]}', "its runs are no list of objects that say when they were finished"),
+        ("provenance.json", '{"runs": [{}]}', "its runs are no list"),
+        ("provenance.json", '{"runs": 1}', "its runs are no list"),
+        ("provenance.json", '{"runs": [{"finished": "yesterday"}]}', "Invalid isoformat string"),
+        ("result.json", '{"finished": "yesterday"}', "Invalid isoformat string"),
+        ("result.json", '{"seconds": "long"}', "its seconds are 'long', not a number"),
+        ("result.json", '{"seconds": 1' + "0" * 400 + "}", "OverflowError"),
+        ("result.json", None, "a pipe or a device, not a file"),
+        ("table.csv", "", "No columns to parse from file"),
+        ("table.csv", "a,b\n1,2\n", ""),
+        ("table.csv", None, "a pipe or a device, not a file"),
+        ("departures.csv", "", "No columns to parse from file"),
+        ("overview.csv", "", "No columns to parse from file"),
+        ("executed.ipynb", "{", "Notebook does not appear to be JSON"),
+        ("executed.ipynb", "[1]", ""),
+        ("executed.ipynb", None, "a pipe or a device, not a file"),
+    ],
+)
+def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(tmp_path, name, content, reason):
+    """Without content it is a pipe that nobody writes to."""
+    for entry, result in {"a": "{}", "damaged": '{"seconds": 1}', "z": '{"seconds": 7}'}.items():
+        (tmp_path / entry).mkdir()
+        (tmp_path / entry / "result.json").write_text(result)
+    (tmp_path / "damaged/delta.csv").write_text("algorithm\n")  # a table is shown with Delta or not at all
+    (path := tmp_path / "damaged" / name).unlink(missing_ok=True)
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(content)
+    page = html.unescape(index(tmp_path).read_text())
+    (told,) = re.findall(r"unreadable: (.*)</p>", page)
+    assert told.startswith(f"damaged/{name} ") and reason in told and str(tmp_path) not in told
+    assert re.findall(r'<section id="(.*)">', page) == ["a", "damaged", "z"] and "<td>7 s</td>" in page
+
+
+def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
+    entry(tmp_path, result={"failure": "no \ud800 luck"})
+    assert "no ? luck" in index(tmp_path).read_text()
+
+
 # --- what it costs to import, and parameters that arrive as text ---------------------------------------------------------------
 
 
@@ -403,7 +476,21 @@ def test_parameters_are_read_from_text(text, value):
     assert literal("p", text, type(value)) == literal("p", value, type(value)) == value
 
 
-@pytest.mark.parametrize(("value", "kind"), [("[0, 1", list), (3, list), ("3", list), ("{}", list), ("import os", dict), ("f()", list)])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("[0, 1", list),
+        (3, list),
+        ("3", list),
+        ("{}", list),
+        ("import os", dict),
+        ("f()", list),
+        ("{[]: 1}", list),
+        ("-" * 100_000 + "1", list),
+        ("(" * 10_000, list),
+    ],
+)
 def test_a_parameter_that_cannot_be_read_is_named(value, kind):
-    with pytest.raises(ValueError, match=f"^parameter seeds: expected a {kind.__name__} such as .*, got "):
+    with pytest.raises(ValueError, match=f"^parameter seeds: expected a {kind.__name__} such as .*, got ") as caught:
         literal("seeds", value, kind)
+    assert len(str(caught.value)) < 140

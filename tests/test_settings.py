@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,20 @@ def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned: 
     tuned.write_text(tuned.read_text().replace("0.003", "-1"))
     with pytest.raises(ValueError, match="^lr of MLC: .*greater than 0 .got -1"):
         parse({"protocol": "tuned"})
-    tuned.write_text(tuned.read_text()[:-9])
+    whole = json.loads(tuned.read_text())
+    recipe = whole["MLC"]["recipe"]
+    for damage, why in (
+        ([], "holds a list, not an object"),
+        ({"MLC": "x"}, "MLC has no recipe"),
+        ({"MLC": {"recipe": []}}, "MLC has no recipe"),
+        ({"MLC": {"recipe": recipe | {"learning_rate": 1}}}, "the recipe of MLC has 'learning_rate'"),
+        ({"MLC": {"recipe": {name: value for name, value in recipe.items() if name != "lr"}}}, "the recipe of MLC lacks 'lr'"),
+        ({"MLC": {"recipe": recipe | {"lr": True}}}, "lr of MLC is a truth value"),
+    ):
+        tuned.write_text(json.dumps(damage))
+        with pytest.raises(ValueError, match=f"^[^\n]*mini_tuned.json: {re.escape(why)}"):
+            parse({"protocol": "tuned"})
+    tuned.write_text(json.dumps(whole)[:-9])
     with pytest.raises(ValueError, match="^[^\n]*mini_tuned.json: not JSON [^\n]*$"):
         parse({"protocol": "tuned"})
     assert parse({"protocol": "fixed"}) == Settings()

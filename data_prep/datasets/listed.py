@@ -20,6 +20,7 @@ from data_prep.io.layout import labelled, write_classes, write_list
 _LISTS = "https://raw.githubusercontent.com/facebookresearch/classifier-balancing/22370c64141cc662f62ead89447c838c4a7977b5/data"
 _IMAGES = Option("images", str, "The folder that the lists' paths start from. Its images are not copied.", shown="that of the lists")
 _TAKES = (SEED, PER_CLASS, _IMAGES)
+_DIGITS = 9  # of a label
 
 
 def _lists(folder: str, *names: str) -> tuple[Archive, ...]:
@@ -79,7 +80,7 @@ def _parsed(path: Path) -> list[tuple[str, int]]:
     """Return the path and the label of each image of a list.
 
     Raises:
-        SourceError: a line is something else, or its path leads elsewhere; or there is no line.
+        SourceError: a line is something else, its path leads elsewhere, or its label is huge; or there is no line.
     """
     try:
         lines = path.read_bytes().decode().removesuffix("\n").split("\n")
@@ -90,6 +91,8 @@ def _parsed(path: Path) -> list[tuple[str, int]]:
         name, _, label = line.strip().rpartition(" ")
         if not name or not (label.isascii() and label.isdecimal()):
             raise SourceError(f"{path}: line {number}: {line!r} is not a path and a label: damaged, or another file")
+        if len(label) > _DIGITS:
+            raise SourceError(f"{path}: line {number}: the label {label[:_DIGITS]}... has {len(label)} digits: damaged, or another file")
         check_name(name, path)
         pictures.append((name, int(label)))
     return pictures
@@ -102,7 +105,9 @@ def _names(pictures: list[tuple[str, int]], path: Path) -> list[str]:
         SourceError: a label below the largest has no image.
     """
     first: dict[int, str] = {}
-    for name, label in pictures:
+    for number, (name, label) in enumerate(pictures, 1):
+        if label >= len(pictures):
+            raise SourceError(f"{path}: line {number}: the label {label} in a list of {len(pictures):,} images: damaged, or another file")
         first.setdefault(label, name)
     if absent := sorted(set(range(max(first) + 1)) - first.keys()):
         raise SourceError(f"{path}: no image has the label {absent[0]}, the largest is {max(first)}: damaged, or another file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -95,6 +96,7 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], i
                 lists[PurePosixPath(name).name] = text_of(file, name, path).split()
     if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
+    _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}
     try:
         train, test = ({name: label[name.split("/")[0]] for name in lists[f"{split}.txt"]} for split in ("train", "test"))
@@ -118,6 +120,7 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
     """Return the same. There is no official split: a random quarter of each category trains, and 3 x 2000 test images need the rest."""
     with opened(path) as members:
         names = sorted(name for name, _ in _caltech(members, path))
+    _check_once(names, f"{path}: 101_ObjectCategories.tar.gz")
     by_class: dict[str, list[str]] = {}
     for name in names:
         by_class.setdefault(name.split("/")[0], []).append(name)
@@ -132,3 +135,9 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
         train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)
         test |= dict.fromkeys(shuffled[len(shuffled) // 4 :], label)
     return train, test, len(by_class)
+
+
+def _check_once(names: list[str], where: str) -> None:
+    """Raise SourceError if an image stands among ``names`` twice: it would have two rows, and fill one."""
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise SourceError(f"{where}: more than once, {len(twice):,} images, such as {twice[0]}: damaged, or another file")

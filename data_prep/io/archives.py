@@ -6,19 +6,29 @@ A damaged archive is refused by name. Python's ``tarfile`` alone would stop with
 from __future__ import annotations
 
 import gzip
+import io
+import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NoReturn, Self
+from typing import IO, Any, NoReturn, Self
 
 from data_prep.io.entry import SourceError
 
-Members = Iterator[tuple[str, IO[bytes]]]
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+Members = Iterator[tuple[str, io.BufferedReader]]
+_Raw = Iterator[tuple[str, IO[bytes]]]
+LARGEST = 1 << 30  # bytes of a member: the largest of a data set is Yahoo's train.csv, of less than 800 MB
+_LARGEST_NAME = 1 << 20  # bytes of a tar's long name or further header, which tarfile reads into memory
+_NAMES = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError),
+    *(OSError, ValueError, OverflowError, RecursionError),  # of gzip and bz2, and of what parses a garbled header
+)
 
 
 @contextmanager
@@ -26,18 +36,47 @@ def opened(path: Path) -> Iterator[Members]:
     """Open an archive as an iterator of its regular files: pairs of name and open file. Read a file before you ask for the next.
 
     Raises:
-        SourceError: the archive is damaged, or holds a link, a device or a name that points outside; the message names it.
+        SourceError: the archive is damaged, or holds a link, a device, a sparse or huge file or a name that points outside; the message
+            names it. Errors of the code that takes the members stay what they are.
     """
+    with path.open("rb") as file:
+        yield _guarded(_members(file, path), path)
+
+
+def nested(file: io.BufferedReader, path: Path) -> Members:
+    """Iterate over the members of ``file``, an archive that is itself a member of ``path``."""
+    return _guarded(_tar(file, path), path)
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Turn an error of reading the archive into a SourceError that names it."""
     try:
-        with path.open("rb") as file:
-            yield _members(file, path)
+        yield
     except _DAMAGE as error:
         raise SourceError(f"{path}: a damaged archive ({type(error).__name__}: {error}); delete it and run the command again") from None
 
 
-def nested(file: IO[bytes], path: Path) -> Members:
-    """Iterate over the members of ``file``, an archive that is itself a member of ``path``."""
-    return _tar(file, path)
+def _guarded(members: _Raw, path: Path) -> Members:
+    with _damage(path):
+        for name, file in members:
+            yield name, io.BufferedReader(_Content(file, path))
+
+
+class _Content(io.RawIOBase):
+    """The content of a member, in pieces, so that no decompressor makes more at once than a piece gives."""
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file, self._path = file, path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _damage(self._path):
+            piece = self._file.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def text_of(file: IO[bytes], name: str, path: Path) -> str:
@@ -59,15 +98,11 @@ def plain_name(name: str, path: Path) -> str:
     return name
 
 
-def _members(file: IO[bytes], path: Path) -> Members:
-    if file.read(4) == b"PK\x03\x04":
-        yield from _zip(file, path)
-    else:
-        file.seek(0)
-        yield from _tar(file, path)
+def _members(file: io.BufferedReader, path: Path) -> _Raw:
+    return _zip(file, path) if file.peek(4).startswith(b"PK\x03\x04") else _tar(file, path)
 
 
-def _zip(file: IO[bytes], path: Path) -> Members:
+def _zip(file: IO[bytes], path: Path) -> _Raw:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             check_name(member.filename, path)
@@ -76,6 +111,7 @@ def _zip(file: IO[bytes], path: Path) -> Members:
                 _refuse(path, member.filename, "a link or a device")
             if member.flag_bits & 1:
                 _refuse(path, member.filename, "encrypted")
+            _check_size(member.filename, member.file_size, path)
             if not member.is_dir():
                 with archive.open(member) as content:
                     yield member.filename, content
@@ -85,18 +121,31 @@ class _StrictHeader(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(buf, encoding, errors)
+            header = super().frombuf(buf, encoding, errors)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the zero block that ends an archive; the stubs lack it
             raise
         except tarfile.HeaderError as error:
             raise EOFError(f"no header where one must be: {error}") from None
+        if header.type == tarfile.GNUTYPE_SPARSE:
+            cls._proc_gnusparse_10()
+        if header.type in _NAMES and not 0 <= header.size <= _LARGEST_NAME:
+            raise tarfile.ReadError(f"it holds a name of {header.size:,} bytes")
+        return header
+
+    @staticmethod
+    def _proc_gnusparse_10(*_: object) -> NoReturn:
+        """Called by tarfile where a further header says so: refuse the file before a map of any length is read into memory."""
+        raise tarfile.ReadError("it holds a sparse file")
 
 
-def _tar(file: IO[bytes], path: Path) -> Members:
-    with gzip.open(file) if _is_gzip(file) else _left_open(file) as raw:
+def _tar(file: io.BufferedReader, path: Path) -> _Raw:
+    with gzip.open(file) if file.peek(2).startswith(b"\x1f\x8b") else _left_open(file) as raw:
         with tarfile.open(fileobj=raw, mode="r|", tarinfo=_StrictHeader) as archive:
             for member in archive:
                 check_name(member.name, path)
+                if member.issparse():
+                    _refuse(path, member.name, "a sparse file")
+                _check_size(member.name, member.size, path)
                 if member.isreg():
                     content = archive.extractfile(member)
                     assert content  # as of every regular file
@@ -112,18 +161,16 @@ def _left_open(file: IO[bytes]) -> Iterator[IO[bytes]]:
     yield file
 
 
-def _is_gzip(file: IO[bytes]) -> bool:
-    start = file.tell()
-    magic = file.read(2)
-    file.seek(start)
-    return magic == b"\x1f\x8b"
-
-
 def check_name(name: str, path: Path) -> None:
     """Raise SourceError if a name in an archive, or in a list, points outside; the message names it."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in (pure.parts or ("",))[0] or "\0" in name:
         _refuse(path, name, "a name that leaves its folder")
+
+
+def _check_size(name: str, size: int, path: Path) -> None:
+    if not 0 <= size <= LARGEST:
+        _refuse(path, name, f"of {size:,} bytes, where a data set's file has at most {LARGEST:,}")
 
 
 def _refuse(path: Path, name: str, why: str) -> NoReturn:

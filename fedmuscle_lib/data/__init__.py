@@ -12,10 +12,11 @@ from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.long_tail import class_sizes, keep_long_tail
 from fedmuscle_lib.data.pickled import Pickled
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
-from fedmuscle_lib.data.samples import Samples, draw_local, first_local, share_in
+from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local, share_in
 from fedmuscle_lib.pickles import DataError, NoFile
 
 __all__ = [
+    "MOSTLY",
     "NO_WORD",
     "PUBLIC_SETS",
     "Annotation",

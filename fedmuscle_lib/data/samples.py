@@ -11,6 +11,8 @@ from torch.nn.functional import pad
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.randomness import generator
 
+MOSTLY = 0.5  # a larger `share_in` of test samples is remarked on
+
 
 @dataclass(frozen=True)
 class Samples:

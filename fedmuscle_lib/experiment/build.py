@@ -14,6 +14,7 @@ from fedmuscle_lib import algorithms
 from fedmuscle_lib.algorithms import Federation, Reading
 from fedmuscle_lib.client import Client
 from fedmuscle_lib.data import (
+    MOSTLY,
     PUBLIC_SETS,
     DataError,
     Encoding,
@@ -35,7 +36,6 @@ from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
 
 _log = logging.getLogger("fedmuscle")
-MOSTLY = 0.5  # of the evaluation samples
 
 
 def build(settings: Settings) -> Federation:
@@ -136,7 +136,7 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
     checkpoint = checkpoint_of(settings, user)
     kind = architecture(model_type(checkpoint))
     if kind.reads == "texts":
-        return Tokens(load_tokenizer(checkpoint), min(settings.text_length, backbone.config.max_position_embeddings))
+        return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
     if name == "image_size" and kind.stride is None:
         return Pixels(backbone.config.image_size)

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from peft import PeftModel
@@ -44,6 +44,8 @@ from fedmuscle_lib.setups import User, task_of
 from fedmuscle_lib.tasks import TASKS, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
+_READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
+_LARGEST = 4096  # side of pictures, length of texts, and any option, but for those that the tensors have larger
 _PEFTS = "base_model.model."  # before the names of a backbone's weights in peft's files
 
 
@@ -234,14 +236,21 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
     kind = architecture(model_type(checkpoint))
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
-    classes = tuple(about["classes"])
-    if not all(type(size) is int and size > 0 for size in about["reads"].values()):
-        raise ValueError("it reads inputs of no size")
-    model = kind(load_backbone(checkpoint, device), task.n_outputs(classes), **about["options"])
+    classes, options = tuple(about["classes"]), about["options"]
+    if not all(type(size) is int and 0 < size <= _LARGEST for size in about["reads"].values()):
+        raise ValueError(f"it reads inputs of a size that is none of 1 to {_LARGEST}")
+    tensors = _saved_tensors(folder, about["files"])
+    widest = max(_LARGEST, *(side for tensor in tensors.values() for side in tensor.shape))
+    if wrong := [name for name, value in options.items() if type(value) in (int, float) and not 0 < value <= widest]:
+        raise ValueError(f"the option {wrong[0]} is {options[wrong[0]]}")
+    if wrong := [name for name in ("precision", "pooling") if options[name] not in get_args(Settings.model_fields[name].annotation)]:
+        raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
+    frozen = load_backbone(checkpoint, device)
+    model = kind(frozen, task.n_outputs(classes), **options)
     if about["frozen"]:
         model.freeze_representation()
-    _restore(model, folder, about["files"])
-    encoding = Tokens(load_tokenizer(folder), **about["reads"]) if task.reads == "texts" else Pixels(**about["reads"])
+    _restore(model, folder, tensors)
+    encoding = Tokens(load_tokenizer(folder, frozen), **about["reads"]) if task.reads == "texts" else Pixels(**about["reads"])
     return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
 
 
@@ -259,6 +268,9 @@ def _read_about(folder: Path) -> dict[str, Any]:
     files = about.get("files")
     if not isinstance(files, dict) or HEAD not in files or not all(Path(name).name == name for name in files):
         raise DataError(f"{path}: not a saved user: its files are not those of a folder with {HEAD}")
+    read = {path.name for path in folder.iterdir() if path.suffix in _READ} - {ABOUT}
+    if strangers := sorted(read - files.keys()):
+        raise DataError(f"{folder / strangers[0]}: it was not saved with the user; take it out of the folder")
     if not isinstance(about.get("task"), str) or about["task"] not in TASKS:
         raise DataError(f"{path}: the task {shown(about.get('task'))} is not known here")
     for name, digest in files.items():
@@ -269,12 +281,17 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _restore(model: UserModel, folder: Path, files: dict[str, str]) -> None:
+def _saved_tensors(folder: Path, files: dict[str, str]) -> dict[str, Tensor]:
+    """Head and adapter, by the names that they have in the model."""
     tensors = _tensors(folder / HEAD)
     if ADAPTER in files:
         for name, tensor in _tensors(folder / ADAPTER).items():
             layer, matrix = name.removeprefix(_PEFTS).rsplit(".lora_", 1)
             tensors[f"backbone.{layer}.lora_{matrix.replace('.', '.default.', 1)}"] = tensor
+    return tensors
+
+
+def _restore(model: UserModel, folder: Path, tensors: dict[str, Tensor]) -> None:
     own = _of_head(model) | _of_adapter(model)
     for name in sorted(own.keys() ^ tensors.keys()) or [name for name in own if not like(tensors[name], own[name])]:
         raise DataError(f"{folder}: {name!r} is not what {ABOUT} asks for")

@@ -2,7 +2,7 @@
 
 A set is a folder of the data directory, ``FedLT/<name>``, as ``python -m data_prep`` writes it:
 
-    classes.json                  a list of the classes' names; a label is a place in it
+    classes.json                  a list of the classes' names, no two alike; a label is a place in it, and each is a training picture's
     train.npz, test.npz           arrays ``images``, uint8 (n, h, w, 3), and ``labels``, integers (n,)
     train.txt, test.txt, images/  instead, for a set too large for an array: a line "path label" for each picture below ``images``
 
@@ -11,12 +11,15 @@ Pictures of a list are opened when they are asked for.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import zipfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,10 +27,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.data import DataError, Pixels, refuse_unfinished
+from fedmuscle_lib.data import MOSTLY, DataError, Pixels, refuse_unfinished, share_in
 from fedmuscle_lib.documents import parse_any
 from fedmuscle_lib.pickles import MOST_BYTES, line_of, opened, read_bytes, shown
 
+_log = logging.getLogger("fedmuscle")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _DIGITS = 18  # of a label
 FOLDER = "FedLT"  # below the data directory; data_prep.io.layout writes it
@@ -58,6 +62,10 @@ class Images(ABC):
             DataError: naming the file, and the line of a list; a picture is missing or can't be read.
         """
 
+    @abstractmethod
+    def share_in(self, others: Images) -> float:
+        """The share of the pictures that are also among others: in arrays of the same pixels, in lists of the same name."""
+
 
 @dataclass(frozen=True)
 class LabelledSet:
@@ -75,6 +83,8 @@ class LabelledSet:
 def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSet:
     """Read a set's names and labels, and check all that can be checked before a picture of a list is opened.
 
+    If most test pictures are also training pictures, a warning names both files.
+
     Raises:
         DataError: naming the file, and the line of a list; something is missing, damaged or not what the layout says.
     """
@@ -85,13 +95,26 @@ def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSe
     refuse_unfinished(folder)
     classes = _classes(folder / "classes.json")
     train, test = (_split(folder, split, len(classes), image_size) for split in ("train", "test"))
+    if (absent := np.flatnonzero(np.bincount(train.labels, minlength=len(classes)) == 0)).size:
+        name = shown(classes[absent[0]])
+        raise DataError(f"{train.path}: no picture has the label {absent[0]}, {name} of classes.json; every class needs a training picture")
+    if test.share_in(train) > MOSTLY:
+        _remark(str(test.path), str(train.path))
     return LabelledSet(classes, train, test)
+
+
+@cache  # every run reads the same files again
+def _remark(tests: str, others: str) -> None:
+    _log.warning("most pictures of %s are also in %s: models are tested on what they learn from", tests, others)
 
 
 def _classes(path: Path) -> tuple[str, ...]:
     names = parse_any(read_bytes(path), str(path))
     if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
         raise DataError(f"{path}: not a list of the names of two classes or more")
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: {times} classes are called {shown(name)}; every class needs a name of its own")
     return tuple(names)
 
 
@@ -110,6 +133,9 @@ class _Stored(Images):
         chosen = self.images[np.asarray(rows, np.int64)].transpose(0, 3, 1, 2)
         pictures = torch.from_numpy(np.ascontiguousarray(chosen))
         return pictures if self.image_size is None else Pixels(self.image_size).resize(pictures, self.path)
+
+    def share_in(self, others: Images) -> float:
+        return share_in(torch.tensor(self.images), torch.tensor(others.images)) if isinstance(others, _Stored) else 0.0
 
 
 def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
@@ -166,6 +192,10 @@ class _Listed(Images):
             if not os.path.isfile(path):  # pathlib's raises for a name that is too long
                 raise DataError(f"{self.path}: line {line + 1}: no such picture: {line_of(str(path))}")
         return Pixels(self.image_size).load(paths)
+
+    def share_in(self, others: Images) -> float:
+        known = set(others.names) if isinstance(others, _Listed) else set()
+        return sum(name in known for name in self.names) / len(self)
 
 
 def _read_list(path: Path, classes: int, image_size: int | None) -> Images:

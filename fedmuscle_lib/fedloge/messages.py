@@ -13,6 +13,9 @@ from fedmuscle_lib.received import own_copy, plain
 
 # By the last part of its name: a tensor that batch norm counts or takes a root of. Below 0 it would spoil everybody's predictions.
 _NOT_NEGATIVE = {"running_var", "num_batches_tracked"}
+# By its whole name: the shares of a client's classes, by which the ratio loss divides. Other numbers would spoil other clients' losses.
+_SHARES = "proportions.classes"
+_ROUNDING = 1e-3  # of the sum of shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +50,7 @@ def accepted(client: int, update: object, expected: Mapping[str, Tensor]) -> Upd
 
     Raises:
         RefusedMessage: naming the client, for no update, missing or unknown names, another shape, type, layout or device, a negative
-            variance, or a number of samples that is none.
+            variance, shares of classes that are none, or a number of samples that is none.
         NotFinite: naming the client, for numbers that are not finite.
     """
     if type(update) is not Update or not isinstance(update.tensors, Mapping):
@@ -74,4 +77,10 @@ def _accepted(sender: str, name: str, value: object, want: Tensor) -> Tensor:
         raise NotFinite(f"{sender} sent {name!r} with numbers that are not finite")
     if name.rpartition(".")[2] in _NOT_NEGATIVE and (copy < 0).any():
         raise RefusedMessage(f"{sender} sent {name!r} with numbers below 0")
+    if name == _SHARES:
+        low, high, total = float(copy.min()), float(copy.max()), float(copy.double().sum())
+        if not (low >= 0 and high <= 1 and abs(total - 1) <= _ROUNDING):
+            raise RefusedMessage(
+                f"{sender} sent {name!r} from {low:g} to {high:g} with the sum {total:g}; shares, whose sum is 1, are expected"
+            )
     return copy

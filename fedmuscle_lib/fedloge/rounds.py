@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.data import DataError
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.federation import Federation
 from fedmuscle_lib.fedloge.images import FOLDER, Images, read
@@ -39,10 +38,7 @@ class Rounds:
         s = self.settings = settings
         content = read(s.data_dir, s.data, s.image_size)
         labels = content.train.labels
-        try:
-            kept = long_tailed(labels, s.imbalance, s.seed)
-        except ValueError as error:
-            raise DataError(f"{content.train.path}: {error}") from None
+        kept = long_tailed(labels, s.imbalance, s.seed)
         if s.clients > len(kept):
             raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
         shares = partition(labels[kept], s.clients, s.alpha, s.seed)

@@ -65,6 +65,7 @@ def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
             raise DataError(f"{path}: a model of {line_of(about['system'])}, not of {Settings.system}")
         if not isinstance(given.get("options", {}), dict):
             raise DataError(f"{path}: its options have no names")
+        parse(Settings, given)  # without changes: what is wrong is the file's
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: not a saved model ({line_of(str(error))})") from None
     options = given.get("options", {}) | changes.pop("options", {}) | ({} if norm is None else {"fedloge.realigned_norm": norm})

@@ -46,7 +46,10 @@ class Settings(RunSettings):
         0.5, gt=0, le=1e6, description="Of the Dirichlet distribution that divides each class. README: `--alpha_dirichlet 0.5`."
     )
     image_size: int | None = Field(
-        None, ge=8, description="Side in pixels that pictures are resized to; as they are by default. Needed for sets of picture files."
+        None,
+        ge=8,
+        le=512,
+        description="Side in pixels that pictures are resized to; as they are by default. Needed for sets of picture files.",
     )
 
     network: str = Field("resnet34", description=f"The backbone: one of {', '.join(NETWORKS)}. README: ResNet-34 for CIFAR-100.")

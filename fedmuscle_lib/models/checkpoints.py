@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
+import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from fedmuscle_lib.documents import read_json
@@ -19,6 +24,8 @@ from fedmuscle_lib.pickles import DataError, NoFile, Stamp, line_of, stamp_of
 # unknown to transformers
 _OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
+_MOST_NUMBER, _MOST_LAYERS = 1 << 20, 1000  # in a config.json
+_LAYERS, _SIZES = re.compile("layers?$|repeats?$|depth|blocks?$"), re.compile("size|num_|layers?$")
 
 
 def checkpoint_folder(models_path: Path, name: str) -> Path:
@@ -60,6 +67,35 @@ def _stamps(path: Path) -> tuple[Stamp | None, ...]:
     return tuple(stamp_of(file) for file in sorted(path.glob("*")))
 
 
+def _refuse_size(path: Path, options: dict[str, Any]) -> None:
+    """Raise ValueError if config.json asks for more numbers than the weights have, before any is allocated, or has impossible ones."""
+    given = json.loads((path / "config.json").read_text())
+    for name, number in _numbers("", given):
+        most = _MOST_LAYERS if _LAYERS.search(name) else _MOST_NUMBER
+        if not math.isfinite(number) or number > most or (number < 0 and _SIZES.search(name)):
+            raise ValueError(f"config.json has the {name} {number:.6g}")
+    kind = _OUR_OWN.get(given["model_type"])
+    config = (kind.config_class if kind else AutoConfig).from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        model = kind(config) if kind else AutoModel.from_config(config, **options)
+    asked = sum(parameter.numel() for parameter in model.parameters())
+    there = 0
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            there += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - no dict
+    if asked > there:
+        raise ValueError(f"config.json asks for {asked:,} numbers, the weights are {there:,}")
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """The numbers within a JSON value, with the names of the fields that hold them."""
+    if isinstance(value, dict | list):
+        for key, inside in value.items() if isinstance(value, dict) else ((name, one) for one in value):
+            yield from _numbers(str(key), inside)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, value
+
+
 @lru_cache(maxsize=16)
 def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrainedModel:
     kind = model_type(Path(path))
@@ -68,8 +104,9 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # it would report the pretraining heads that checkpoints carry and nobody asks for
     # the project's own checkpoints are stored in half precision and trained in full
-    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True} | pooler
+    options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False} | pooler
     try:
+        _refuse_size(Path(path), pooler)
         model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
     except Exception as error:  # safetensors and transformers have kinds of their own
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {line_of(str(error))})") from None
@@ -94,21 +131,28 @@ def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
     return copy.deepcopy(frozen, {id(parameter): parameter for parameter in frozen.parameters()})
 
 
-def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: Path, backbone: PreTrainedModel | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer that lies with a text checkpoint. One without a padding token, as GPT-2's, pads with the token that ends a text.
 
+    Args:
+        backbone: whose embedding must have all of its tokens.
+
     Raises:
-        OSError: there is none, or it can't be read; the message names it.
+        OSError: there is none, it can't be read, or the backbone lacks a token; the message names it.
     """
-    if not (path / "tokenizer.json").exists():
+    if not (path / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
-    return _tokenizer(path, _stamps(path))
+    tokenizer = _tokenizer(path, _stamps(path))
+    last = max([*tokenizer.get_vocab().values(), tokenizer.pad_token_id])
+    if backbone is not None and last >= backbone.config.vocab_size:
+        raise OSError(f"{path}: the tokenizer has the token {last}, the backbone embeds {backbone.config.vocab_size:,}")
+    return tokenizer
 
 
 @lru_cache(maxsize=8)
 def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokenizerBase:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the Rust library has kinds of its own
         raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {line_of(str(error))})") from None
     if tokenizer.pad_token_id is None:

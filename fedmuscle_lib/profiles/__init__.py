@@ -8,10 +8,12 @@ task that it tuned.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
+
+from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.pickles import DataError, line_of
 
 ROOT = Path(__file__).parents[2]  # the clone
 FOLDER = Path(__file__).parent
@@ -19,8 +21,15 @@ _PATHS = ("data_dir", "models_path")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A profile's settings; its relative paths start at the clone."""
-    profile = tomllib.loads(path.read_text(encoding="utf8"))
+    """A profile's settings; its relative paths start at the clone.
+
+    Raises:
+        ValueError: naming the file; it is not TOML.
+    """
+    try:
+        profile = tomllib.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:  # of text and of TOML
+        raise ValueError(f"{path}: not a profile ({error})") from None
     return profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
 
 
@@ -43,13 +52,14 @@ def tuned_tasks(profile: str) -> dict[str, Any]:
     """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
 
     Raises:
-        ValueError: the file is damaged; the message names it.
+        DataError: the file is damaged; the message names it.
     """
     path = tuned_file(profile)
-    try:
-        return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON ({error})") from None
+    tasks = read_json(path) if path.exists() else {}
+    for task, chosen in tasks.items():
+        if not isinstance(chosen, dict) or not isinstance(chosen.get("recipe"), dict):
+            raise DataError(f"{path}: {line_of(task)} has no recipe")
+    return tasks
 
 
 def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], notebook), indent=1) + "\n")
+    path, part = folder / "provenance.json", folder / ".provenance.json"
+    part.write_text(json.dumps(provenance([*histories, *others], notebook), indent=1) + "\n", encoding="utf8")
+    os.replace(part, path)  # an interrupt leaves the earlier provenance or this
 
 
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:

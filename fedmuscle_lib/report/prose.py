@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from math import isfinite
 from pathlib import Path
 
 import pandas as pd
@@ -33,7 +34,8 @@ def from_csv(text: str, root: Path = ROOT) -> str:
     """``text`` with every marked number as its CSV file has it.
 
     Raises:
-        ValueError: a mark is not closed in its line, its file, row or columns are not there, or numbers and columns don't match.
+        ValueError: a mark is not closed in its line, its file, row or columns are not there, numbers and columns don't match, or a number
+            is not finite.
     """
     if unclosed := text.count(_BEGIN) - len(_QUOTE.findall(text)):
         raise ValueError(f"{unclosed} marks '{_BEGIN}FILE: ROW -->' are misspelt or not closed in their line")
@@ -46,6 +48,8 @@ def _rewritten(quote: re.Match[str], root: Path) -> str:
         values = _values(root / file, row.replace('\\"', '"'))  # a notebook's JSON escapes quotes
         if not 1 <= (n := len(_NUMBER.findall(quoted))) <= len(values):
             raise ValueError(f"{n} numbers for {len(values)} columns")
+        if not all(map(isfinite, values[:n])):
+            raise ValueError(f"{', '.join(map(str, values[:n]))}: not all finite")
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"{mark} {error}") from None
     left = iter(values)

@@ -63,6 +63,8 @@ class Children:
         own = {"PYTHONPATH": path, "JUPYTER_RUNTIME_DIR": self._sockets.name, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
         self.environment = os.environ | threads | own | dict(environment)
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
+        if runs := self.environment.get("FEDMUSCLE_RUNS"):
+            self.environment["FEDMUSCLE_RUNS"] = str(Path(runs).absolute())  # a child runs in its notebook's folder
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self.ending = False

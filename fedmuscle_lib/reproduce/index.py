@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import html
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.pickles import DataError, line_of, read_bytes, shown
 from fedmuscle_lib.reproduce.children import write
+from fedmuscle_lib.reproduce.parameters import fits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
 _UNFINISHED = ("missing", "failed")
+_MOST = 1 << 28  # bytes of a file that the page shows
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,8 @@ class Made:
     """Who made a notebook's results, and when.
 
     Attributes:
-        state: "shipped" (every run came with the repository), "computed here", "missing" (a run is not stored) or "failed".
+        state: "shipped" (every run came with the repository), "computed here", "missing" (a run is not stored), "failed" or, on the
+            page, "unreadable".
         when: the newest run was finished or, where no run is named, the notebook was executed, in UTC; empty if unknown.
         runs: how many runs stand behind the results, by origin, such as "28 shipped, 2 computed"; empty if none is named.
     """
@@ -32,42 +43,67 @@ class Made:
 
 
 def made(entry: Path) -> Made:
-    """Read who made the results in ``entry`` from its ``result.json`` (of an execution) and ``provenance.json`` (of its runs)."""
-    result, provenance = _read(entry / "result.json"), _read(entry / "provenance.json")
+    """Read who made the results in ``entry`` from its ``result.json`` (of an execution) and ``provenance.json`` (of its runs).
+
+    Raises:
+        DataError: naming the one that can't be read or says something else.
+    """
+    with _blamed(path := entry / "result.json"):
+        result = _read(path)
+        executed = _minute(result.get("finished", ""))
     if result.get("failure") or result.get("missing"):
-        return Made("failed" if result.get("failure") else "missing", _minute(result.get("finished", "")), "")
-    runs = provenance.get("runs", [])
+        return Made("failed" if result.get("failure") else "missing", executed, "")
+    with _blamed(path := entry / "provenance.json"):
+        provenance = _read(path)
+        runs = provenance.get("runs", [])
+        if not isinstance(runs, list) or not all(isinstance(run, dict) and isinstance(run.get("finished"), str) for run in runs):
+            raise DataError("its runs are no list of objects that say when they were finished")
+        when = _minute(max(run["finished"] for run in runs)) if runs else executed
     origins = [run.get("origin", "computed") for run in runs]
-    when = max((run["finished"] for run in runs), default=result.get("finished", ""))
-    shipped = provenance.get("shipped") or (runs and set(origins) == {"shipped"})
+    shipped = provenance.get("shipped") or (runs and all(origin == "shipped" for origin in origins))
     counts = ", ".join(f"{origins.count(origin)} {origin}" for origin in ("shipped", "computed") if origin in origins)
-    return Made("shipped" if shipped else "computed here", _minute(when), f"{len(runs)} shipped" if shipped and runs else counts)
+    return Made("shipped" if shipped else "computed here", when, f"{len(runs)} shipped" if shipped and runs else counts)
 
 
 def index(folder: Path) -> Path:
-    """Write ``<folder>/index.html``: a section for each notebook's folder below it."""
+    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so where a file of it can't be read."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    entries = sorted(path for path in folder.iterdir() if (path / "result.json").exists() or (path / "table.csv").exists())
+    entries = sorted(path for path in folder.iterdir() if any(os.path.exists(path / name) for name in ("result.json", "table.csv")))
     page = folder / "index.html"
-    write(page, environment.get_template("index.html.j2").render(profile=folder.name, sections=[_section(entry) for entry in entries]))
+    text = environment.get_template("index.html.j2").render(profile=folder.name, sections=[_section(entry) for entry in entries])
+    write(page, text.encode("utf8", "replace").decode("utf8"))  # JSON can hold half a character
     return page
 
 
 def _section(entry: Path) -> dict[str, Any]:
-    """What the template shows of one notebook. What else lies beside a failed or missing one is of an earlier run, and is not shown."""
-    result, by = _read(entry / "result.json"), made(entry)
+    """What the template shows of one notebook, or why it shows nothing."""
+    try:
+        return _contents(entry)
+    except DataError as error:
+        return {"name": entry.name, "made": Made("unreadable", "", ""), "time": "", "reason": str(error)}
+
+
+def _contents(entry: Path) -> dict[str, Any]:
+    """What the template shows of a readable one. What else lies beside a failed or missing one is of an earlier run, and is not shown."""
+    by = made(entry)
     done = by.state not in _UNFINISHED
+    with _blamed(path := entry / "result.json"):
+        result = _read(path)
+        if (seconds := result.get("seconds")) is not None and not fits(seconds, "float"):
+            raise DataError(f"its seconds are {shown(seconds)}, not a number")
+        time = "" if seconds is None else f"{seconds:.0f} s"
+        parameters = json.dumps(result["parameters"]) if result.get("parameters") else ""
     files = ["executed.html", "executed.ipynb", *sorted(path.name for path in entry.glob("*.csv"))] if done else ["executed.part.ipynb"]
     return {
         "name": entry.name,
         "made": by,
-        "seconds": result.get("seconds"),
+        "time": time,
         "claim": _claim(entry),
-        "parameters": json.dumps(result["parameters"]) if result.get("parameters") else "",
+        "parameters": parameters,
         "reason": result.get("failure") or result.get("missing") or "",
         "tables": _tables(entry) if done else [],
         "figures": sorted(path.stem for path in entry.glob("*.png")) if done else [],
@@ -82,26 +118,27 @@ def _claim(entry: Path) -> str:
     from nbconvert.filters import markdown2html
 
     for name in ("executed.ipynb", "executed.part.ipynb"):
-        if (entry / name).exists():
-            cells = nbformat.read(entry / name, as_version=4).cells
-            return next((markdown2html(c.source) for c in cells if c.cell_type == "markdown" and c.source.startswith("# ")), "")
+        if (path := entry / name).exists():
+            with _blamed(path):
+                cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
+                return next((markdown2html(c.source) for c in cells if c.cell_type == "markdown" and c.source.startswith("# ")), "")
     return f"<h1>{html.escape(entry.name)}</h1>"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
     """Caption and HTML of the table of each moment that there are CSV files of, and of a notebook's own ``overview.csv``."""
-    import pandas as pd
-
     from fedmuscle_lib import report
 
-    shown = []
+    found = []
     if (overview := entry / "overview.csv").exists():
-        shown.append(("Overview", pd.read_csv(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
+        found.append(("Overview", _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
         paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], f"{_MOMENTS[phase]}: ours | the paper's"
         if all(path.exists() for path in paths):
-            shown.append((caption, report.side_by_side(*map(pd.read_csv, paths)).to_html(border=0)))
-    return shown
+            tables = [_frame(path) for path in paths]
+            with _blamed(*paths):
+                found.append((caption, report.side_by_side(*tables).to_html(border=0)))
+    return found
 
 
 def _departures(entry: Path) -> str:
@@ -111,7 +148,26 @@ def _departures(entry: Path) -> str:
     if not path.exists():
         return ""
     with pd.option_context("display.max_colwidth", None):
-        return pd.read_csv(path, keep_default_na=False).to_html(border=0, index=False)
+        return _frame(path, keep_default_na=False).to_html(border=0, index=False)
+
+
+@contextmanager
+def _blamed(*paths: Path) -> Iterator[None]:
+    """Whatever goes wrong inside is a DataError that names the files, as they lie beside the page, and says why in one line."""
+    try:
+        yield
+    except Exception as error:  # a reader's errors depend on the damage
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        names = " or ".join(f"{path.parent.name}/{path.name}" for path in paths)
+        raise DataError(f"{names} ({line_of(reason.removeprefix(f'{paths[0]}: '))})") from None
+
+
+def _frame(path: Path, **options: Any) -> pd.DataFrame:
+    """A CSV file's table, as ``pd.read_csv`` reads it with these options; a pipe would be waited for there."""
+    import pandas as pd
+
+    with _blamed(path):
+        return pd.read_csv(BytesIO(read_bytes(path, _MOST)), **options)
 
 
 def _read(path: Path) -> dict[str, Any]:

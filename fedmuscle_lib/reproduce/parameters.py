@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedmuscle_lib.pickles import shown
+
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 _EXAMPLES = {list: "[0, 1]", dict: '{"rounds": 2}'}
 Value = TypeVar("Value", list[Any], dict[str, Any])
@@ -22,10 +24,10 @@ def literal(name: str, value: Any, kind: type[Value]) -> Value:
     """
     try:
         read = ast.literal_eval(value) if isinstance(value, str) else value
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last two: too deep for the parser
         read = value
     if not isinstance(read, kind):
-        raise ValueError(f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got {value!r}")
+        raise ValueError(f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got {shown(value)}")
     return read
 
 

@@ -46,6 +46,8 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
     """
     declared = {path: declared_parameters(path) for path in paths}
     kinds = {path: settings_of(path) for path in paths}
+    places = set().union(*(kind.places() for kind in kinds.values()))
+    own = _absolute(own, places)
     parameters = {name for types in declared.values() for name in types}
     known = {name for kind in kinds.values() for name in kind.model_fields}
     settings = {name: value for name, value in own.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
@@ -59,7 +61,7 @@ def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> 
         problems.append(f"no chosen notebook takes settings ({', '.join(sorted(others))})")
     overrides = own.get("overrides", {})
     if isinstance(overrides, dict):
-        overrides = _absolute(overrides | settings, set().union(*(kind.places() for kind in kinds.values())))
+        overrides = _absolute(overrides | settings, places)
         for kind in dict.fromkeys(kinds.values()):
             problems += _settings_problems(kind, common["profile"], _of_kind(overrides, kind, known))
     given = {

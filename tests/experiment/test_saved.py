@@ -287,6 +287,10 @@ def _about(**changes: object) -> Callable[[str], str]:
     return lambda text: json.dumps(json.loads(text) | changes)
 
 
+def _options(**changes: object) -> Callable[[str], str]:
+    return lambda text: json.dumps(json.loads(text) | {"options": json.loads(text)["options"] | changes})
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -302,6 +306,12 @@ def _about(**changes: object) -> Callable[[str], str]:
         _about(backbone={}),
         _about(run=None),
         _about(reads={"longest": "x"}),
+        _about(reads={"longest": 100_000}),
+        _options(rank=10_000_000),
+        _options(head_hidden=100_000_000),
+        _options(lora_alpha=float("nan")),
+        _options(precision="float8"),
+        _options(pooling="max"),
     ],
 )
 def test_what_is_no_users_description_is_named(user, mini_world, change):
@@ -324,6 +334,32 @@ def test_weights_that_are_none_are_named_though_their_digest_is_right(user, mini
     (user / "user.json").write_text(json.dumps(about))
     why = {"not finite": "head.safetensors: .* not finite", "no tensors": "head.safetensors: not readable", "another type": "is not what"}
     with pytest.raises(DataError, match=why[damage]):
+        load_user(user, mini_world / "models/bert-base")
+
+
+def test_no_code_of_a_users_folder_runs_whoever_listed_it(user, mini_world, tmp_path, monkeypatch):
+    """transformers would ask whether to, and do so on "y"."""
+    monkeypatch.setattr("builtins.input", lambda *asked: "y")
+    ran = tmp_path / "ran"
+    (user / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as T\n")
+    with pytest.raises(DataError, match=r"evil\.py: it was not saved with the user"):
+        load_user(user, mini_world / "models/bert-base")
+    config, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
+    strange = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | strange))
+    about["files"] |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (config, user / "evil.py")}
+    (user / "user.json").write_text(json.dumps(about))
+    with pytest.raises(OSError, match="user_9: not a readable tokenizer"):
+        load_user(user, mini_world / "models/bert-base")
+    assert not ran.exists()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, mini_world):
+    path, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "[NEW]"}))
+    about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (user / "user.json").write_text(json.dumps(about))
+    with pytest.raises(OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"):
         load_user(user, mini_world / "models/bert-base")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +107,27 @@ def test_a_set_that_was_not_finished_is_refused(arrays: Path) -> None:
         _read(arrays)
 
 
+@pytest.mark.parametrize(("kind", "suffix"), [("arrays", "npz"), ("lists", "txt")])
+def test_tests_that_are_training_pictures_are_remarked_on(
+    kind: str, suffix: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = request.getfixturevalue(kind)
+    train, test = folder / f"train.{suffix}", folder / f"test.{suffix}"
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        assert _read(folder).test.share_in(_read(folder).train) == 0
+        assert "most pictures" not in caplog.text
+        shutil.copy(train, test)
+        _read(folder)
+    assert f"most pictures of {test} are also in {train}" in caplog.text
+
+
+def test_half_of_the_tests_may_be_training_pictures(arrays: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_arrays(arrays, "test", np.concatenate([_pixels("train")[:2], _pixels("test")[:2]]), np.zeros(4, int))
+    with caplog.at_level(logging.WARNING, "fedmuscle"):
+        assert _read(arrays).test.share_in(_read(arrays).train) == 0.5
+    assert "most pictures" not in caplog.text
+
+
 @pytest.mark.parametrize("name", ["other", "../FedLT/set", "set/.."])
 def test_a_set_that_is_not_there_is_named_beside_those_that_are(arrays: Path, name: str) -> None:
     with pytest.raises(DataError, match="no such set; .* there are: set$"):
@@ -139,6 +162,14 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
         (lambda folder: (folder / "classes.json").write_text("[1"), "classes.json", "not JSON"),
         (lambda folder: (folder / "classes.json").write_text('["ant", 2]'), "classes.json", "names of two classes"),
         (lambda folder: (folder / "classes.json").write_text('{"ant": 0}'), "classes.json", "names of two classes"),
+        (lambda folder: write_classes(folder, ["ant", "bee", "ant"]), "classes.json", "2 classes are called 'ant'"),
+        (
+            lambda folder: write_classes(folder, ["ant", "bee", "cow", "dog"]),
+            "train.npz",
+            "no picture has the label 3, 'dog' of classes.json",
+        ),
+        (lambda folder: write_arrays(folder, "train", IMAGES, LABELS + 2 * (np.arange(6) % 2)), "train.npz", "has the label 1, 'bee'"),
+        (lambda folder: (folder / "train.txt").write_text("a/0.png 0\na/1.png 1\n"), "train.txt", "has the label 2, 'cow'"),
         (lambda folder: (folder / "test.npz").write_bytes((folder / "test.npz").read_bytes()[:300]), "test.npz", "lacks readable arrays"),
         (lambda folder: (folder / "test.npz").write_bytes(b""), "test.npz", "lacks readable arrays"),
         (lambda folder: _savez(folder / "test.npz", images=IMAGES), "test.npz", "labels"),

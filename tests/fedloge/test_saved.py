@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pandas as pd
@@ -57,6 +58,21 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
     save_file({name: torch.zeros(3) for name in names}, path, about)
     with pytest.raises(DataError, match="is not what its settings ask for"):
         load(path, data_dir=mini_world)
+
+
+@pytest.mark.parametrize(
+    "algorithm, wrong, said",
+    [
+        ("fedloge", {"options": {"fedloge.etf_steps": 2**53}}, r"fedloge.etf_steps: .* 1000000 \(got"),
+        ("fedbabu", {"options": {"fedbabu.tuned_epochs": 2**53}}, r"fedbabu.tuned_epochs: .* 1000 \(got"),
+        ("fedloge", {"image_size": 30_000}, r"image_size: .* 512 \(got 30000"),
+    ],
+)
+def test_settings_that_would_take_for_ever_are_refused_by_the_files_name(tmp_path, algorithm, wrong, said):
+    settings = json.dumps(Settings(algorithm=algorithm, **QUICK).recorded() | wrong)
+    save_file({"w": torch.zeros(1)}, tmp_path / FILE, {"system": "fedloge", "settings": settings, "inputs": "{}"})
+    with pytest.raises(DataError, match=f"{FILE}: not a saved model .*{said}"):
+        load(tmp_path)
 
 
 def test_other_data_than_those_of_the_training_are_refused(settings, store, tmp_path, mini_world):

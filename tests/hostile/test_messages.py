@@ -275,6 +275,7 @@ def tensors(value: float = 1.0) -> dict[str, Tensor]:
         "w": torch.full((B, D), value),
         "norm.running_var": torch.full((3,), value),
         "norm.num_batches_tracked": torch.tensor(int(value)),
+        "proportions.classes": torch.full((4,), 0.25),
     }
 
 
@@ -294,6 +295,16 @@ UPDATES: dict[str, tuple[Callable[[], Any], str]] = {
     "a negative variance": (changed("norm.running_var", replaced(-1, 1)), "'norm.running_var' with numbers below 0"),
     "a negative count": (changed("norm.num_batches_tracked", lambda t: -t), "'norm.num_batches_tracked' with numbers below 0"),
     "a count with a fraction": (changed("norm.num_batches_tracked", Tensor.float), r"as torch.float32 \(\); torch.int64 \(\)"),
+    **{
+        f"shares {shares}": (changed("proportions.classes", partial(torch.Tensor.new_tensor, data=shares)), f"{words}; shares, whose sum")
+        for shares, words in (
+            ((1e30, 1e-30, 0.0, 0.0), r"'proportions.classes' from 0 to 1e\+30 with the sum 1e\+30"),
+            ((-5.0, -5.0, -5.0, 20.0), "from -5 to 20 with the sum 5"),
+            ((1.5, -0.5, 0.0, 0.0), "from -0.5 to 1.5 with the sum 1"),
+            ((0.5, 0.5, 0.01, 0.0), "from 0 to 0.5 with the sum 1.01"),
+            ((0.0, 0.0, 0.0, 0.0), "from 0 to 0 with the sum 0"),
+        )
+    },
     "no tensors": (lambda: fedloge.Update({}, 5), "no 'norm.num_batches_tracked'"),
     "a tensor less": (lambda: fedloge.Update({"w": torch.ones(B, D)}, 5), "no 'norm"),
     "a tensor more": (lambda: fedloge.Update(tensors() | {"labels": torch.ones(1)}, 5), "'labels', which nobody asked for"),
@@ -326,6 +337,13 @@ def test_what_is_no_update_is_refused(mean: FedLoGeServer, name: str) -> None:
     with pytest.raises(RefusedMessage, match=f"^client 5 sent .*{words}") as caught:
         mean.receive(5, 3, make())
     assert "\n" not in str(caught.value) and not mean.uplink
+
+
+@pytest.mark.parametrize("counts", [[1] * 1000, [3] * 4999, [10**9, 1], [0, 0, 7], [2**24 + 1, 1, 0]], ids=lambda counts: str(counts[:3]))
+def test_shares_of_counts_are_accepted_however_they_are_rounded(counts: list[int]) -> None:
+    shares = {"proportions.classes": torch.tensor(counts) / sum(counts)}
+    taken = fedloge.accepted(5, fedloge.Update(shares, sum(counts)), shares)
+    assert torch.equal(taken.tensors["proportions.classes"], shares["proportions.classes"])
 
 
 @pytest.mark.parametrize(("client", "round"), [(5, 2), (5, 4), (2, 3), (7, 3)])

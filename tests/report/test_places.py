@@ -43,7 +43,8 @@ def asked(monkeypatch):
 def tuned(asked, monkeypatch):
     """The same where the profile has a tuned recipe, whose head is 7 wide."""
     monkeypatch.setattr(module, "tuned_protocol", lambda profile: True)
-    recipes = {task: {"head_hidden": 7, "lr": 2e-3} for task in ("MLC", "IC100", "IC10")}
+    recipe = {"head_layers": 2, "head_hidden": 7, "lora_layers": "linear", "lora_blocks": "all", "lr": 2e-3, "epochs": 40}
+    recipes = dict.fromkeys(("MLC", "IC100", "IC10"), recipe)
     monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: recipes)
     return asked
 

@@ -12,6 +12,8 @@ DELTA = """public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta
 voc,local,0.0,0.0,5,0.0,0.0,0.0
 voc,fedmuscle,-0.3372,0.9086,5,-1.5985,0.9241,26.7
 voc,"fedmuscle, M = 1",2.5,,1,,,
+voc,diverged,nan,,5,-inf,2.0,
+voc,unsure,1.5,,5,nan,nan,
 """
 
 
@@ -37,6 +39,7 @@ def marked(row, quoted, file="figures/mini/controls/delta.csv"):
         ("public=voc algorithm=fedmuscle show=paper_delta,n_seeds", "**+0.00** over 3", "**+26.70** over 5"),
         ("algorithm='fedmuscle, M = 1'", "+0.0", "+2.5"),
         ('algorithm="fedmuscle, M = 1"', "+0.0", "+2.5"),
+        ("algorithm=unsure", "+0.0", "+1.5"),  # what is not quoted need not be finite
     ],
 )
 def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, row, before, after):
@@ -48,12 +51,15 @@ def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, ro
     ("text", "complaint"),
     [
         (marked("public=voc algorithm=fedmuscle", "1", file="figures/mini/controls/epsilon.csv"), "epsilon.csv"),
-        (marked("public=voc", "1"), "public=voc --> 3 rows"),
+        (marked("public=voc", "1"), "public=voc --> 5 rows"),
         (marked("public=coco", "1"), "0 rows"),
         (marked("colour=red", "1"), "colour"),
         (marked("algorithm=local show=colour", "1"), "colour"),
         (marked("algorithm=local", "no number"), "0 numbers for 3 columns"),
         (marked("algorithm='fedmuscle, M = 1'", "+2.5 [+2.0, +3.0]"), "3 numbers for 1 columns"),
+        (marked("algorithm=diverged", "+1.0 [+0.5, +2.0]"), "delta.csv: algorithm=diverged --> nan, -inf, 2.0: not all finite"),
+        (marked("algorithm=unsure", "+1.5 [+0.5, +2.0]"), "delta.csv: algorithm=unsure --> 1.5, nan, nan: not all finite"),
+        (marked("algorithm=diverged show=ci_low", "+1.0"), "delta.csv: algorithm=diverged show=ci_low --> -inf: not all finite"),
         (marked("algorithm", "1"), "algorithm -->"),
         (marked("algorithm=local", "0\n0"), "not closed in their line"),
         ("<!-- from figures/mini/controls/delta.csv algorithm=local -->0<!-- /from -->", "misspelt"),

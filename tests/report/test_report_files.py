@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from histories import history, history2
 
 from fedmuscle_lib import report
@@ -47,6 +48,19 @@ def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
         )
         assert ",".join(delta.columns) == columns
         assert delta.n_seeds.eq(2).all() and delta.ci_low.notna().all()
+
+
+def test_an_interrupt_leaves_the_earlier_provenance(tmp_path, monkeypatch):
+    def interrupted(path, text, encoding=None):
+        path.write_bytes(text[: len(text) // 2].encode())
+        raise KeyboardInterrupt
+
+    report.write([history("local", [40] * 6)], tmp_path)
+    earlier = (tmp_path / "provenance.json").read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "write_text", interrupted)
+        report.write([history("local", [41] * 6, seed=1)], tmp_path)
+    assert (tmp_path / "provenance.json").read_bytes() == earlier
 
 
 def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):

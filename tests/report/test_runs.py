@@ -46,7 +46,8 @@ def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
     asked.clear()
     monkeypatch.setattr(runs, "tuned_protocol", lambda profile: True)
-    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: {"MLC": {"lr": 3e-4}})
+    recipe = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 3e-4, "epochs": 40}
+    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: {"MLC": recipe})
     finished = report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed"), ("fedmuscle", "tuned"), ("local", "tuned")]
     assert asked[2].of(asked[2].members[0], "lr") == 3e-4

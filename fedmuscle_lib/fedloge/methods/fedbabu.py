@@ -27,7 +27,9 @@ class FedBABU(Method):
     name, label = "fedbabu", "FedBABU"
 
     class Options(Method.Options):
-        tuned_epochs: int = Field(5, ge=1, description="Of fine-tuning the head. The code of FedBABU's authors: personalization_epoch = 5.")
+        tuned_epochs: int = Field(
+            5, ge=1, le=1000, description="Of fine-tuning the head. The code of FedBABU's authors: personalization_epoch = 5."
+        )
 
     @cached_property
     def random_head(self) -> nn.Linear:

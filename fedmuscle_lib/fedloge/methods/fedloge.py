@@ -41,7 +41,7 @@ class FedLoGe(Method):
         sparsity: float = Field(0.6, ge=0, lt=1, description="Share of SSE-C's entries that are 0. A constant of the authors' code.")
         norm: float = Field(0.1, gt=0, description="nu, norm of SSE-C's rows. A constant of the authors' code.")
         etf_lr: float = Field(1e-4, gt=0, description="Of Adam, which fits SSE-C. A constant of the authors' code.")
-        etf_steps: int = Field(10_000, ge=0, description="Of Adam, which fits SSE-C. A constant of the authors' code.")
+        etf_steps: int = Field(10_000, ge=0, le=1_000_000, description="Of Adam, which fits SSE-C. A constant of the authors' code.")
         etf_bias: bool = Field(
             True, description="Whether SSE-C has a random bias, or 0. The authors' code leaves nn.Linear's; their README is silent."
         )
