@@ -24,7 +24,7 @@ def test_no_malformed_input_is_bad() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_is_put_back_is_found(fault: str) -> None:
     kinds = FAULTS[fault].kinds
-    found = fuzz(kinds, seed=0, cases=1000 * len(kinds), seconds=300, fault=fault, first_bad=True)
+    found = fuzz(kinds, seed=0, cases=10_000 * len(kinds), seconds=300, fault=fault, first_bad=True)
     assert found.bad, str(found)
 
 
