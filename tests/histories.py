@@ -56,7 +56,8 @@ def keep(made, store):
     """Store the run as if it had been computed here; its two rounds are the last ones."""
     address = address_of(made.settings)
     entry = store.entry(address)
-    facts = made.provenance | {"address": str(address), "settings": made.settings.recorded(), "inputs": {}, "torch": torch.__version__}
+    facts = made.provenance | {"address": str(address), "settings": made.settings.recorded()}
+    facts |= {"inputs": dict(address.inputs), "torch": torch.__version__}
     tables = {name: getattr(made, name) for name in TABLES}
     tables["metrics"] = made.metrics.assign(round=made.metrics["round"] + made.settings.rounds - 2)
     entry.folder.mkdir(parents=True)
