@@ -115,6 +115,15 @@ def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anyt
         load_backbone(folder)
 
 
+def test_a_class_may_have_any_name(models_path: Path, tmp_path: Path) -> None:
+    """ImageNet-21k has bricklayers."""
+    folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
+    config = json.loads((folder / "config.json").read_text())
+    labels = {"id2label": {"9999": "bricklayer"}, "label2id": {"bricklayer": 9999}}
+    (folder / "config.json").write_text(json.dumps(config | labels))
+    assert load_backbone(folder)
+
+
 def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:
     assert (models_path / TINY / "random.json").exists()
     assert fetch(TINY, models_path, random=True) == 5524416

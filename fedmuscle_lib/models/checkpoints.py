@@ -70,7 +70,7 @@ def _stamps(path: Path) -> tuple[Stamp | None, ...]:
 def _refuse_size(path: Path, options: dict[str, Any]) -> None:
     """Raise ValueError if config.json asks for far more than the weights, before anything is allocated, or has impossible numbers."""
     given = json.loads((path / "config.json").read_text())
-    for name, number in _numbers("", given):
+    for name, number in _numbers("", {name: value for name, value in given.items() if name != "label2id"}):  # whose names are anything
         most = _MOST_LAYERS if _LAYERS.search(name) else _MOST_NUMBER
         if not math.isfinite(number) or number > most or (number < 0 and _SIZES.search(name)):
             raise ValueError(f"config.json has the {name} {number:.6g}")
