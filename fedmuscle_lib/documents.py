@@ -1,8 +1,9 @@
-"""Reads JSON files, such as manifests and provenances: whatever lies there, an error is one line that names the file."""
+"""Reads JSON files, such as manifests and provenances, and writes files whole. An error is one line that names the file."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,13 @@ def parse_any(content: bytes, name: str) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name}: not JSON ({line_of(str(error))})") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Put ``text`` in the place of ``path`` at once, when it is complete."""
+    scratch = path.with_name(f".{path.name}")
+    try:
+        scratch.write_text(text, encoding="utf8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)

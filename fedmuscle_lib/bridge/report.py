@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib import report
+from fedmuscle_lib import documents, report
 from fedmuscle_lib.bridge.heads import HEADS
 from fedmuscle_lib.bridge.system import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
@@ -160,4 +160,4 @@ def write(histories: Sequence[Run], folder: Path) -> None:
         "departures": departures(histories),
     }.items():
         save(frame, folder / f"{name}.csv")
-    (folder / "provenance.json").write_text(json.dumps(report.provenance(histories, folder.name), indent=1) + "\n", encoding="utf8")
+    documents.write(folder / "provenance.json", json.dumps(report.provenance(histories, folder.name), indent=1) + "\n")

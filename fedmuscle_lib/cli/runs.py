@@ -11,13 +11,12 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib import algorithms
-from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.documents import read_json, write
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.registry import meant
 from fedmuscle_lib.report.sources import option
 from fedmuscle_lib.reproduce import index
-from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.store import seal
 

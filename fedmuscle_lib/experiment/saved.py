@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ from fedmuscle_lib.tasks import TASKS, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
 _READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
-_LARGEST = 4096  # side of pictures, length of texts, and any option, but for those that the tensors have larger
+_LARGEST = 4096  # side of pictures, length of texts, and what sizes the model's tensors, unless the saved ones are larger
 _PEFTS = "base_model.model."  # before the names of a backbone's weights in peft's files
 
 
@@ -241,8 +242,11 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
         raise ValueError(f"it reads inputs of a size that is none of 1 to {_LARGEST}")
     tensors = _saved_tensors(folder, about["files"])
     widest = max(_LARGEST, *(side for tensor in tensors.values() for side in tensor.shape))
-    if wrong := [name for name, value in options.items() if type(value) in (int, float) and not 0 < value <= widest]:
-        raise ValueError(f"the option {wrong[0]} is {options[wrong[0]]}")
+    sized = [name for name in ("rank", "proj_dim", "head_hidden") if name != "head_hidden" or options["head"] != "linear"]
+    if wrong := [name for name in sized if type(options[name]) is not int or not 0 < options[name] <= widest]:
+        raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
+    if not math.isfinite(options["lora_alpha"]):
+        raise ValueError(f"the option lora_alpha is {options['lora_alpha']}")
     if wrong := [name for name in ("precision", "pooling") if options[name] not in get_args(Settings.model_fields[name].annotation)]:
         raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
     frozen = load_backbone(checkpoint, device)

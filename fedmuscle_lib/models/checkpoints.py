@@ -143,7 +143,7 @@ def load_tokenizer(path: Path, backbone: PreTrainedModel | None = None) -> PreTr
     if not (path / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{path / 'tokenizer.json'}: no tokenizer lies with the checkpoint")
     tokenizer = _tokenizer(path, _stamps(path))
-    last = max([*tokenizer.get_vocab().values(), tokenizer.pad_token_id])
+    last = max(tokenizer.get_vocab().values(), default=-1)
     if backbone is not None and last >= backbone.config.vocab_size:
         raise OSError(f"{path}: the tokenizer has the token {last}, the backbone embeds {backbone.config.vocab_size:,}")
     return tokenizer

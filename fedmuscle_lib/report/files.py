@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib import documents
 from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.report import sources
@@ -55,9 +55,7 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    path, part = folder / "provenance.json", folder / ".provenance.json"
-    part.write_text(json.dumps(provenance([*histories, *others], notebook), indent=1) + "\n", encoding="utf8")
-    os.replace(part, path)  # an interrupt leaves the earlier provenance or this
+    documents.write(folder / "provenance.json", json.dumps(provenance([*histories, *others], notebook), indent=1) + "\n")
 
 
 def provenance(histories: Sequence[History], notebook: str) -> dict[str, Any]:

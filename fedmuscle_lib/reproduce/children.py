@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedmuscle_lib.documents import write
 from fedmuscle_lib.reproduce import child
 from fedmuscle_lib.reproduce.plan import ROOT
 
@@ -198,13 +199,3 @@ def _started(part: Path) -> list[Any]:
         return []
     cells = nbformat.read(part, as_version=4).cells
     return [cell for cell in cells if cell.cell_type == "code" and cell.metadata.get("papermill", {}).get("start_time")]
-
-
-def write(path: Path, text: str) -> None:
-    """Put ``text`` in the place of ``path`` at once, when it is complete."""
-    scratch = path.with_name(f".{path.name}")
-    try:
-        scratch.write_text(text, encoding="utf8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)

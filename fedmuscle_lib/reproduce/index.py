@@ -13,9 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.documents import read_json, write
 from fedmuscle_lib.pickles import DataError, line_of, read_bytes, shown
-from fedmuscle_lib.reproduce.children import write
 from fedmuscle_lib.reproduce.parameters import fits
 
 if TYPE_CHECKING:

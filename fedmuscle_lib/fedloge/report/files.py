@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib import documents
 from fedmuscle_lib.fedloge.images import FOLDER
 from fedmuscle_lib.fedloge.report.tables import UNSAID, Run, costs, departures, table
 from fedmuscle_lib.fedloge.settings import Settings
@@ -27,7 +28,7 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     save(overview.reset_index(), folder / "overview.csv")
-    (folder / "provenance.json").write_text(json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n", encoding="utf8")
+    documents.write(folder / "provenance.json", json.dumps(provenance([*histories, *others], folder.name), indent=1) + "\n")
 
 
 def provenance(histories: Sequence[Run], notebook: str) -> dict[str, Any]:
