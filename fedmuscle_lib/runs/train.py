@@ -24,6 +24,9 @@ from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.store import Record, packed, unpacked
 from fedmuscle_lib.runs.system import RunSettings, system_of
 
+# Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes its first tensor.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
 
 class Post(Protocol):
     """To whom a run in progress speaks, in this process or another."""
