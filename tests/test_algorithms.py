@@ -529,6 +529,13 @@ def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(set
     assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
+@pytest.mark.parametrize(("samples", "sent"), [(20, 20), (1000, 64)])
+def test_fedhenn_exchanges_as_many_samples_as_asked_for_or_the_whole_public_set(settings, samples, sent):
+    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": samples}, public_size=64)
+    algorithm.local_update(federation, 1)
+    assert dict(federation.server.uplink) == {(1, user): sent * sent * 4 for user in (2, 4, 5, 6)}
+
+
 def test_fedhenn_without_a_weight_is_local_training(settings):
     """But for the projection, which has a gradient of zero, so that AdamW's decay acts on it."""
     assert is_local_training(settings, trained(settings, "fedhenn", rounds=3, options={"fedhenn.eta": 0.0}), but=("projection",), rounds=3)

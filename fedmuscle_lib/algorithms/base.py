@@ -105,7 +105,7 @@ class Algorithm(Versioned, ABC):
         views_only: whether users see public samples as augmented views alone, so that nothing of them is computed once and kept.
         version: of what this class computes (see ``fedmuscle_lib.versions``).
         Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``. Their defaults are the authors' values where they
-            have one; a profile's table ``[options]`` has what was tuned on it.
+            have one, but for Gramian's tau; a profile's table ``[options]`` has what was tuned on it.
         tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the defaults themselves, ``{}``, come first.
     """
 

@@ -1,4 +1,4 @@
-"""SAGE: users learn from pseudo-labels between their own prediction and their group's, by how sure each is."""
+"""SAGE (Liu et al., 2025): users learn from pseudo-labels between their own prediction and their group's, by how sure each is."""
 
 from __future__ import annotations
 

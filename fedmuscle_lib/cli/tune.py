@@ -32,7 +32,7 @@ def command(
     figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv or tuning_options.csv is written.")] = ROOT / "figures",
     parameter: Parameters = None,
 ) -> None:
-    """Choose on the validation split: the recipes of the protocol `tuned`, or the options of an algorithm for a profile's [options].
+    """Choose on the validation split: the recipes of the protocol `tuned`, or the options of an algorithm for a profile's table of options.
 
     At most twelve configurations of local training for each task are tried, and at most six of another algorithm's options.
     """
