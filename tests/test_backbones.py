@@ -294,8 +294,8 @@ def test_what_is_shipped_says_that_the_recipe_made_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name: str) -> None:
-    """EfficientNet-Lite0 at 96 px has 21.5 % with a picture a class; both as ``pretrained --check`` measures it."""
-    assert json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text())["few_shot"]["1"] >= 2 / 3 * 21.5
+    """EfficientNet-Lite0 at 96 px has 20.6 % with a picture a class; both as ``pretrained --check`` measures it."""
+    assert json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text())["few_shot"]["1"] >= 2 / 3 * 20.6
 
 
 # --- command line ------------------------------------------------------------------------------------------------------------
