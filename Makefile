@@ -51,6 +51,7 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	$(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
 	$(RUN) -m fedmuscle_lib.report.results
 	$(RUN) -m fedmuscle_lib.report.prose
+	$(RUN) -m fedmuscle_lib.plots.worlds
 
 notebook: $(INSTALLED)  ## write a new ablation notebook: make notebook NAME=depth
 	$(RUN) -m fedmuscle_lib notebook $(NAME)

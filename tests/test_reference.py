@@ -12,8 +12,10 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
 from fedmuscle_lib.report.results import results_page
+from fedmuscle_lib.style import save
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "figures"
@@ -87,6 +89,11 @@ def test_the_page_of_results_is_that_of_the_csv_files():
     if not page.exists():
         pytest.skip("there is no RESULTS.md: `make reference` writes it")
     assert page.read_text(encoding="utf8") == results_page(FIGURES)
+
+
+def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
+    save(worlds(report.in_short_of_worlds()), tmp_path, "worlds")
+    assert (FIGURES / "worlds.svg").read_bytes() == (tmp_path / "worlds.svg").read_bytes()
 
 
 # --- the comparison of notebooks itself --------------------------------------------------------------------------------------

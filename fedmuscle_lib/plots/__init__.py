@@ -1,7 +1,7 @@
 """Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
 
 Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
-A figure is a file; ``palette`` has the algorithms' colours.
+A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` is of no notebook: it reads the committed references.
 """
 
 from fedmuscle_lib.plots.a_round import a_round

@@ -14,7 +14,7 @@ from fedmuscle_lib.style import HOUSE, closed, strip
 
 _QUESTIONS = {
     "gain": ("what FedMuscle gains", "Δ (%)"),
-    "peers": ("how much of it peers give", "points of Δ"),
+    "peers": ("beside arms without live, matched peers", "points of Δ"),
     "destroyed": ("what local training destroys", "Δ over local training (%)"),
 }
 _PANELS = 8  # of users in a row that can be read

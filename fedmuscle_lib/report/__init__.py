@@ -52,7 +52,7 @@ from fedmuscle_lib.report.scores import USER, references, relative, scores
 from fedmuscle_lib.report.sources import save
 from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
 from fedmuscle_lib.report.words import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
-from fedmuscle_lib.report.world_table import papers_world, world, worlds
+from fedmuscle_lib.report.world_table import in_short_of_worlds, papers_world, world, worlds
 
 __all__ = [
     "BASELINE",
@@ -94,6 +94,7 @@ __all__ = [
     "folder_name",
     "gain_difference",
     "in_short",
+    "in_short_of_worlds",
     "in_three_sentences",
     "interval",
     "is_blind",

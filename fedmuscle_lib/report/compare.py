@@ -13,7 +13,7 @@ from fedmuscle_lib.report.scores import USER, relative, scores
 from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
 
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
-_WITHOUT_PEERS = ("self", "frozen_peers", "shuffled")  # each lacks one thing that live, matched peers give
+_WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched
 _UNTRAINED = ("head_only", "probe")
 
 
@@ -70,8 +70,8 @@ def in_short(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFr
 
     Returns:
         public, question ("gain", "peers" or "destroyed"), arm, over (what it is compared with), difference, n_seeds, ci_low, ci_high.
-        A gain, and what is destroyed, is a Delta in per cent. What peers give is the difference of two Deltas over local training on the
-        same seeds, in points. An arm that was not run has no row.
+        A gain, and what is destroyed, is a Delta in per cent. "Peers" has differences of FedMuscle's Delta from that of each arm without
+        live, matched peers, on the same seeds, in points. An arm that was not run has no row.
     """
     deltas = delta(histories, phase).rename(columns={"algorithm": "arm"})
     over_tuned = {"delta_tuned": "difference", "ci_low_tuned": "ci_low", "ci_high_tuned": "ci_high"}

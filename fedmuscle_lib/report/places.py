@@ -35,7 +35,7 @@ UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
 _AS_IT_IS = "the profile as it is"
 _RECIPE = {*BY_TASK, "local_epochs"}
-_WITHOUT_PEERS = ("self", "frozen_peers")
+_WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 
 
 def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
-    """What live peers give at every point: Delta of FedMuscle minus that of an arm without them, on the same seeds.
+    """FedMuscle at every point beside arms without live peers: its Delta minus that of such an arm, on the same seeds.
 
     Returns:
-        place, steps, over ("self" or "frozen_peers"), public, difference (points), std, n_seeds, ci_low, ci_high.
+        place, steps, over ("self", "frozen_peers" or "head_only"), public, difference (points), std, n_seeds, ci_low, ci_high.
     """
     parts = []
     for point in points:
@@ -175,6 +175,10 @@ def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
     cells = rows.assign(cell=[with_interval(*cell) for cell in rows[["delta", "ci_low", "ci_high"]].to_numpy()])
     wide = cells.pivot_table(index=by, columns="algorithm", values="cell", aggfunc="first", sort=False).drop(columns="local")
     wide = wide.rename(columns=label).rename_axis(columns=None)
+    own = rows[rows.algorithm == "fedmuscle"].set_index(by).reindex(wide.index)
+    if own.delta_tuned.notna().any():
+        over_tuned = own[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
+        wide[f"FedMuscle over {label(TUNED_BASELINE)}"] = [with_interval(*cell) for cell in over_tuned]
     for over, own in peers.groupby("over", sort=False):
         given = own.set_index(by).reindex(wide.index)
         wide[f"FedMuscle − {label(over)}"] = [with_interval(*cell) for cell in given[["difference", "ci_low", "ci_high"]].to_numpy()]

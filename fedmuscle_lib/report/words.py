@@ -100,7 +100,7 @@ def in_three_sentences(histories: Sequence[History], phase: Phase = HEADLINE) ->
         alike = [_quoted(row, " %") for row in gain if (row.arm, row.over) == (f"fedmuscle, {TUNED}", TUNED_BASELINE)]
         tuned = "".join(f"; with the tuned recipe it is {value} over the latter" for value in alike)
         sentences = [f"FedMuscle's Δ is {_and(over)}{tuned}."] if over else []
-        sentences += [f"Peers: its Δ is {_and(above)}."] if above else []
+        sentences += [f"Beside arms without live, matched peers, its Δ is {_and(above)}."] if above else []
         sentences += [f"Backbones that stay as they were pretrained have a Δ of {_and(left)}: {_destroyed(destroyed)}."] if left else []
         items.append(f"- `{public}`: {' '.join(sentences)}")
     return "\n".join(items)

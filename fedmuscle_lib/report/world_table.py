@@ -1,7 +1,7 @@
 """The table of worlds: what a profile's federation is like in numbers that have no unit, beside other profiles' and the paper's.
 
 Each run of ``controls`` writes its own world to ``world.csv``. Those of the committed references stand beside it, so that no other
-profile's runs, data or checkpoints are needed.
+profile's runs, data or checkpoints are needed. The same goes for ``in_short.csv``, which has Delta taken to pieces.
 """
 
 from __future__ import annotations
@@ -73,13 +73,31 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 
     A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
     """
-    committed = {path: path.parent.name.removeprefix("controls").removeprefix("_") for path in figures.glob("*/controls*/world.csv")}
-    found = {_name(path.parts[-3], setup or USUAL_SETUP): pd.read_csv(path) for path, setup in committed.items()}
-    found[_name(settings.profile, settings.setup)] = own
-    shown = {name: _cells(found[name]) for name in sorted(found)} | {"the paper": _cells(papers_world(settings))}
+    found = _references("world.csv", figures) | {(settings.profile, settings.setup): own}
+    shown = {_name(*world): _cells(found[world]) for world in _in_order(found)} | {"the paper": _cells(papers_world(settings))}
     whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
     tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
     return whole.rename(index={measure: f"{measure}: {named}" for measure, named in tasks.items() if named})
+
+
+def in_short_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
+    """:func:`in_short` of every committed reference of ``controls``, with a column ``world``."""
+    found = _references("in_short.csv", figures)
+    return pd.concat([found[world].assign(world=_name(*world)) for world in _in_order(found)], ignore_index=True)
+
+
+def _references(file: str, figures: Path) -> dict[tuple[str, str], pd.DataFrame]:
+    """A file of the committed references of ``controls``, by profile and setup."""
+    found = {}
+    for path in figures.glob(f"*/controls*/{file}"):
+        setup = path.parent.name.removeprefix("controls").removeprefix("_")
+        found[path.parts[-3], setup or USUAL_SETUP] = pd.read_csv(path)
+    return found
+
+
+def _in_order(found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The worlds of ``mini`` are last, since they model the others."""
+    return sorted(found, key=lambda world: (world[0] == "mini", world))
 
 
 def _together(*parts: Iterable[dict[str, Any]]) -> pd.DataFrame:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pandas as pd
+import pytest
 from histories import as_runs, history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import algorithms, plots, report
+from fedmuscle_lib.plots.worlds import worlds
 
 
 def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
@@ -57,6 +59,18 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
             plots.save(figure, folder, name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_every_world_has_a_line_in_the_figure_of_worlds():
+    means = {"local": 40, "fedmuscle": 44, "self": 42}
+    runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
+    short = report.in_short([*runs, *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")])
+    figure = worlds(pd.concat([short.assign(world=name) for name in ("small", "mini")]))
+    titles = ["FedMuscle over\nLocal training", "FedMuscle over\nLocal training, tuned", "FedMuscle over\nSelf (no communication)"]
+    assert [ax.get_title() for ax in figure.axes] == titles
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["small", "mini"]
+    points = [[(x, y) for line in ax.lines if line.get_marker() != "None" for x, y in [line.get_xydata()[0]]] for ax in figure.axes]
+    assert points == [[pytest.approx((value, line)) for line in (0, 1)] for value in (10, -12, 5)]
 
 
 def map_rows(forgotten, steps=(160, 320)):

@@ -89,6 +89,8 @@ def test_the_tuned_baseline_has_no_places_recipe(tuned):
         assert s.head_hidden["MLC"] == 7 and s.lr["MLC"] == 2e-3 and different(s, settings["setup1"]) <= {"setup"}
     wide = next(s for s in tuned if s.head_hidden == 999)
     assert wide.protocol == "fixed" and wide.setup == "setup1_unequal"
+    shown = report.map_by_place(report.delta_map(points), report.map_peers(points))
+    assert set(shown["FedMuscle over Local training, tuned"]) == {"+12.20"}  # 46 over 41
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_every_delta_stands_beside_what_local_training_forgets(points):
     assert not [name for name in rows if name.startswith("paper")]
     peers = report.map_peers(points)
     assert peers[peers.over == "self"].difference.round(6).tolist()[1:3] == [5, 5]  # one seed at each
-    assert peers.ci_low.notna().sum() == 4
+    assert peers.ci_low.notna().sum() == 6
 
 
 def test_the_map_in_words(points):
@@ -140,6 +142,7 @@ def test_the_map_in_words(points):
     assert single.endswith("one seed cannot tell how much of this is chance.")
     wide = report.map_by_place(rows, peers)
     assert wide.loc[("wide", 160), "FedMuscle"] == "+15.00" and wide.loc[("wide", 160), "FedMuscle − Frozen peers"] == "+2.50"
+    assert wide.loc[("wide", 160), "FedMuscle − Head only"] == "+10.00" and "FedMuscle over Local training, tuned" not in wide
 
 
 def test_a_place_without_a_delta_is_left_out_of_the_words(points):
@@ -160,7 +163,7 @@ def test_the_folder_names_every_run_once(points, tmp_path):
     assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
     assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (4, 2)
-    assert len(pd.read_csv(tmp_path / "peers.csv")) == 8 and (tmp_path / "delta_map_after_local.csv").exists()
+    assert len(pd.read_csv(tmp_path / "peers.csv")) == 12 and (tmp_path / "delta_map_after_local.csv").exists()
 
 
 def test_the_papers_steps_are_those_of_its_numbers():

@@ -60,10 +60,10 @@ def test_other_worlds_are_those_of_the_committed_references(shots, tmp_path):
         (tmp_path / name).mkdir(parents=True)
         report.save(own.assign(value=own.value + 1000 * (k + 1)), tmp_path / name / "world.csv")
     table = report.worlds(own, runs()[0].settings, tmp_path)
-    assert list(table) == ["mini", "small", "small, setup1_vit", "the paper"]
-    assert cells(table, "one-shot").tolist() == ["42.0 to 51.0", "2042.0 to 2051.0", "3042.0 to 3051.0", ""]
+    assert list(table) == ["small", "small, setup1_vit", "mini", "the paper"]
+    assert cells(table, "one-shot").tolist() == ["2042.0 to 2051.0", "3042.0 to 3051.0", "42.0 to 51.0", ""]
     unequal = report.worlds(own, runs(setup="setup1_unequal")[0].settings, tmp_path)
-    assert list(unequal) == ["mini", "mini, setup1_unequal", "small", "small, setup1_vit", "the paper"]
+    assert list(unequal) == ["small", "small, setup1_vit", "mini", "mini, setup1_unequal", "the paper"]
     read_back = pd.read_csv(tmp_path / "mini/controls/world.csv")
     assert list(read_back) == list(own)
 
@@ -76,3 +76,14 @@ def test_where_data_are_absent_the_other_rows_stand(monkeypatch, tmp_path, caplo
     table = report.worlds(report.world(runs()), runs()[0].settings, tmp_path)
     assert not [name for name in table.index if "one-shot" in name] and len(table) == 8
     assert "one-shot accuracy is not measured: data/mini/IC: not there" in caplog.text
+
+
+def test_delta_in_pieces_of_every_committed_reference(tmp_path):
+    short = report.in_short(runs())
+    for k, name in enumerate(("mini/controls", "small/controls", "small/controls_setup1_vit")):
+        (tmp_path / name).mkdir(parents=True)
+        report.save(short.assign(difference=short.difference + 100 * k), tmp_path / name / "in_short.csv")
+    rows = report.in_short_of_worlds(tmp_path)
+    assert list(dict.fromkeys(rows.world)) == ["small", "small, setup1_vit", "mini"]
+    for k, (_, own) in zip((1, 2, 0), rows.groupby("world", sort=False), strict=True):
+        assert own.difference.tolist() == pytest.approx((short.difference + 100 * k).tolist(), abs=1e-3)
