@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -76,6 +78,20 @@ def test_states_beyond_the_budget_lie_in_a_file(settings, monkeypatch):
     assert states._folder is not None
     if sys.platform != "win32":  # a kill leaves no gigabytes behind
         assert not list(Path(states._folder.name).iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk")
+def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(settings, monkeypatch):
+    """Without the reservation the system would end the process at the first write to the mapped file."""
+
+    def full(*_) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(frozen, "BUDGET_BYTES", 100)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    client = _client(settings, 3)
+    with pytest.raises(OSError, match=r"fedmuscle-.*: no room for .* GB of frozen states \(.*No space left.*\); TMPDIR"):
+        FrozenStates().of(client.model, client.train.inputs)
 
 
 def test_operations_are_counted_as_written_and_as_done(settings):
