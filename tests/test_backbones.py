@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -140,6 +142,20 @@ def test_views_are_computed_once_and_resumed(
     assert (np.asarray(resumed.rows) == np.asarray(data.rows)).all()
     monkeypatch.setattr(Networks, "views", lambda *_: pytest.fail("computed again"))
     assert (np.asarray(_views(archives, networks, tmp_path / "again").rows) == np.asarray(data.rows)).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk")
+def test_too_little_disk_for_the_views_is_said_before_they_are_computed(
+    archives: Path, networks: Networks, data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match=r"views-.*\.npy: No space left on device"):
+            _views(archives, networks, tmp_path / "full")
+    assert (np.asarray(_views(archives, networks, tmp_path / "full").rows) == np.asarray(data.rows)).all()
 
 
 def test_at_most_so_many_pictures_of_an_archive(archives: Path, networks: Networks, tmp_path: Path, data: Views) -> None:

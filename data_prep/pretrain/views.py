@@ -190,6 +190,7 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
                 fields = [(field, np.float16, tuple(tensor.shape[1:])) for field, tensor in views[0].items()]
                 with named(path):
                     rows = open_memmap(path, "w+", fields, (count, 2))
+                    _reserve(path)
             for mirrored, view in enumerate(views):
                 for field, tensor in view.items():
                     rows[field][done : done + len(chunk), mirrored] = tensor.numpy()
@@ -202,6 +203,13 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
         raise SourceError(f"{found[0].path}: holds no JPEG or PNG picture")
     mean, std, centre = _moments(rows)
     return Views(rows, made_by.stem, digest, {source.data_set: len(own) for source, own in names.items()}, mean, std, centre)
+
+
+def _reserve(path: Path) -> None:
+    """Take the room of a file that has holes: a disk that gets full would end the process when one of them is written to."""
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def write(path: Path, content: bytes) -> None:
