@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib import algorithms, report
+from fedmuscle_lib import algorithms, documents, report
 from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment import PHASES
 from fedmuscle_lib.profiles import tuned_file, tuned_tasks
@@ -243,7 +242,7 @@ def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Pat
     if path.exists():
         earlier = pd.read_csv(path, dtype={"seeds": str})
         table = pd.concat([earlier[~earlier[key].agg(tuple, axis=1).isin(table[key].agg(tuple, axis=1))], table])
-    table.to_csv(path, index=False)
+    documents.write(path, table.to_csv(index=False))
     return path
 
 
@@ -254,14 +253,12 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
     """
     recipes, rows = tuned_file(settings.profile), figures / settings.profile / "tuning.csv"
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
-    part = recipes.with_suffix(".part")
-    part.write_text(json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n", encoding="utf8")
-    os.replace(part, recipes)  # an interrupt leaves the earlier recipes or these
+    documents.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
     rows.parent.mkdir(parents=True, exist_ok=True)
     if rows.exists():
         earlier = pd.read_csv(rows)
         table = pd.concat([earlier[~earlier.task.isin(chosen)], table])
-    table.to_csv(rows, index=False)
+    documents.write(rows, table.to_csv(index=False))
     return recipes, rows
 
 

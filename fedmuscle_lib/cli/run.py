@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from fedmuscle_lib import agreement, algorithms, report
+from fedmuscle_lib import agreement, algorithms, documents, report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.data import PUBLIC_SETS
@@ -99,7 +99,7 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     for user in settings.members:
         own = rows[rows.user == user.number].drop(columns="user")
         own.insert(1, "task", user.task)
-        own.to_csv(target / f"client_{user.number}.csv", index=False)
+        documents.write(target / f"client_{user.number}.csv", own.to_csv(index=False))
     return target
 
 

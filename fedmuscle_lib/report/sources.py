@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.documents import read_json, write
 from fedmuscle_lib.runs import History
 from fedmuscle_lib.versions import SOURCE
 
@@ -26,8 +26,8 @@ def results_folder(name: str, profile: str, output: str = "") -> Path:
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
-    """Write a CSV file without index; four decimals are more than any metric here has."""
-    frame.round(4).to_csv(path, index=False)
+    """Write a CSV file without index, whole or not at all; four decimals are more than any metric here has."""
+    write(path, frame.round(4).to_csv(index=False))
 
 
 def option(name: str, value: object) -> str:

@@ -143,7 +143,8 @@ def may_compute() -> bool:
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:
     """Raise ``NotStored`` where the environment says that nothing is to be computed."""
     if missing and not may_compute():
-        raise NotStored(f"{len(missing)} runs are not stored, the first of them {missing[0].title}")
+        how_many = f"{len(missing)} runs are not stored, the first of them" if len(missing) > 1 else "A run is not stored:"
+        raise NotStored(f"{how_many} {missing[0].title}")
 
 
 def compute_here(
