@@ -235,7 +235,7 @@ def test_what_does_not_fit_into_memory_is_one_line(mini_world, store, capsys):
 def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(store, monkeypatch, capsys):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
     assert main(["run", "--rounds", "1"]) == 2
-    assert "error: 1 run" in capsys.readouterr().err
+    assert "error: A run is not stored: fedmuscle voc seed 0" in capsys.readouterr().err
 
 
 # --- run: results ------------------------------------------------------------------------------------------------------------
