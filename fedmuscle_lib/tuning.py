@@ -21,7 +21,7 @@ import pandas as pd
 from fedmuscle_lib import algorithms, documents, report
 from fedmuscle_lib.errors import Diverged
 from fedmuscle_lib.experiment import PHASES
-from fedmuscle_lib.profiles import tuned_file, tuned_tasks
+from fedmuscle_lib.profiles import PROFILES, tuned_file, tuned_tasks
 from fedmuscle_lib.runs import History, Progress, Store, run_all
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.settings import BY_TASK, Settings
@@ -29,6 +29,7 @@ from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS, direction
 
 Recipe = dict[str, Any]  # a value of each setting of BY_TASK
+Options = dict[str, Any]  # an algorithm's options by their own names
 
 _BASE: Recipe = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 1e-3, "epochs": 40}
 # What is tried beside the profile's fixed recipe: a base, changes of one thing, and two of several.
@@ -184,8 +185,28 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
     return list(means.sort_values(ascending=False, kind="stable").index)
 
 
-def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | None = None, store: Store | None = None) -> pd.DataFrame:
-    """Compare the options that the settings' algorithm names in ``tried``, by Delta over local training on the validation split.
+def tuned_options(profile: str, algorithm: str) -> Options:
+    """What a profile's table of options has of an algorithm.
+
+    Raises:
+        ValueError: it has nothing of it.
+    """
+    own = {
+        name.partition(".")[2]: value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(f"{algorithm}.")
+    }
+    if not own:
+        raise ValueError(f"tune: {profile}.toml has no [options] of {algorithm} to confirm")
+    return own
+
+
+def tune_options(
+    settings: Settings,
+    seeds: Sequence[int],
+    tried: Sequence[Options] = (),
+    progress: Progress | None = None,
+    store: Store | None = None,
+) -> pd.DataFrame:
+    """Compare options of the settings' algorithm by Delta over local training, on the validation split.
 
     The one with the largest Delta at the tables' moment is chosen; the earlier one if two are equal.
 
@@ -193,6 +214,7 @@ def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | 
         settings: the algorithm, and everything that is not tuned. Split and times of evaluation are set here; what the profile tuned
             of this algorithm is not looked at.
         seeds: development seeds.
+        tried: the options to compare, as changes of the authors' values; by default those that the algorithm names.
         progress, store: as :func:`run_all` takes them.
 
     Returns:
@@ -205,12 +227,12 @@ def tune_options(settings: Settings, seeds: Sequence[int], progress: Progress | 
         DataError, OSError, ValueError, NotStored: as :func:`run_all`.
     """
     kind = algorithms.get(settings.algorithm)
-    if not kind.tried:
+    if not (tried := tried or kind.tried):
         raise ValueError(f"tune: {kind.name} names no options to try; {kind.__name__}.tried would")
     base = settings.model_copy(update={"evaluate_on": SPLIT, "evaluate_every": settings.rounds})
-    arms = [json.dumps(options) for options in kind.tried]
+    arms = [json.dumps(options) for options in tried]
     wanted: list[dict[str, Any]] = [{"algorithm": report.BASELINE}]
-    wanted += [{"options": settings.options | kind.named(kind.Options(**options))} for options in kind.tried]
+    wanted += [{"options": settings.options | kind.named(kind.Options(**options))} for options in tried]
     runs = [base.model_copy(update=one | {"seed": seed}) for one in wanted for seed in seeds]
     found = _finished(runs, progress, store)
     by_arm = [found[i : i + len(seeds)] for i in range(0, len(found), len(seeds))]

@@ -29,6 +29,10 @@ def command(
             f"by default {tuning.SEEDS[0]} alone.",
         ),
     ] = None,
+    confirm: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE", help="Compare only an algorithm's authors' values and what this profile's [options] has of it."),
+    ] = None,
     figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv or tuning_options.csv is written.")] = ROOT / "figures",
     parameter: Parameters = None,
 ) -> None:
@@ -40,6 +44,7 @@ def command(
     if taken := own.keys() & _DECIDED:
         raise ValueError(f"-p {min(taken)}: tune has an option for it, or decides it itself: tune --help")
     settings = parse(own | {"profile": profile, "setup": setup, "algorithm": algorithm, "protocol": "fixed"})
+    tried = [{}, tuning.tuned_options(parse({"profile": confirm}).profile, algorithm)] if confirm else []
     given = None if seeds is None else seeds_of(seeds)
     try_device(settings.device)
     (figures / profile).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the runs
@@ -47,7 +52,7 @@ def command(
         table = tuning.tune(settings, given or tuning.SEEDS, tuning.CONFIGURATIONS)
         paths = [*tuning.write(table, settings, figures)]
     else:
-        table = tuning.tune_options(settings, given or tuning.SEEDS[:1])
+        table = tuning.tune_options(settings, given or tuning.SEEDS[:1], tried)
         paths = [tuning.write_options(table, settings, figures)]
     print(table.to_string(index=False))
     for path in paths:
