@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 
-_SPARE = ("#8800CC", "#C18B70", "#E6007A", "#1A1AE6", "#44AA99", "#7CB342", "#6699CC")
+_SPARE = ("#44AA99", "#7CB342", "#6699CC", "#C18B70", "#1A1AE6", "#8800CC", "#E6007A")
 HOUSE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -31,10 +31,13 @@ HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 def looks(arms: Iterable[str], table: Mapping[str, tuple[str, Marker]]) -> dict[str, tuple[str, Marker]]:
     """Colour and marker of each arm of a figure, "<algorithm>" or "<algorithm>, <setting>".
 
-    What is not in the table takes a spare colour, one after the other, and the marker of its algorithm if that is there.
+    What is not in the table takes a spare colour that no other arm of the figure has, one after the other, and the marker of its
+    algorithm if that is there.
     """
-    spare = cycle(_SPARE)
-    return {arm: table.get(arm) or (next(spare), table.get(arm.partition(", ")[0], ("", "8"))[1]) for arm in dict.fromkeys(arms)}
+    every = list(dict.fromkeys(arms))
+    taken = {table[arm][0] for arm in every if arm in table}
+    spare = cycle([colour for colour in _SPARE if colour not in taken])
+    return {arm: table.get(arm) or (next(spare), table.get(arm.partition(", ")[0], ("", "8"))[1]) for arm in every}
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""One colour and marker per algorithm in every figure."""
+"""One colour and marker per algorithm in every figure, and one colour per arm that stands in several."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "simclr": ("#AA4499", (8, 1, 0)),
     "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
+# Arms that stand in several figures; each has its algorithm's marker.
+_ARMS = {"local, tuned": "#E6007A", "fedmuscle, tuned": "#8800CC", "anchored, tuned": "#C18B70", "fedrcl, authors' values": "#1A1AE6"}
 
 
 def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
     """Colour and marker of each arm of a figure."""
-    return looks(arms, STYLES)
+    return looks(arms, STYLES | {arm: (colour, STYLES[arm.partition(", ")[0]][1]) for arm, colour in _ARMS.items()})

@@ -28,6 +28,13 @@ def test_what_is_not_in_the_table_has_a_colour_of_its_own_too():
     assert {look[f"fedmuscle, M = {m}"][1] for m in range(1, 6)} == {look["fedmuscle"][1]}
 
 
+def test_an_arm_has_the_same_colour_in_every_figure():
+    arms = ["local, tuned", "fedmuscle, tuned", "anchored, tuned", "fedrcl, authors' values"]
+    together = plots.styles(["fedmuscle, M = 5", *arms, "fedmuscle, M = 3"])
+    assert len({colour for colour, _ in together.values()}) == 6
+    assert {arm: plots.styles([arm])[arm] for arm in arms} == {arm: together[arm] for arm in arms}
+
+
 def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
     paper_runs = as_runs("table7")
     bars = plots.figure2(report.delta(paper_runs))
