@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.report.arms import History, arm
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.settings import BY_TASK, Settings
 from fedmuscle_lib.setups import SETUPS, User
 
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
@@ -63,6 +63,9 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
         settings = history.settings
         for name, field in Settings.model_fields.items():
             ours, paper = getattr(settings, name), field.get_default(call_default_factory=True)
+            if name in BY_TASK:
+                by_task = {user.task: settings.of(user, name) for user in settings.members}
+                ours = by_task if len(set(by_task.values())) > 1 else next(iter(by_task.values()))
             if name == "backbones":
                 ours = {user.model: ours[user.model] for user in settings.members}
             if name == "options":

@@ -67,6 +67,13 @@ def _otherwise(name):
     return deltas[(deltas.printed - deltas.of_cells).abs() > 0.02].itertuples()  # cells have two decimals
 
 
+def test_departures_give_a_recipe_for_the_tasks_of_the_runs_users():
+    """One value where the users' tasks agree, whatever users of other tasks would have."""
+    recipes = {"lr": {"default": 1e-3, "MLC": 2e-3, "TC": 5e-3}, "head_hidden": {"default": 64, "SS": 8}}
+    rows = report.departures([history("local", [40] * 6, **recipes)]).set_index("setting").ours
+    assert rows["lr"] == "MLC: 0.002, IC100: 0.001, IC10: 0.001" and rows["head_hidden"] == "64"
+
+
 def test_departures_name_an_algorithms_own_options_alone():
     options = {"fedrcl.weight": 0.3, "sage.mu": 1}
     rows = report.departures([history(name, [40] * 6, options=options) for name in ("local", "fedrcl")])
