@@ -128,7 +128,7 @@ def test_unknown_notebooks_are_refused(folder):
 
 def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, capsys):
     good = "from pathlib import Path\nPath(output, profile, 'good', 'table.txt').write_text(str(seeds))\nprint('first', 'line')"
-    notebook(folder, "good", good)
+    notebook(folder, "good", good, "from IPython.display import Markdown\nMarkdown('**No gain.**')")
     notebook(folder, "bad", "x = 1", "# about to fail\nraise ValueError('no luck <here>')")
     notebook(folder, "killed", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     target = tmp_path / "results"
@@ -142,7 +142,14 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
 
     entries = target / "mini"
     assert (entries / "good/table.txt").read_text() == "[3, 4]"
-    assert sorted(path.name for path in (entries / "good").iterdir()) == ["executed.html", "executed.ipynb", "result.json", "table.txt"]
+    assert sorted(path.name for path in (entries / "good").iterdir()) == [
+        "executed.html",
+        "executed.ipynb",
+        "result.json",
+        "sentences.json",
+        "table.txt",
+    ]
+    assert list(json.loads((entries / "good/sentences.json").read_text()).values()) == ["**No gain.**"]
     assert not (entries / "killed/executed.ipynb").exists()
     assert json.loads((entries / "bad/result.json").read_text())["failure"].endswith("ValueError: no luck <here>")
     assert str(tmp_path) not in (entries / "good/executed.ipynb").read_text()  # papermill writes the paths it is given

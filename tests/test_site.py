@@ -68,6 +68,20 @@ def execute(reference, ended):
     nbformat.write(notebook, reference.folder / "executed.ipynb")
 
 
+def test_what_cells_say_of_a_reference_is_shown_without_its_execution(reference):
+    cell = next(cell.id for cell in nbformat.read(reference.notebook, as_version=4).cells if "report.note" in cell.source)
+    (reference.folder / "sentences.json").write_text(json.dumps({cell: "**Nobody gains.**"}))
+    shown = next(each.outputs for each in filled(reference, []).cells if each.get("id") == cell)
+    assert [output.data.get("text/markdown") for output in shown][-1] == "**Nobody gains.**" and "text/html" in shown[0].data
+
+
+def test_a_table_stands_below_the_cell_that_shows_it_alone():
+    folder = ROOT / "figures/mini/fedloge_realign"
+    cells = filled(Reference(ROOT / "notebooks/fedloge_realign.ipynb", folder), []).cells
+    tables = [cell.source for cell in cells for output in cell.get("outputs", []) if "text/html" in output.get("data", {})]
+    assert sum("run_methods" in source for source in tables) == 0 and sum("display(overview)" in source for source in tables) == 1
+
+
 def printed(reference):
     return [output.get("text") for cell in filled(reference, []).cells for output in cell.get("outputs", [])]
 

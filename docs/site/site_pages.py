@@ -25,7 +25,10 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.report import HEADLINE, OTHER_MOMENT, file_of
+from fedmuscle_lib.report.files import USUAL_SETUP
+from fedmuscle_lib.reproduce.children import SENTENCES
 from fedmuscle_lib.reproduce.index import made
+from fedmuscle_lib.settings import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]+)")
@@ -144,10 +147,13 @@ def filled(reference: Reference, among: list[Reference]) -> NotebookNode:
         r"^from (fedmuscle_lib[.\w]*) import .*\breport\b", "\n".join(cell.source for cell in notebook.cells), re.MULTILINE
     )
     report = import_module(f"{imported[1] if imported else 'fedmuscle_lib'}.report")  # of the notebook's system
+    said = reference.folder / SENTENCES
+    sentences = json.loads(said.read_text(encoding="utf8")) if said.exists() else {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
-            cell.outputs = executed.get((cell.id, cell.source)) or list(_kept(cell.source, report, reference.folder))
+            words = [new_output("display_data", {"text/markdown": sentences[cell.id]})] if cell.id in sentences else []
+            cell.outputs = executed.get((cell.id, cell.source)) or [*_kept(cell.source, report, reference.folder), *words]
     notebook.cells[0].source = re.sub("^# .*", lambda title: f"{title[0]} (`{reference.profile}`)", notebook.cells[0].source)
     notebook.cells.insert(1, new_markdown_cell(_about(reference, among, bool(executed))))
     return notebook
@@ -182,13 +188,19 @@ def _tables(source: str, report: ModuleType, folder: Path) -> Iterator[pd.DataFr
     def read(*names: str) -> list[pd.DataFrame]:
         return [pd.read_csv(folder / name) for name in names if (folder / name).exists()]
 
+    if re.search(r"^report\.(save|write\w*)\(.*\)\Z", source, re.MULTILINE):  # the last line writes, so nothing is shown
+        return
     saved = re.findall(r'folder / "(\w+\.csv)"', source)
-    if re.search(r"^display\(overview\)", source, re.MULTILINE):
+    if re.search(r"^display\((overview|report\.map_by_place\(.*\))\)", source, re.MULTILINE):
         yield from read("overview.csv")
     if re.search(r"^(display\()?report\.side_by_side\((report\.table\(histories|\*tables)", source, re.MULTILINE):
         moment = OTHER_MOMENT if "OTHER_MOMENT" in source else HEADLINE
         yield report.side_by_side(*read(file_of("table", moment), file_of("delta", moment)))
-    if lay_out := re.search(r"report\.(laid_out|by_public|by_task)\(", source):
+    if "report.worlds(" in source:
+        setup = folder.name.removeprefix("controls").removeprefix("_") or USUAL_SETUP
+        settings = parse({"profile": folder.parent.name, "setup": setup})
+        yield from (report.worlds(own, settings) for own in read("world.csv"))
+    elif lay_out := re.search(r"report\.(laid_out|by_public|by_task)\(", source):
         of = saved or ["delta_by_task.csv" if lay_out[1] == "by_task" else "differences.csv"]
         yield from map(getattr(report, lay_out[1]), read(*of))
     else:
@@ -202,7 +214,7 @@ def _about(reference: Reference, among: list[Reference], executed: bool) -> str:
     others = [other for other in among if other.notebook == reference.notebook and other != reference]
     links = [f"[{other.folder.name}, {other.profile}]({other.page.name})" for other in others]
     files = [path for path in sorted(reference.folder.iterdir()) if path.suffix in (".csv", ".svg")]
-    what = "It shows the figures and tables that were kept; what other cells printed was not."
+    what = "It shows the figures, tables and sentences that were kept."
     lines = [f"This page has results of the profile `{reference.profile}`, runs: {by.runs}, {by.when}. {'' if executed else what}"]
     lines += [f"The same notebook elsewhere: {'; '.join(links)}."] if links else []
     lines += [f"Files: {', '.join(f'[{path.name}]({relpath(path, here)})' for path in files)}."]

@@ -33,7 +33,7 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
     n_rows = ceil((len(users) + 1) / _PANELS)
     n_columns = ceil((len(users) + 1) / n_rows)
     with plt.rc_context(HOUSE):
-        size = (1.55 * (n_columns + 1), n_rows * (0.95 + 0.36 * len(arms)))
+        size = (1.55 * (n_columns + 1), n_rows * (1.1 + 0.36 * len(arms)))
         figure, axes = plt.subplots(n_rows, n_columns, figsize=size, sharey=True, squeeze=False)
         axes[0, 0].set_yticks(range(len(arms)), [label(arm) for arm in arms])
         axes[0, 0].set_ylim(len(arms) - 0.5, -0.5)
@@ -41,7 +41,7 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
         for ax, user in zip(panels, users.itertuples(), strict=True):
             rows = differences[differences.user == user.user].rename(columns={"difference": "value"})
             strip(ax, rows, look)
-            ax.set_title(f"user {user.user}: {user.model}\n{user.task}, {user.metric}")
+            ax.set_title(f"user {user.user}\n{user.model}\n{user.task}, {user.metric}")
             ax.set_xlabel("points over local")
             ax.sharex(panels[0])
         strip(last, delta[delta.algorithm.isin(arms)].rename(columns={"delta": "value"}), look)
@@ -64,7 +64,7 @@ def in_short(rows: pd.DataFrame) -> Figure:
     rows["algorithm"] = rows.over.where(rows.question == "peers", rows.arm)
     questions = [name for name in _QUESTIONS if name in set(rows.question)]
     with plt.rc_context(HOUSE):
-        size = (3.6 * len(questions), 1.1 + 0.3 * rows.question.value_counts().max())
+        size = (3.6 * len(questions), 1.1 + 0.42 * rows.question.value_counts().max())  # labels have two lines
         figure, axes = plt.subplots(1, len(questions), figsize=size, squeeze=False)
         for ax, question in zip(axes[0], questions, strict=True):
             own = rows[rows.question == question].reset_index(drop=True)

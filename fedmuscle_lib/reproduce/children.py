@@ -19,11 +19,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import nbformat
+
 from fedmuscle_lib.documents import write
 from fedmuscle_lib.reproduce import child
 from fedmuscle_lib.reproduce.plan import ROOT
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
+
+SENTENCES = "sentences.json"  # kept beside a folder's tables and figures: what no CSV file holds
 
 _log = logging.getLogger("fedmuscle")
 
@@ -110,11 +114,13 @@ class Children:
 def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
     """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it.
 
+    What its cells say in Markdown is written to ``sentences.json``, by the cell's id.
+
     Raises:
         KeyboardInterrupt: all children are being ended; then the folder is as it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    part, executed = folder / "executed.part.ipynb", folder / "executed.ipynb"
+    part, executed, said = folder / "executed.part.ipynb", folder / "executed.ipynb", folder / SENTENCES
     earlier = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     for left in (part, part.with_suffix(".html")):  # by an execution that failed or was killed
         left.unlink(missing_ok=True)
@@ -133,10 +139,23 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
             done.unlink(missing_ok=True)  # of an earlier run
         elif (fresh := done.with_suffix(f".part{done.suffix}")).exists():
             os.replace(fresh, done)
+    if sentences := {} if code else _sentences(executed):
+        write(said, json.dumps(sentences, indent=1, ensure_ascii=False))
+    else:
+        said.unlink(missing_ok=True)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
     write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
     return outcome
+
+
+def _sentences(executed: Path) -> dict[str, str]:
+    """What cells say of the results in Markdown, by the cell's id."""
+    said: dict[str, str] = {}
+    for cell in nbformat.read(executed, as_version=4).cells:
+        if texts := [output.data["text/markdown"] for output in cell.get("outputs", []) if "text/markdown" in output.get("data", {})]:
+            said[cell.id] = "\n\n".join(texts)
+    return said
 
 
 def _followed(process: subprocess.Popen[str], name: str, children: Children) -> tuple[int, Sequence[str]]:
