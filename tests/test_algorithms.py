@@ -29,7 +29,7 @@ from fedmuscle_lib.tasks import TASKS
 
 PUBLIC = 66
 INSIDE = {"cofed", "fedhenn", "fedrcl", "pseudo_labeling", "sage"}  # all that they train on is in the local update
-ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local"}  # exchange nothing
+ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local", "own_teacher"}  # exchange nothing
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
 SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
 SHIPPED = sorted(path.stem for path in Path(algorithms.__file__).parent.glob("*.py"))
@@ -240,7 +240,7 @@ def test_methods_and_properties_of_the_settings_are_guarded_too(settings, regist
 def test_an_algorithm_ignores_nothing_unless_it_says_so():
     assert Algorithm.ignores == FedMuscle.ignores == ()
     without = {name for name in algorithms.names() if "others" in algorithms.get(name).ignores}
-    assert without == {"cofed", "feddf", "fedhenn", "fedrcl", "head_only", "local", "probe", "pseudo_labeling", "sage", "self", "simclr"}
+    assert without == set(BASELINES) | {"head_only", "local", "own_teacher", "probe", "self"}
 
 
 def test_public_batches_may_have_a_size_of_their_own(settings):
@@ -348,6 +348,33 @@ def test_feddf_leaves_a_user_alone_in_its_label_space_alone(settings):
     before = [weights(client) for client in federation.clients]
     algorithm.communicate(federation, 0)
     assert [same(state, client) for state, client in zip(before, federation.clients, strict=True)] == [True, False, False, True]
+
+
+def test_own_teacher_is_feddf_where_all_teachers_agree(settings):
+    """With equal predictions of both users the ensemble is each user's own."""
+    states = []
+    for name in ("feddf", "own_teacher"):
+        federation, algorithm = begun(settings, name)
+        for client in federation.clients[1:3]:
+            client.predict_all = lambda: unlike(PUBLIC, 100)
+        algorithm.communicate(federation, 0)
+        states.append([weights(client) for client in federation.clients])
+    for a, b in zip(*states, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
+    federation, algorithm = begun(settings, "own_teacher")
+    client, taught = federation.clients[1], {}
+    expected, fit = client.predict_all().softmax(-1), client.fit_public
+
+    def fit_public(rows, labels):
+        taught.update({row: p for row, p in zip(rows.tolist(), labels.probabilities[:, 0], strict=True)})
+        return fit(rows, labels)
+
+    client.fit_public = fit_public
+    algorithm.communicate(federation, 0)
+    torch.testing.assert_close(torch.stack([taught[row] for row in range(PUBLIC)]), expected)
 
 
 @pytest.mark.parametrize("task", ["IC10", "MLC"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import fmean
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -28,7 +28,7 @@ class FedDF(Algorithm):
 
     name, label = "feddf", "FedDF"
     ignores = NO_ALIGNMENT
-    tried = ({}, {"average": "probabilities"})
+    tried: ClassVar[tuple[dict[str, Any], ...]] = ({}, {"average": "probabilities"})
 
     class Options(Algorithm.Options):
         average: Literal["logits", "probabilities"] = Field(
@@ -40,16 +40,33 @@ class FedDF(Algorithm):
         return fmean(losses) if losses else None
 
     def _distil(self, group: Group, round: int) -> list[float]:
-        server, task = group.server, group.task
-        shape = (self.settings.public_size, len(group.space.classes))
-        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
-        mean = ensemble(task, outputs, self.options.average)
-        teachers = [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
+        teachers = self._teachers(group, round)
         losses = []
         for _, rows in self.public_batches(round):
             for client, teacher in zip(group.clients, teachers, strict=True):
                 losses.append(client.fit_public(rows, SoftLabels(teacher[rows])))
         return losses
+
+    def _teachers(self, group: Group, round: int) -> list[Tensor]:
+        """What each user of the group distils, (n, k, c): probabilities for the whole public set."""
+        server, task = group.server, group.task
+        shape = (self.settings.public_size, len(group.space.classes))
+        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
+        mean = ensemble(task, outputs, self.options.average)
+        return [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
+
+
+class OwnTeacher(FedDF):
+    """FedDF's control: a user distils its own predictions, so that steps and batches are the same and nothing is communicated.
+
+    What FedDF has beyond it is what a user learns from the others of its label space.
+    """
+
+    name, label, source = "own_teacher", "Own teacher (no communication)", "control"
+    tried: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+    def _teachers(self, group: Group, round: int) -> list[Tensor]:
+        return [group.task.decisions(client.predict_all()).exp() for client in group.clients]
 
 
 def ensemble(task: Classification, outputs: list[Tensor], average: Literal["logits", "probabilities"]) -> Tensor:

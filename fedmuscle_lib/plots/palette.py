@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fedmuscle_lib.style import Marker, looks
 
-# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Seventeen are more
+# Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Eighteen are more
 # than colour alone can tell apart, so no two share a marker.
 STYLES: dict[str, tuple[str, Marker]] = {
     "local": ("#555555", "o"),
@@ -23,6 +23,7 @@ STYLES: dict[str, tuple[str, Marker]] = {
     "fedhenn": ("#EE6677", "p"),
     "cofed": ("#994F00", "*"),
     "feddf": ("#1A85FF", "d"),
+    "own_teacher": ("#78909C", (3, 1, 0)),
     "fedrcl": ("#000000", (4, 1, 0)),
     "simclr": ("#AA4499", (8, 1, 0)),
     "pseudo_labeling": ("#661100", (4, 1, 45)),
