@@ -141,7 +141,7 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
             os.replace(fresh, done)
     if sentences := {} if code else _sentences(executed):
         write(said, json.dumps(sentences, indent=1, ensure_ascii=False))
-    else:
+    elif not missing:  # then nothing was written, and what lies there is an earlier execution's
         said.unlink(missing_ok=True)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
