@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import site_pages
 from nbformat.v4 import new_code_cell, new_output
 from site_pages import Reference, filled, lay, references
 
@@ -80,6 +81,14 @@ def test_a_table_stands_below_the_cell_that_shows_it_alone():
     cells = filled(Reference(ROOT / "notebooks/fedloge_realign.ipynb", folder), []).cells
     tables = [cell.source for cell in cells for output in cell.get("outputs", []) if "text/html" in output.get("data", {})]
     assert sum("run_methods" in source for source in tables) == 0 and sum("display(overview)" in source for source in tables) == 1
+
+
+def test_every_cell_of_a_reference_shows_something_in_a_clone(monkeypatch):
+    monkeypatch.setattr(site_pages, "_executed", lambda folder: {})  # git does not have it
+    for reference in references():
+        code = [cell for cell in filled(reference, []).cells if cell.cell_type == "code"]
+        silent = [cell.source for cell in code[2:] if not cell.outputs]  # after the parameters and the runs
+        assert not silent, reference.folder
 
 
 def printed(reference):

@@ -196,6 +196,10 @@ def _tables(source: str, report: ModuleType, folder: Path) -> Iterator[pd.DataFr
     if re.search(r"^(display\()?report\.side_by_side\((report\.table\(histories|\*tables)", source, re.MULTILINE):
         moment = OTHER_MOMENT if "OTHER_MOMENT" in source else HEADLINE
         yield report.side_by_side(*read(file_of("table", moment), file_of("delta", moment)))
+    if paper := re.search(r'^report\.paper_deltas\("(\w+)"\)', source, re.MULTILINE):
+        yield report.paper_deltas(paper[1])
+    if group := re.search(r'differences_by_user\(histories\)\n.*\.group == "(\w+)"', source):
+        yield from (by_user[by_user.group == group[1]].reset_index(drop=True) for by_user in read("differences_by_user.csv"))
     if "report.worlds(" in source:
         setup = folder.name.removeprefix("controls").removeprefix("_") or USUAL_SETUP
         settings = parse({"profile": folder.parent.name, "setup": setup})

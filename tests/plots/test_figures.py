@@ -68,6 +68,14 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
+def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baseline():
+    runs = [history(name, [mean] * 6) for name, mean in {"local": 40, "fedmuscle": 44, "self": 42, "probe": 50}.items()]
+    figure = plots.training_curve(report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")]))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedMuscle", "Self (no communication)"]
+    figure.canvas.draw()
+    assert figure.bbox.x1 >= figure.legends[0].get_window_extent().x1 > figure.axes[0].get_window_extent().x1  # beside the panel, whole
+
+
 def test_every_world_has_a_line_in_the_figure_of_worlds():
     means = {"local": 40, "fedmuscle": 44, "self": 42}
     runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
