@@ -226,7 +226,10 @@ def test_teaching_notebooks_print_what_they_print(path, tmp_path):
 
 PAPERS = ["local", "fedmuscle", "sage", "fedhenn", "cofed", "feddf", "fedrcl", "simclr", "pseudo_labeling"]
 ARMS = {
-    "table1": [*PAPERS, "fedrcl, authors' values", "self", "head_only", "local, tuned", "probe", "shuffled", "own_teacher", "anchored"],
+    "table1": [
+        *(*PAPERS, "fedrcl, authors' values", "self", "head_only", "local, tuned", "probe"),
+        *("shuffled", "own_teacher", "anchored", "feddf, tuned", "own_teacher, tuned"),
+    ],
     "table7": ["local", "fedmuscle", "gramian", "pairwise", "local, tuned", "head_only", "self", "probe"],
     "controls": [
         *("local", "fedmuscle", "self", "shuffled", "frozen_peers", "head_only", "anchored"),
