@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,14 @@ def test_a_run_is_another_only_where_a_users_training_set_is(settings):
 def test_a_checkpoint_of_another_kind_is_refused(settings):
     with pytest.raises(ValueError, match="user 9: .*segformer is a segformer, which can't do TC"):
         build(settings(users=(9, 10), others=1, backbones={"BERT-Base": "segformer", "DistilBERT-Base": "bert"}))
+
+
+def test_a_segformer_of_three_stages_is_refused(settings, world, tmp_path):
+    shutil.copytree(world / "models", tmp_path / "models")
+    config = tmp_path / "models/segformer/config.json"
+    config.write_text(config.read_text().replace('"num_encoder_blocks": 4', '"num_encoder_blocks": 3'))
+    with pytest.raises(ValueError, match=r"segformer/config.json: num_encoder_blocks is 3, and the decoder reads 4 stages"):
+        build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
 
 
 def test_texts_have_no_augmented_views(settings, store):
