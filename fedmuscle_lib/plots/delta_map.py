@@ -23,6 +23,7 @@ from fedmuscle_lib.style import HOUSE, Marker, closed, point
 _LED, _ALONE = "fedmuscle", "self"  # between them stands what peers give
 _GIVEN, _TAKEN = "#A9D3F0", "#F3C8A5"  # pale forms of their colours
 _BETTER = "#F1F1EC"
+_LEAD = "#777777"  # from the arms of a place that was moved to where it is
 _SIDE_BY_SIDE = ("frozen_peers", _ALONE, _LED, "anchored")  # the others, which align nobody, stand on the place's line
 _APART = 6.0  # points between neighbours at a place
 _WIDE = 30.0  # points between neighbouring places
@@ -112,7 +113,7 @@ def _place(ax: Axes, rows: pd.DataFrame, letter: str, look: Look, aside: float) 
     style: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "weight": "bold"}
     ax.annotate(letter, (x, 1), (aside, 3), **style)
     ax.plot([x, x], ax.get_ylim(), color="#d8d8d8", linewidth=0.8, zorder=0.5, **moved(aside))
-    ax.annotate("", (x, x), (aside, 0), textcoords="offset points", arrowprops={"arrowstyle": "-", "color": "#bbbbbb", "shrinkB": 0})
+    ax.annotate("", (x, x), (aside, 0), textcoords="offset points", arrowprops={"arrowstyle": "-", "color": _LEAD, "shrinkB": 0})
     if {_LED, _ALONE} <= set(rows.index):
         ends = [rows.delta[_ALONE], rows.delta[_LED]]
         colour = _GIVEN if ends[1] > ends[0] else _TAKEN
@@ -153,8 +154,9 @@ def _legend(look: Look, letters: dict[str, str]) -> list[Artist]:
         for name, (colour, marker) in look.items()
     ]
     baseline = Line2D([], [], color="black", label=label(BASELINE))
+    lead = Line2D([], [], color=_LEAD, linewidth=1, label="leads to where a place is")
     meanings = {_BETTER: "better than local and head only", _GIVEN: "above self: peers give", _TAKEN: "below self: peers take"}
     patches = [Patch(facecolor=colour, edgecolor="#bbbbbb", linewidth=0.5, label=text) for colour, text in meanings.items()]
     signs = {place: rf"$\mathrm{{{letter}}}$" for place, letter in letters.items()}
     places = [Line2D([], [], color="black", marker=sign, linestyle="", label=place, markersize=7) for place, sign in signs.items()]
-    return [*arms, baseline, *patches, *places]
+    return [*arms, baseline, lead, *patches, *places]

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.report.arms import HEADLINE, PHASES, TUNED_BASELINE, History, Phase, label, setting_of
+from fedmuscle_lib.report.arms import HEADLINE, PHASES, TUNED_BASELINE, History, Phase, arm, as_arm, label, setting_of
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.costs import alignment_steps
 from fedmuscle_lib.report.delta import delta
@@ -58,8 +58,8 @@ def run_map(
 ) -> list[Point]:
     """Compute or fetch the runs of the map.
 
-    The first seed is run everywhere; all seeds are run at the first place with the number of steps that is nearest to its own, and in the
-    opposite corner, at the last place with the most steps. The tuned baseline does not have a place's recipe of local training, since
+    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
+    steps. The tuned baseline does not have a place's recipe of local training, since
     it has its own.
 
     Args:
@@ -84,9 +84,9 @@ def run_map(
         sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
         numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
         for n in numbers:
-            corner = k == 0 and n == numbers[0] or k == len(places) - 1 and n == max(numbers)
+            on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
             given = {**common, **own, "public": public, "public_size": sizes[n]}
-            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if corner else seeds[:1]) for name in arms]
+            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
     points: dict[tuple[str, int], list[History]] = {}
     for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
         points.setdefault((place, n), []).append(named(history, name))
@@ -150,8 +150,29 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """FedMuscle with other numbers of alignment steps: its Delta minus that with the first number of the same place, on the same seeds.
+
+    Returns:
+        place, steps, over (the first number), public, difference (points), std, n_seeds, ci_low, ci_high; no row for a single number.
+    """
+    first: dict[str, Point] = {}
+    parts = [pd.DataFrame(columns=["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"])]
+    for point in points:
+        usual = first.setdefault(point.place, point)
+        if point is usual:
+            continue
+        seeds = {one.settings.seed for one in usual.histories}
+        those = [one for one in point.histories if arm(one) == "fedmuscle" and one.settings.seed in seeds]
+        other = as_arm(those, f"{point.steps} steps")
+        rows = delta_difference([*usual.histories, *other], arm(other[0]), "fedmuscle", phase)
+        where = {"place": point.place, "steps": point.steps, "over": usual.steps}
+        parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
 def write_map(points: Sequence[Point], folder: Path) -> None:
-    """Write ``delta_map.csv`` and ``peers.csv``, each for both moments, and what ``report.write`` gives of the first point.
+    """Write ``delta_map.csv``, ``peers.csv`` and ``steps.csv``, each for both moments, and what ``report.write`` gives of the first point.
 
     ``overview.csv`` is :func:`map_by_place`.
 
@@ -164,6 +185,7 @@ def write_map(points: Sequence[Point], folder: Path) -> None:
     for phase in PHASES:
         save(delta_map(points, phase), folder / file_of("delta_map", phase))
         save(map_peers(points, phase), folder / file_of("peers", phase))
+        save(map_steps(points, phase), folder / file_of("steps", phase))
     save(map_by_place(delta_map(points), map_peers(points)).reset_index(), folder / "overview.csv")
 
 

@@ -64,12 +64,12 @@ def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
         assert different(one, runs[name, 256]) <= {"public_size"} and size in (128, 256, 512)
 
 
-def test_the_first_seed_is_run_everywhere_and_all_in_two_corners(asked):
+def test_the_first_seed_is_run_everywhere_and_all_at_the_first_place_and_in_the_opposite_corner(asked):
     points = report.run_map(COMMON, PLACES_HERE, STEPS, [3, 1, 2], "voc")
     seeds = {(point.place, point.steps): [run.settings.seed for run in point.histories] for point in points}
     assert len(seeds) == 9
     everywhere = {key: sorted(set(own)) for key, own in seeds.items() if len(set(own)) > 1}
-    assert everywhere == {("as it is", 160): [1, 2, 3], ("long", 320): [1, 2, 3]}
+    assert everywhere == {**{("as it is", n): [1, 2, 3] for n in STEPS}, ("long", 320): [1, 2, 3]}
     assert all(set(own) == {3} for key, own in seeds.items() if key not in everywhere)
     assert (points[0].place, points[0].steps) == ("as it is", 160)
 
@@ -122,22 +122,34 @@ def points(asked):
 
 def test_every_delta_stands_beside_what_local_training_forgets(points):
     rows = report.delta_map(points)
-    assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 12, 1: 12}
-    first = rows[(rows.place == "as it is") & (rows.steps == 320)].set_index("algorithm")
+    assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 18, 1: 6}
+    first = rows[rows.n_seeds == 1].set_index("algorithm")
+    assert set(zip(first.place, first.steps, strict=True)) == {("wide", 160)} and first.ci_low.isna().all()
     assert first.delta.to_dict() == pytest.approx({name: 100 * (value / 40 - 1) for name, value in VALUES.items()})
-    assert first.forgotten.tolist() == pytest.approx([5] * len(VALUES)) and first.ci_low.isna().all()
+    assert first.forgotten.tolist() == pytest.approx([5] * len(VALUES))
     assert not [name for name in rows if name.startswith("paper")]
     peers = report.map_peers(points)
-    assert peers[peers.over == "self"].difference.round(6).tolist()[1:3] == [5, 5]  # one seed at each
-    assert peers.ci_low.notna().sum() == 6
+    assert peers[(peers.over == "self") & (peers.n_seeds == 1)].difference.round(6).tolist() == [5]
+    assert peers.ci_low.notna().sum() == 9
+
+
+def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
+    rows = report.map_steps(points).set_index("place")
+    assert rows[["steps", "over", "n_seeds"]].to_numpy().tolist() == [[320, 160, 2], [320, 160, 1]]
+    assert rows.difference.tolist() == pytest.approx([0, 0])  # an algorithm ends with its value, whatever the steps
+    better = {"difference": 100 * 3 / 40, "n_seeds": 1}  # of 40, local training's
+    other = [run if report.arm(run) != "fedmuscle" else history("fedmuscle", [49] * 6) for run in points[2].histories]
+    one = [points[2], module.Point("wide", 640, tuple(other))]
+    assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
+    assert report.map_steps(points[:1]).empty
 
 
 def test_the_map_in_words(points):
     rows, peers = report.delta_map(points), report.map_peers(points)
     above, ends, given = report.map_in_words(rows, peers).splitlines()
     assert above == "- FedMuscle's Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
-    assert "as it is, 320 steps, where local training forgets +5.0 %" in ends
-    assert "above 0 at 4 of 4 points" in given and "of the 2 points that have one" in given
+    assert "wide, 160 steps, where local training forgets +5.0 %" in ends
+    assert "above 0 at 4 of 4 points" in given and "of the 3 points that have one" in given
     single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
     assert single.endswith("one seed cannot tell how much of this is chance.")
     wide = report.map_by_place(rows, peers)
