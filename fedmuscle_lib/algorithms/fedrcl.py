@@ -34,8 +34,9 @@ class FedRCL(LocalTraining):
 
     The authors average parameters, which different architectures can't; the paper's numbers for FedRCL are the same for all three
     public sets, so it has no other exchange either. Levels are a quarter, half, three quarters and all of the adapted blocks, each
-    the mean of its positions, as our models pool, and the projected representation. Samples of MLC are alike if half of the classes of
-    either are common to both, and negatives of each other if none is; neither the paper nor the authors say.
+    the mean of its positions, as our models pool, and the projected representation. Where one block is adapted, as in ``mini``, these are
+    two levels and not five. Samples of MLC are alike if half of the classes of either are common to both, and negatives of each other if
+    none is; neither the paper nor the authors say.
 
     Users with about one sample a class, as those with IC100, have no positive but themselves: what is left is to repel the nearest.
     """
