@@ -35,8 +35,8 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
 
     A place is a letter, and its arms stand side by side. On the dashed diagonal an arm is as good as a backbone that is left as it was
     pretrained. There a place has its exact position; the arms of places that are close to each other are moved apart. The bar between
-    ``self`` and FedMuscle is what live peers give, or take. The paper stands on the axis of steps alone. Places where Delta is undefined,
-    since a metric of local training is 0, are named in their panels.
+    ``self`` and FedMuscle is live peers in place of one's own frozen copy. The paper stands on the axis of steps alone. Places where
+    Delta is undefined, since a metric of local training is 0, are named in their panels.
 
     Args:
         rows: as ``report.delta_map`` returns them.
@@ -155,7 +155,7 @@ def _legend(look: Look, letters: dict[str, str]) -> list[Artist]:
     ]
     baseline = Line2D([], [], color="black", label=label(BASELINE))
     lead = Line2D([], [], color=_LEAD, linewidth=1, label="leads to where a place is")
-    meanings = {_BETTER: "better than local and head only", _GIVEN: "above self: peers give", _TAKEN: "below self: peers take"}
+    meanings = {_BETTER: "better than local and head only", _GIVEN: "FedMuscle above self", _TAKEN: "FedMuscle below self"}
     patches = [Patch(facecolor=colour, edgecolor="#bbbbbb", linewidth=0.5, label=text) for colour, text in meanings.items()]
     signs = {place: rf"$\mathrm{{{letter}}}$" for place, letter in letters.items()}
     places = [Line2D([], [], color="black", marker=sign, linestyle="", label=place, markersize=7) for place, sign in signs.items()]

@@ -59,8 +59,7 @@ def run_map(
     """Compute or fetch the runs of the map.
 
     The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
-    steps. The tuned baseline does not have a place's recipe of local training, since
-    it has its own.
+    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
 
     Args:
         common: settings of all runs.
@@ -151,10 +150,15 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 
 
 def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
-    """FedMuscle with other numbers of alignment steps: its Delta minus that with the first number of the same place, on the same seeds.
+    """FedMuscle's Delta at every point minus that at its place's first point, on the same seeds.
+
+    The first point that :func:`run_map` returns of a place has the number of alignment steps that is nearest to the place's own.
 
     Returns:
-        place, steps, over (the first number), public, difference (points), std, n_seeds, ci_low, ci_high; no row for a single number.
+        place, steps, over (steps of the first point), public, difference (points), std, n_seeds, ci_low, ci_high; no row for first points.
+
+    Raises:
+        ValueError: a point has no run of FedMuscle, or no seed in common with its place's first.
     """
     first: dict[str, Point] = {}
     parts = [pd.DataFrame(columns=["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"])]
@@ -164,8 +168,8 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
             continue
         seeds = {one.settings.seed for one in usual.histories}
         those = [one for one in point.histories if arm(one) == "fedmuscle" and one.settings.seed in seeds]
-        other = as_arm(those, f"{point.steps} steps")
-        rows = delta_difference([*usual.histories, *other], arm(other[0]), "fedmuscle", phase)
+        setting = f"{point.steps} steps"
+        rows = delta_difference([*usual.histories, *as_arm(those, setting)], f"fedmuscle, {setting}", "fedmuscle", phase)
         where = {"place": point.place, "steps": point.steps, "over": usual.steps}
         parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
     return pd.concat(parts[1:] or parts, ignore_index=True)
@@ -223,7 +227,7 @@ def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
         [
             f"- FedMuscle's Δ is above that {', '.join(above[:-1])} and {above[-1]}.",
             f"- It goes from {_where(least)} to {_where(most)}.",
-            f"- FedMuscle minus self, which is what live peers give beyond one's own frozen copy, goes from {alone.difference.min():+.1f} "
+            f"- FedMuscle minus self, live peers in place of one's own frozen copy, goes from {alone.difference.min():+.1f} "
             f"to {alone.difference.max():+.1f} points of Δ and is above 0 at {_at(alone.difference > 0)}; "
             f"{told if sides else 'one seed cannot tell how much of this is chance'}.",
         ]

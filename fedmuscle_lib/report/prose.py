@@ -4,7 +4,7 @@
 
 The mark selects one row by ``column=value``; a value with a space stands in quotes: ``algorithm='fedmuscle, M = 5'``. The numbers
 between the two comments are the row's ``delta``, ``difference`` or ``mean``, then ``ci_low`` and ``ci_high``, or the columns that
-``show=mean,std`` names. A mark and its numbers stand in one line, in a notebook in a Markdown cell.
+``show=mean,std`` names. A mark and its numbers stand in one line after a word, in a notebook in a Markdown cell.
 
 ``python -m fedmuscle_lib.report.prose`` writes the numbers anew from the CSV files, each with the digits and the sign that it had.
 """
@@ -21,6 +21,7 @@ import pandas as pd
 ROOT = Path(__file__).parents[2]
 _PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
 _BEGIN = "<!-- from "
+_AT_START = re.compile(rf'^[ "]*{_BEGIN}', re.MULTILINE)
 _QUOTE = re.compile(rf"({_BEGIN}(\S+): (.*?) -->)(.*?)(?=<!-- /from -->)")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.(\d+))?")
 
@@ -34,11 +35,13 @@ def from_csv(text: str, root: Path = ROOT) -> str:
     """``text`` with every marked number as its CSV file has it.
 
     Raises:
-        ValueError: a mark is not closed in its line, its file, row or columns are not there, numbers and columns don't match, or a number
-            is not finite.
+        ValueError: a mark is not closed in its line, or begins it, its file, row or columns are not there, numbers and columns don't
+            match, or a number is not finite.
     """
     if unclosed := text.count(_BEGIN) - len(_QUOTE.findall(text)):
         raise ValueError(f"{unclosed} marks '{_BEGIN}FILE: ROW -->' are misspelt or not closed in their line")
+    if at_start := len(_AT_START.findall(text)):
+        raise ValueError(f"{at_start} lines begin with a mark, which Markdown takes for HTML: put a word before it")
     return _QUOTE.sub(lambda quote: _rewritten(quote, root), text)
 
 

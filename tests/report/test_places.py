@@ -123,10 +123,10 @@ def points(asked):
 def test_every_delta_stands_beside_what_local_training_forgets(points):
     rows = report.delta_map(points)
     assert len(rows) == 4 * len(VALUES) and rows.n_seeds.value_counts().to_dict() == {2: 18, 1: 6}
-    first = rows[rows.n_seeds == 1].set_index("algorithm")
-    assert set(zip(first.place, first.steps, strict=True)) == {("wide", 160)} and first.ci_low.isna().all()
-    assert first.delta.to_dict() == pytest.approx({name: 100 * (value / 40 - 1) for name, value in VALUES.items()})
-    assert first.forgotten.tolist() == pytest.approx([5] * len(VALUES))
+    single = rows[rows.n_seeds == 1].set_index("algorithm")
+    assert set(zip(single.place, single.steps, strict=True)) == {("wide", 160)} and single.ci_low.isna().all()
+    assert single.delta.to_dict() == pytest.approx({name: 100 * (value / 40 - 1) for name, value in VALUES.items()})
+    assert single.forgotten.tolist() == pytest.approx([5] * len(VALUES))
     assert not [name for name in rows if name.startswith("paper")]
     peers = report.map_peers(points)
     assert peers[(peers.over == "self") & (peers.n_seeds == 1)].difference.round(6).tolist() == [5]
@@ -142,6 +142,9 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
     one = [points[2], module.Point("wide", 640, tuple(other))]
     assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
     assert report.map_steps(points[:1]).empty
+    without = [run for run in points[1].histories if report.arm(run) != "fedmuscle"]
+    with pytest.raises(ValueError, match="fedmuscle, 320 steps"):
+        report.map_steps([points[0], module.Point("as it is", 320, tuple(without))])
 
 
 def test_the_map_in_words(points):
@@ -176,6 +179,9 @@ def test_the_folder_names_every_run_once(points, tmp_path):
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
     assert pd.read_csv(tmp_path / "overview.csv")[["place", "steps"]].drop_duplicates().shape == (4, 2)
     assert len(pd.read_csv(tmp_path / "peers.csv")) == 12 and (tmp_path / "delta_map_after_local.csv").exists()
+    assert len(pd.read_csv(tmp_path / "steps.csv")) == 2
+    report.write_map(points[:1], tmp_path)  # a single number of steps
+    assert pd.read_csv(tmp_path / "steps.csv").empty
 
 
 def test_the_papers_steps_are_those_of_its_numbers():

@@ -57,6 +57,7 @@ def test_numbers_are_written_with_the_digits_and_the_sign_that_they_had(root, ro
         (marked("algorithm=local show=colour", "1"), "colour"),
         (marked("algorithm=local", "no number"), "0 numbers for 3 columns"),
         (marked("algorithm='fedmuscle, M = 1'", "+2.5 [+2.0, +3.0]"), "3 numbers for 1 columns"),
+        ("- Delta\n  " + marked("public=voc algorithm=fedmuscle", "1").removeprefix("Delta is "), "1 lines begin with a mark"),
         (marked("algorithm=diverged", "+1.0 [+0.5, +2.0]"), "delta.csv: algorithm=diverged --> nan, -inf, 2.0: not all finite"),
         (marked("algorithm=unsure", "+1.5 [+0.5, +2.0]"), "delta.csv: algorithm=unsure --> 1.5, nan, nan: not all finite"),
         (marked("algorithm=diverged show=ci_low", "+1.0"), "delta.csv: algorithm=diverged show=ci_low --> -inf: not all finite"),
