@@ -27,6 +27,7 @@ from fedmuscle_lib.report.compare import (
     gain_difference,
     in_short,
     over_baseline,
+    paired_deltas,
     per_user_difference,
     rank_agreement,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "note",
     "over_baseline",
     "over_seeds",
+    "paired_deltas",
     "paper_deltas",
     "paper_gains",
     "paper_table",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, History, Phase, arm, baseline_of
+from fedmuscle_lib.report.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, History, Phase, algorithm_of, arm, baseline_of
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
@@ -15,6 +15,8 @@ from fedmuscle_lib.report.statistics import paired_difference, rank_correlation,
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
 _WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched
 _UNTRAINED = ("head_only", "probe")
+_CONTROLS = {"feddf": "own_teacher"}  # an algorithm's own control, where that is none of FedMuscle's
+EVERYONE = "all"  # as a task: over the users of all tasks
 
 
 def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -63,6 +65,24 @@ def delta_over(histories: Sequence[History], reference: str, phase: Phase = HEAD
     """:func:`delta_difference` of every algorithm that has a Delta from ``reference``, one after the other, with a column ``algorithm``."""
     arms = dict.fromkeys(delta_by_seed(histories, phase).algorithm)
     return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference), phase)
+
+
+def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """FedMuscle's Delta minus that of every other arm on the same seeds, and FedDF's minus its control's, over all users and by task.
+
+    Returns:
+        public, task (``EVERYONE`` or one), algorithm, over (the other arm), difference (points), n_seeds, ci_low, ci_high. Local training
+        is no other arm, since Delta is over it. Two arms without a common seed, or one without a Delta over these users, have no row.
+    """
+    rows = pd.concat([delta_by_seed(histories, phase).assign(task=EVERYONE), delta_by_seed(histories, phase, ["task"])])
+    cells = {name: set(own[["public", "task", "seed"]].itertuples(index=False)) for name, own in rows.groupby("algorithm", sort=False)}
+    pairs = [("fedmuscle", name) for name in cells if name not in ("fedmuscle", BASELINE, TUNED_BASELINE)]
+    pairs += [(name, _CONTROLS[of] + name.removeprefix(of)) for name in cells if (of := algorithm_of(name)) in _CONTROLS]
+    parts = [pd.DataFrame(columns=["public", "task", "algorithm", "over", "difference", "n_seeds", "ci_low", "ci_high"])]
+    for a, b in pairs:
+        if cells.get(a, set()) & cells.get(b, set()):
+            parts.append(paired_difference(rows, a, b, ["public", "task"], "delta").assign(algorithm=a, over=b))
+    return pd.concat(parts[1:] or parts, ignore_index=True)[parts[0].columns]
 
 
 def in_short(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:

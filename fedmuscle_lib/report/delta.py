@@ -45,9 +45,12 @@ def delta(histories: Sequence[History], phase: Phase = HEADLINE, paper: Sequence
     return beside_paper(ours, theirs[["setup", "public", "algorithm", "paper_delta"]], histories)[DELTA_COLUMNS]
 
 
-def delta_by_seed(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
-    """Delta of Section 6.1 for each run: public, algorithm, seed, delta (per cent): the mean over users of :func:`relative`."""
-    return _over_users(relative(scores(histories, phase)), ["public", "algorithm"])
+def delta_by_seed(histories: Sequence[History], phase: Phase = HEADLINE, by: Sequence[str] = ()) -> pd.DataFrame:
+    """Delta of Section 6.1 for each run: public, ``by``, algorithm, seed, delta (per cent): the mean over users of :func:`relative`.
+
+    ``by=["task"]`` gives that of each task's users.
+    """
+    return _over_users(relative(scores(histories, phase)), ["public", *by, "algorithm"])
 
 
 def delta_by_task(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:

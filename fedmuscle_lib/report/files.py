@@ -12,6 +12,7 @@ from fedmuscle_lib.data import PUBLIC_SETS
 from fedmuscle_lib.profiles import PROFILES
 from fedmuscle_lib.report import sources
 from fedmuscle_lib.report.arms import HEADLINE, PHASES, History, Phase, arm, is_blind
+from fedmuscle_lib.report.compare import paired_deltas
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
@@ -42,14 +43,16 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the moment ``HEADLINE``, ``table_<moment>.csv`` and so on about the
-    other one. Where users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json``
-    holds the command that makes the folder, the machine, the versions and every run, also of ``others``, which the folder's other files
-    are about.
+    other one. ``paired_deltas.csv`` is there where a Delta has another one to stand against. Where users of different models have one
+    checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json`` holds the command that makes the folder, the machine,
+    the versions and every run, also of ``others``, which the folder's other files are about.
     """
     for phase in PHASES:
         save(table(histories, phase, paper), folder / file_of("table", phase))
         save(delta(histories, phase, paper), folder / file_of("delta", phase))
         save(delta_by_task(histories, phase), folder / file_of("delta_by_task", phase))
+        if len(paired := paired_deltas(histories, phase)):
+            save(paired, folder / file_of("paired_deltas", phase))
         if len(unshared := delta_unshared(histories, phase)):
             save(unshared, folder / file_of("delta_unshared", phase))
     save(costs(histories), folder / "costs.csv")

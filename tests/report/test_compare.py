@@ -24,6 +24,39 @@ def test_every_delta_minus_that_of_a_control():
     assert shown.loc["FedMuscle", "coco"] == "+10.00" and shown.loc["Local training", "voc"] == "+0.00 [+0.00, +0.00]"
 
 
+def test_fedmuscles_delta_stands_against_every_other_over_all_users_and_by_task():
+    """Users 5 and 6 of setup1, whose local metric is 50, have IC10; FedDF stands against its own control as well."""
+    values = {"local": [50] * 6, "fedmuscle": [51] * 6, "feddf": [50] * 4 + [53] * 2, "own_teacher": [49] * 6}
+    runs = [history(name, cells, seed=seed) for name, cells in values.items() for seed in (0, 1, 2)]
+    runs += [history("self", [50 + seed] * 6, seed=seed) for seed in (1, 3)] + [history("local", [50] * 6, seed=3)]
+    runs += report.as_arm([history("local", [60] * 6)], "tuned")
+    rows = report.paired_deltas(runs).set_index(["algorithm", "over", "task"])
+    assert set(rows.index.droplevel("task")) == {("fedmuscle", name) for name in ("feddf", "own_teacher", "self")} | {
+        ("feddf", "own_teacher")
+    }
+    assert set(rows.index.get_level_values("task")) == {"all", *(user.task for user in runs[0].settings.members)}
+    differences = rows.difference
+    assert differences["fedmuscle", "own_teacher", "all"] == pytest.approx(4)
+    assert differences["fedmuscle", "feddf", "IC10"] == pytest.approx(-4) and differences["fedmuscle", "feddf", "all"] == pytest.approx(0)
+    assert differences["feddf", "own_teacher", "all"] == pytest.approx(4)
+    assert rows.n_seeds["fedmuscle", "self", "all"] == 1 and differences["fedmuscle", "self", "all"] == pytest.approx(0)  # seed 1 alone
+    everyone = rows.xs("all", level="task").loc[[("fedmuscle", "feddf")]].reset_index()
+    pd.testing.assert_series_equal(everyone.ci_low, report.delta_difference(runs, "fedmuscle", "feddf").ci_low)
+
+
+def test_arms_without_a_common_run_or_without_all_users_are_not_compared_over_all(tmp_path):
+    """The probe serves no user with SS; the own copy has a run on another public set only."""
+    own = {"setup": "setup2", "profile": "paper"}
+    runs = [history("local", [40] * 10, public="flickr30k", **own), history("fedmuscle", [44] * 10, public="flickr30k", **own)]
+    runs.append(history("self", [44] * 10, public="voc", **own))
+    runs.append(history("probe", [42] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), public="flickr30k", **own))
+    rows = report.paired_deltas(runs)
+    assert set(rows.over) == {"probe"} and rows.difference.tolist() == pytest.approx([5] * len(rows))
+    assert set(rows.task) == {user.task for user in runs[0].settings.members} - {"SS"}
+    report.write(runs[:2], tmp_path)
+    assert not (tmp_path / "paired_deltas.csv").exists()
+
+
 def test_gains_are_compared_beside_the_papers():
     """Ours over the same local training, the paper's each over the local training of its own table."""
     values = {"local": [40] * 10, "fedmuscle": [44] * 10}
