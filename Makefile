@@ -17,6 +17,7 @@ PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
 # users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
+SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce figures reference notebook lessons lint test test-all fuzz lab site browser-test clean
@@ -48,7 +49,9 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	$(WORLD)
 	$(RUN) -m fedmuscle_lib verify --sample 2 --profile $(PROFILE)
 	$(GRID) --output figures
-	$(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
+	$(SHIP)
+	FEDMUSCLE_RUNS=$$(mktemp -d) $(GRID) --output figures --shipped-only  # as every clone draws it
+	$(SHIP)
 	$(RUN) -m fedmuscle_lib.report.results
 	$(RUN) -m fedmuscle_lib.report.prose
 	$(RUN) -m fedmuscle_lib.plots.worlds
