@@ -26,7 +26,7 @@ intervals over seeds. A single seed has no interval. The profile `mini` imitates
 
 FedLoGe's tables hold accuracies in per cent after the last round, "ours | the authors'", or differences of them in points. GM is the
 global model on the balanced test set, PM the mean of the clients' own models on their local tests. A masked model can't predict classes
-that its local test lacks.
+that its local test lacks. After ± stands the standard deviation over seeds (n in the denominator), which is no interval.
 
 `bridge` has differences of accuracies in points, the mean over FedMuscle's users with one label a sample, whose training sets have long
 tails there.
