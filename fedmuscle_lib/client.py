@@ -151,11 +151,6 @@ class Client:
             if len(inputs):
                 self.meter.done += self._states.of(self.model, inputs).bill()
 
-    @property
-    def states_nbytes(self) -> int:
-        """Bytes of what is kept of the training samples."""
-        return self._states.of(self.model, self.train.inputs).nbytes
-
     def _read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
         """What the model reads of ``inputs[rows]``, counting what this spares."""
         kept = self._states.of(self.model, inputs)

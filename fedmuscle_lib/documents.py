@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from fedmuscle_lib.pickles import DataError, line_of, read_bytes
 
@@ -47,10 +52,38 @@ def parse_any(content: bytes, name: str) -> Any:
 
 
 def write(path: Path, text: str) -> None:
-    """Put ``text`` in the place of ``path`` at once, when it is complete."""
-    scratch = path.with_name(f".{path.name}")
+    """Put ``text`` in the place of ``path`` at once, when it is complete; raises as :func:`put`."""
+    put(path, text.encode("utf8"))
+
+
+def put(path: Path, content: bytes) -> None:
+    """Put ``content`` in the place of ``path`` at once, when it is complete; two writers don't disturb each other.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        scratch.write_text(text, encoding="utf8")
+        scratch.write_bytes(content)
         os.replace(scratch, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.
+
+    Raises:
+        OSError: names the file.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(f"{path}: {error.strerror or error}") from None

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import errno
-import re
 import sys
 import traceback
 from collections.abc import Sequence
 
 import typer
 
-from fedmuscle_lib.errors import Diverged, RefusedMessage
+from fedmuscle_lib.errors import Diverged, RefusedMessage, out_of_memory
 
 MISTAKE, FAILURE = 2, 1  # exit codes: what was typed can't be done; what was begun failed
 LONGEST = 1000  # characters of the line
@@ -21,9 +20,6 @@ _TRACEBACK = "--traceback"
 _RUNNING = (Diverged, RefusedMessage)  # ValueErrors that nobody typed
 _PLACES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NO_PLACE = {errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL}
-_MEMORY = re.compile(
-    "allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE
-)  # in the words of torch and numpy
 
 
 def carried_out(app: typer.Typer, arguments: Sequence[str], program: str, mistakes: tuple[type[Exception], ...] = ()) -> int:
@@ -54,7 +50,7 @@ def _told(error: Exception, mistakes: tuple[type[Exception], ...]) -> str:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(text)):
+    if out_of_memory(error):
         return f"the memory is too small for this: make sizes, batches or jobs smaller ({text or 'MemoryError'})"
     if isinstance(error, RecursionError):
         return f"something is nested too deeply: make it flatter ({text})"

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+_MEMORY = re.compile("allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE)  # in torch's and numpy's words
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the memory was too small, whichever library says so."""
+    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(_MEMORY.search(str(error)))
+
 
 class Diverged(ValueError):
     """A party's training gives no finite numbers any more; the text names the party.

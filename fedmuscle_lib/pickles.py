@@ -31,7 +31,7 @@ class NoFile(DataError):
     """A data file is missing."""
 
 
-# Bounds on a single file. Food-101's pool of a user, the largest that `data_prep` writes, has 1.1 GB and 10,000 instructions; all
+# Bounds on a single file. The test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB; all
 # captions of Flickr30k have half a million instructions.
 MOST_BYTES = 1 << 32
 _MOST_STEPS = 1 << 23

@@ -21,7 +21,7 @@ from fedmuscle_lib.muscle import NORM_TOLERANCE
 from fedmuscle_lib.randomness import generator
 from fedmuscle_lib.received import own_copy, plain
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("fedmuscle")
 
 
 class Server:
@@ -132,8 +132,15 @@ class Server:
             if (words := suspicion(of)) and (user, words) not in self._told:
                 self._told.add((user, words))
                 values = ", ".join(f"{measure} {value:.2f}" for measure, value in of.items())
-                then = "robust is on and passes over it" if self._robust else "others are aligned with it all the same, as robust is off"
-                _log.warning("round %d: user %d's representations %s (%s); %s", round + 1, user, words, values, then)
+                _log.warning("round %d: user %d's representations %s (%s); %s", round + 1, user, words, values, self._consequence(user))
+
+    def _consequence(self, user: int) -> str:
+        """What follows from a user's looking wrong."""
+        if not self._robust:
+            return "others are aligned with it all the same, as robust is off"
+        if user in self._left_out:
+            return "robust is on and passes over it"
+        return "robust is on and passes over nobody, since half of the users or more look wrong"
 
     def receive_reference(self, user: int, z: Tensor, n_public: int) -> None:
         """Take a user's representations of the whole public set as they are before any training, (n, d); counted in round 0.

@@ -153,6 +153,7 @@ def test_what_was_measured_is_kept_by_round_and_user(caplog) -> None:
     assert list(suspicions(one.measures)) == [(0, 5), (1, 5), (2, 5)]
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2  # once a reason
+    assert {record.name for record in caplog.records} == {"fedmuscle"}  # whose lines commands show
     assert told[0].startswith("round 1: user 5's representations look unrelated to the other users' (agreement ")
     assert told[1].startswith("round 3: user 5's representations look constant (agreement ") and "robust is off" in told[1]
 
@@ -184,9 +185,11 @@ def test_who_returns_to_honesty_is_aligned_with_again() -> None:
     assert 5 not in first[1] and 5 in last[1]
 
 
-def test_nobody_is_passed_over_where_half_look_wrong() -> None:
-    for drawn in played(server(True, others=5), 0, 5, {1: noise, 3: shuffled, 5: constant}):
-        assert all(len(others) == 5 for others in drawn.values())
+def test_nobody_is_passed_over_where_half_look_wrong(caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        for drawn in played(server(True, others=5), 0, 5, {1: noise, 3: shuffled, 5: constant}):
+            assert all(len(others) == 5 for others in drawn.values())
+    assert caplog.records and all("passes over nobody" in record.getMessage() for record in caplog.records)
 
 
 def test_a_robust_server_goes_on_as_if_it_had_never_stopped() -> None:

@@ -119,6 +119,11 @@ def test_texts_of_one_class_need_no_regression():
     assert TASKS["TC"].by_words(words(TEXTS, [3] * 6), words(["a dog", "a cat"], [3, 1])) == 50
 
 
+def test_texts_without_any_word_need_no_regression():
+    """A word has two letters or more."""
+    assert TASKS["TC"].by_words(words(["?", "a", "b"], [0, 1, 1]), words(["a dog", "!"], [1, 0])) == 50
+
+
 def test_a_run_says_what_the_words_of_its_texts_give(settings, store):
     s = settings(algorithm="probe", setup="setup2", users=(6, 9), rounds=1)
     told = run(s, store=store).provenance["tfidf"]

@@ -274,9 +274,9 @@ def public_part(options: dict) -> Part:
     return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 
-def outcome(part: Part, got: int, task: str = "") -> dict:
+def outcome(part: Part, got: int) -> dict:
     """Return a row of the manifest's table of sizes: asked for, and got."""
-    return {"what": f"{task} {part.what}".strip(), "holders": part.holders, "asked": part.asked, "got": got}
+    return {"what": part.what, "holders": part.holders, "asked": part.asked, "got": got}
 
 
 def sized(task: str, options: dict, tasks: Mapping[str, Sizes] = SIZES) -> Sizes:

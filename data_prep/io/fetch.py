@@ -28,7 +28,7 @@ from urllib.parse import quote, urlsplit
 from tqdm import tqdm
 
 from data_prep.io.entry import Archive, SourceError
-from data_prep.io.files import named
+from fedmuscle_lib.documents import named
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that get no further

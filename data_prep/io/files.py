@@ -8,26 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
 
 from data_prep.io.entry import SourceError
-
-
-@contextmanager
-def named(path: Path) -> Iterator[None]:
-    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.
-
-    Raises:
-        OSError: names the file.
-    """
-    try:
-        yield
-    except SafetensorError as error:
-        raise OSError(f"{path}: {error}") from None
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise OSError(f"{path}: {error.strerror or error}") from None
+from fedmuscle_lib.documents import named
 
 
 def put(path: Path, content: bytes) -> None:

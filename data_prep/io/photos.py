@@ -8,7 +8,8 @@ import numpy as np
 from PIL import Image
 
 from data_prep.io.entry import Option, SourceError
-from data_prep.io.files import named, put
+from data_prep.io.files import put
+from fedmuscle_lib.documents import named
 
 SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 

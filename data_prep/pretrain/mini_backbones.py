@@ -29,7 +29,6 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep.io.files import named
 from data_prep.pretrain import language_models, segformer, vit
 from data_prep.pretrain.contrast import TEMPERATURE, contrastive
 from data_prep.pretrain.training import MAX_NORM, WARM_UP, WEIGHT_DECAY, describe, fit, optimisation, read_report, save
@@ -37,6 +36,7 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
 from data_prep.world.pictures import SIZE, Pictures, draw, outlined, scenes, single
+from fedmuscle_lib.documents import named
 from fedmuscle_lib.models import load_backbone
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights

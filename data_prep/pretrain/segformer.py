@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import SegformerConfig, SegformerModel
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels in [0, 1]: what SegFormer checkpoints expect
@@ -36,16 +34,3 @@ def build(hidden: tuple[int, ...], layers: tuple[int, ...], heads: tuple[int, ..
         drop_path_rate=0.0,
     )
     return SegformerModel(config)
-
-
-@torch.no_grad()
-def redraw_convolutions(backbone: SegformerModel) -> None:
-    """Redraw the convolutions from N(0, 2 / fan-out), as Xie et al.'s code does.
-
-    Hugging Face draws every weight from N(0, 0.02^2), since its SegFormers are not trained from scratch: a depthwise 3x3 convolution
-    then passes hardly any signal.
-    """
-    for module in backbone.modules():
-        if isinstance(module, nn.Conv2d):
-            fan_out = math.prod(module.kernel_size) * module.out_channels // module.groups
-            module.weight.normal_(0, math.sqrt(2 / fan_out))

@@ -13,7 +13,8 @@ from tqdm import trange
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from data_prep import ROOT
-from data_prep.io.files import named, put
+from data_prep.io.files import put
+from fedmuscle_lib.documents import named
 
 WARM_UP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.05

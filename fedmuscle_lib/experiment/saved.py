@@ -17,6 +17,7 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.data import DataError, Encoding, Pixels, Tokens
-from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.documents import named, read_json
 from fedmuscle_lib.experiment.asked import checkpoint_digest, checkpoint_of
 from fedmuscle_lib.experiment.build import encoding_of, model_options
 from fedmuscle_lib.experiment.card import card
@@ -67,9 +68,10 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     user, model, settings = client.user, client.model, rounds.settings
     checkpoint, encoding = checkpoint_of(settings, user), encoding_of(settings, user, model.backbone)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ABOUT).unlink(missing_ok=True)  # a folder that was left half written does not look whole
+    _clear(folder)
     written = {HEAD}
-    save_file({name: tensor.contiguous() for name, tensor in _of_head(model).items()}, folder / HEAD)
+    with named(folder / HEAD):
+        save_file({name: tensor.contiguous() for name, tensor in _of_head(model).items()}, folder / HEAD)
     if adapter := _of_adapter(model):
         _save_adapter(model, checkpoint, settings.backbones[user.model], adapter, folder)
         written |= {ADAPTER, "adapter_config.json"}
@@ -101,6 +103,16 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
 
 
+def _clear(folder: Path) -> None:
+    """Take out a user who was saved here before, its card first: a folder that was left half written does not look whole."""
+    with suppress(DataError):
+        files = read_json(folder / ABOUT).get("files")
+        (folder / ABOUT).unlink()
+        for name in files if isinstance(files, dict) else ():
+            if Path(name).name == name:
+                (folder / name).unlink(missing_ok=True)
+
+
 def _recorded(settings: Settings) -> dict[str, Any]:
     """The settings without places: users' own folders have their names alone."""
     own = {number: data.model_copy(update={"folder": Path(data.folder).name}) for number, data in settings.own.items()}
@@ -119,7 +131,8 @@ def _save_adapter(model: UserModel, checkpoint: Path, name: str, adapter: dict[s
         adapted = PeftModel(load_backbone(checkpoint), copy.deepcopy(model.backbone.peft_config["default"]))
     adapted.peft_config["default"].base_model_name_or_path = name
     tensors = {f"{_PEFTS}{name.removeprefix('backbone.')}": tensor for name, tensor in adapter.items()}
-    adapted.save_pretrained(str(folder), state_dict=tensors, save_embedding_layers=False)
+    with named(folder / ADAPTER):
+        adapted.save_pretrained(str(folder), state_dict=tensors, save_embedding_layers=False)
 
 
 def _of_adapter(model: UserModel) -> dict[str, Tensor]:
@@ -192,6 +205,8 @@ class SavedUser:
         Raises:
             ValueError: inputs of another kind, or none.
         """
+        if isinstance(inputs, str | Path):
+            raise ValueError(f"user {self.number}: {inputs!r} is one input; give a list of them")
         if not len(inputs):
             raise ValueError(f"user {self.number}: no inputs")
         if isinstance(self.encoding, Pixels):

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedmuscle_lib.documents import parse_json
+from fedmuscle_lib.documents import named, parse_json
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.pickles import DataError, line_of, shown
@@ -37,7 +37,8 @@ def save(rounds: Rounds, folder: Path) -> Path:
     path = folder / FILE
     s = rounds.settings
     metadata = {"system": s.system, "settings": json.dumps(s.recorded()), "inputs": json.dumps(inputs(s))}
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    with named(path):
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
     return path
 
 
@@ -89,9 +90,3 @@ def _restore(rounds: Rounds, tensors: dict[str, Tensor], path: Path) -> None:
         for name in own:
             own[name] = tensors[f"{owner}/{name}"].to(own[name].device)
     rounds.restore(state)
-
-
-def realigned(path: Path, norm: float | None = None, **changes: Any) -> list[dict[str, Any]]:
-    """Evaluate a saved model, which :func:`load` reads, as :meth:`Federation.evaluate` does: each head before realignment and after."""
-    rounds = load(path, norm, **changes)
-    return rounds.federation.evaluate(rounds.settings.rounds)

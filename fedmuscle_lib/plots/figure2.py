@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,21 +12,22 @@ from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
 from fedmuscle_lib.style import HOUSE, closed
 
+_OBJECTIVES = ("fedmuscle", "gramian", "pairwise")  # the bars, from left to right
 
-def figure2(delta: pd.DataFrame, algorithms: Sequence[str] = ("fedmuscle", "gramian", "pairwise")) -> Figure:
+
+def figure2(delta: pd.DataFrame) -> Figure:
     """Figure 2: Delta of each objective for each public set, ours solid with 95 % intervals, the paper's hatched beside it.
 
     Args:
         delta: rows as ``report.delta`` returns them.
-        algorithms: which bars, from left to right.
     """
     publics = list(dict.fromkeys(delta.public))
     rows = delta.set_index(["public", "algorithm"])
-    colours = {name: colour for name, (colour, _) in styles(algorithms).items()}
-    slot = 0.86 / len(algorithms)  # of a public set's unit width
+    colours = {name: colour for name, (colour, _) in styles(_OBJECTIVES).items()}
+    slot = 0.86 / len(_OBJECTIVES)  # of a public set's unit width
     with plt.rc_context(HOUSE):
         figure, ax = plt.subplots(figsize=(6.8, 3.4))
-        for k, name in enumerate(algorithms):
+        for k, name in enumerate(_OBJECTIVES):
             for group, public in enumerate(publics):
                 if (public, name) in rows.index:
                     left = group - 0.43 + k * slot
@@ -37,7 +36,7 @@ def figure2(delta: pd.DataFrame, algorithms: Sequence[str] = ("fedmuscle", "gram
         ax.set_xticks(range(len(publics)), publics)
         ax.set_xlabel("public set")
         ax.set_ylabel("Δ over local training (%)")
-        handles = [Patch(color=colours[name], label=label(name)) for name in algorithms]
+        handles = [Patch(color=colours[name], label=label(name)) for name in _OBJECTIVES]
         handles += [Patch(color="#555555", label="ours"), Patch(facecolor="white", edgecolor="#555555", hatch="////", label="the paper's")]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return closed(figure)

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pandas as pd
 
-ROOT = Path(__file__).parents[2]
+from fedmuscle_lib import documents
+from fedmuscle_lib.profiles import ROOT
+
 _PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
 _BEGIN = "<!-- from "
 _AT_START = re.compile(rf'^[ "]*{_BEGIN}', re.MULTILINE)
@@ -79,7 +81,7 @@ def rewrite(root: Path = ROOT) -> list[Path]:
     """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
     changed = {path: fresh for path in pages(root) if (fresh := from_csv(text := path.read_text(encoding="utf8"), root)) != text}
     for path, fresh in changed.items():
-        path.write_text(fresh, encoding="utf8")
+        documents.write(path, fresh)
     return list(changed)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib import documents
 from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.report.arms import label
 from fedmuscle_lib.report.layout import with_interval
-from fedmuscle_lib.report.prose import ROOT
 
 _HEAD = """# Results
 
@@ -98,4 +99,4 @@ def _listed(facts: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "RESULTS.md").write_text(results_page(ROOT / "figures"), encoding="utf8")
+    documents.write(ROOT / "RESULTS.md", results_page(ROOT / "figures"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.documents import read_json
 from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.registry import meant
 from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 if TYPE_CHECKING:  # a help page waits for no torch
     from fedmuscle_lib.runs import RunSettings
 
-ROOT = Path(__file__).resolve().parents[2]  # the clone
 NOTEBOOKS = ROOT / "notebooks"
 FIGURES = ROOT / "figures"  # the reference
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides

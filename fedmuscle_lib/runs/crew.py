@@ -227,6 +227,7 @@ class _Remote(Crew):
             self._queue.put([_END, "", None])
             self._thread.join(5)
             self._queue.close()
+            self._client.set_metadata([self._name], {})  # the scheduler keeps checkpoints for ever otherwise
         self._client.close(timeout=5)
 
     def _listen(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib import documents
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.system import S, system_of
 from fedmuscle_lib.runs.train import train
@@ -65,7 +66,7 @@ def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, A
             raise ValueError(
                 f"{name}: a loss moved by more than rounding: raise the version of what computes it (fedmuscle_lib/versions.py)"
             )
-    path.write_text(json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n", encoding="utf8")
+    documents.write(path, json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n")
 
 
 class _Nobody:

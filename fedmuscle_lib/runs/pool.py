@@ -155,15 +155,16 @@ class _Dispatch:
             if len(self._jobs) >= self._at_a_time:
                 return
             address, run = line.popleft()
-            entry, held = self._store.entry(address), ExitStack()
-            try:
-                held.enter_context(entry.lock(wait=False))
-            except Busy:
-                line.append((address, run))
-                continue
-            if self._store.find(address):  # it was finished elsewhere in the meantime
-                held.close()
-                continue
+            entry = self._store.entry(address)
+            with ExitStack() as lock:
+                try:
+                    lock.enter_context(entry.lock(wait=False))
+                except Busy:
+                    line.append((address, run))
+                    continue
+                if self._store.find(address):  # it was finished elsewhere in the meantime
+                    continue
+                held = lock.pop_all()
             job = _Job(address, run, entry, Desk(run, entry, self._store, self._tell), held)
             self._jobs[str(address)] = job
             self._fruitless[str(address)] = self._fruitless.get(str(address), 0) + 1

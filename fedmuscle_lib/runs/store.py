@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,9 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
+from fedmuscle_lib import documents
 from fedmuscle_lib.documents import parse_json
+from fedmuscle_lib.errors import out_of_memory
 from fedmuscle_lib.pickles import line_of
 from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.runs.address import Address
@@ -279,20 +280,12 @@ class Entry:
         _log.warning("%s; the run is computed again", why)
         if self.folder is not None and path.exists():
             names = (path.with_name(f"{path.name}.damaged{more}") for more in chain([""], (f"-{n}" for n in count(2))))
-            os.rename(path, next(name for name in names if not name.exists()))
+            with suppress(FileNotFoundError, PermissionError):  # another reader was first, or the store is only read
+                os.rename(path, next(name for name in names if not name.exists()))
 
     def _write(self, name: str, content: bytes) -> None:
         """Put ``content`` in the place of ``name`` at once, when it is complete."""
-        folder = self._own_folder()
-        handle, scratch = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-        os.close(handle)
-        try:
-            Path(scratch).write_bytes(content)
-            os.replace(scratch, folder / name)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(folder / name)) from None
-        finally:
-            Path(scratch).unlink(missing_ok=True)
+        documents.put(self._own_folder() / name, content)
 
 
 _SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end; older ones do not
@@ -319,6 +312,8 @@ def unpacked(content: bytes) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:  # zip, pickle and torch have kinds of their own
+        if out_of_memory(error):
+            raise
         raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {line_of(str(error).strip(), 100)})") from None
     if not isinstance(state, dict):
         raise Damaged(f"not a readable checkpoint (it holds a {type(state).__name__})")
@@ -379,12 +374,8 @@ class Store:
             raise FileNotFoundError(f"{entry.path}: no finished run")
         Record.read(entry.path)
         folder.mkdir(parents=True, exist_ok=True)
-        path, part = folder / f"{address}.zip", folder / f".{address}.part"
-        try:
-            shutil.copyfile(entry.path, part)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        path = folder / f"{address}.zip"
+        documents.put(path, entry.path.read_bytes())
         return path
 
     def _shipped(self, pattern: str) -> Iterator[Entry]:
@@ -405,7 +396,7 @@ def seal(folder: Path) -> None:
     if changed := [name for name, digest in sums.items() if known.get(name, digest) != digest]:
         raise Damaged(f"{folder / changed[0]}: not the file whose SHA-256 is in {SUMS} beside it")
     if sums != known:
-        (folder / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf8")
+        documents.write(folder / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
 
 def faults(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from fedmuscle_lib import versions
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.errors import Diverged, out_of_memory
 from fedmuscle_lib.pickles import line_of
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.progress import Tick
@@ -94,6 +94,8 @@ class _Training:
         try:
             training._restore(unpacked(content))
         except Exception as error:  # what is restored is whatever lay there
+            if out_of_memory(error):
+                raise
             return training._anew(error)
         post.tick(training.experiment.resumed(training.finished_rounds))
         return training
@@ -117,7 +119,7 @@ class _Training:
             except OSError:
                 raise
             except Exception as error:
-                if not round or round != resumed:
+                if not round or round != resumed or out_of_memory(error):
                     raise
                 return self._anew(error).complete()  # states that are restored without a word may fit nothing
             self.seconds += time.perf_counter() - began

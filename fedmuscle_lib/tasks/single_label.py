@@ -89,8 +89,8 @@ class TextClassification(SingleLabelClassification):
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
 
-        if len(train.targets.unique()) < 2:
-            return self.trivial(train.targets, evaluation.targets)
         texts, unseen = ([row[row != NO_WORD].tolist() for row in samples.inputs] for samples in (train, evaluation))
+        if len(train.targets.unique()) < 2 or not any(texts):
+            return self.trivial(train.targets, evaluation.targets)
         classifier = make_pipeline(TfidfVectorizer(analyzer=list), LogisticRegression(max_iter=1000))
         return 100 * classifier.fit(texts, train.targets.numpy()).score(unseen, evaluation.targets.numpy())

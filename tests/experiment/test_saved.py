@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoImageProcessor, AutoTokenizer
@@ -115,6 +115,8 @@ def test_other_inputs_are_refused(trained):
         pictures.predict(torch.rand(2, 3, 32, 32))
     with pytest.raises(ValueError, match="user 9 reads texts or token ids"):
         texts.represent(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="user 9: 'a text' is one input; give a list of them"):
+        texts.predict("a text")
     with pytest.raises(ValueError, match="user 6: no inputs"):
         pictures.predict([])
     with pytest.raises(DataError, match="none.png: no such file"):
@@ -183,6 +185,27 @@ def test_whatever_a_run_leaves_is_what_is_loaded(settings, mini_world, tmp_path,
         user = assert_same(client, folder, backbone=mini_world / "models" / s.backbones[client.user.model])
         assert user.model.depth == client.model.depth
         assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
+
+
+def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, mini_world, tmp_path):
+    """With LoRA, without it, and with it again; what somebody else put there stays."""
+    kept = tmp_path / "user_6/notes.pdf"
+    for blocks in ("last", "none", "last"):
+        rounds = after(settings(rounds=1, users=(6,), algorithm="local", lora_blocks=blocks), tmp_path)
+        (client,) = rounds.federation.clients
+        load_user(kept.parent, backbone=mini_world / "models" / rounds.settings.backbones[client.user.model])
+        assert (kept.parent / "adapter_config.json").exists() == (blocks != "none")
+        kept.write_text("mine", encoding="utf8")
+    assert kept.read_text(encoding="utf8") == "mine"
+
+
+def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("fedmuscle_lib.experiment.saved.save_file", full)
+    with pytest.raises(OSError, match="user_6.*safetensors: I/O error: No space left"):
+        after(settings(rounds=1, users=(6,), algorithm="local"), tmp_path)
 
 
 def test_a_user_with_classes_of_its_own(settings, mini_world, tmp_path):

@@ -8,12 +8,12 @@ import shutil
 import pandas as pd
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedmuscle_lib import run
 from fedmuscle_lib.fedloge import Settings
-from fedmuscle_lib.fedloge.saved import FILE, load, realigned
+from fedmuscle_lib.fedloge.saved import FILE, load
 from fedmuscle_lib.pickles import DataError
 
 QUICK = {"rounds": 2, "clients": 4, "evaluate_every": 1, "options": {"fedloge.etf_steps": 50}}
@@ -24,10 +24,15 @@ def settings(mini_world):
     return lambda **given: Settings(**QUICK | {"data_dir": mini_world} | given)
 
 
+def evaluated(path, norm=None, **changes) -> pd.DataFrame:
+    rounds = load(path, norm, **changes)
+    return pd.DataFrame(rounds.federation.evaluate(rounds.settings.rounds))
+
+
 @pytest.mark.parametrize("algorithm", ["fedloge", "ditto"])
 def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_path, mini_world, algorithm):
     history = run(settings(algorithm=algorithm), progress=str, store=store, save_models=tmp_path / "models")
-    again = pd.DataFrame(realigned(tmp_path / "models", data_dir=mini_world))
+    again = evaluated(tmp_path / "models", data_dir=mini_world)
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
 
@@ -35,14 +40,23 @@ def test_a_stored_run_is_computed_again_for_its_models_and_compared(settings, st
     first = run(settings(), progress=str, store=store)
     again = run(settings(), progress=str, store=store, save_models=tmp_path / "models")
     assert again.metrics.equals(first.metrics) and (tmp_path / "models" / FILE).exists()
-    assert pd.DataFrame(realigned(tmp_path / "models", data_dir=mini_world)).equals(first.final())
+    assert evaluated(tmp_path / "models", data_dir=mini_world).equals(first.final())
 
 
 def test_another_norm_changes_the_realigned_global_head_alone(settings, store, tmp_path, mini_world):
     run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
-    usual, other = (pd.DataFrame(realigned(tmp_path, norm, data_dir=mini_world)) for norm in (None, 0.01))
+    usual, other = (evaluated(tmp_path, norm, data_dir=mini_world) for norm in (None, 0.01))
     changed = usual[usual.value != other.value]
     assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
+
+
+def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, store, tmp_path, monkeypatch):
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("fedmuscle_lib.fedloge.saved.save_file", full)
+    with pytest.raises(OSError, match=f"{FILE}: I/O error: No space left"):
+        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
 
 
 def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_world):

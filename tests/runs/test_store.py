@@ -86,6 +86,20 @@ def test_a_damaged_run_is_named_set_aside_and_counts_as_missing(tmp_path, caplog
     assert not entry.done and entry.path.with_name("run.zip.damaged").exists()
 
 
+def test_a_damaged_run_in_a_store_that_is_only_read_counts_as_missing(tmp_path, caplog, monkeypatch):
+    store = Store(tmp_path)
+    entry = store.entry(HERE)
+    with entry.lock():
+        entry.save(record().pack())
+    entry.path.write_bytes(entry.path.read_bytes()[:-100])
+
+    def refused(source, target):
+        raise PermissionError(13, "Permission denied", str(source))
+
+    monkeypatch.setattr("os.rename", refused)  # whoever runs this may be allowed everything
+    assert store.find(HERE) is None and str(entry.path) in caplog.text
+
+
 def repacked(content: bytes, name: str, edit) -> bytes:
     """The same zip with one member changed, by somebody who gives it the checksum that it needs."""
     with zipfile.ZipFile(io.BytesIO(content)) as old:
@@ -201,7 +215,9 @@ def test_a_list_of_digests_that_is_none_is_named(layered, line):
 
 
 def test_the_repositorys_runs_are_what_was_shipped():
-    for folder in sorted(ROOT.glob("figures/*/runs")):
+    folders = sorted(ROOT.glob("figures/*/runs"))
+    assert folders
+    for folder in folders:
         assert (folder / "SHA256SUMS").exists() and faults(folder) == []
 
 

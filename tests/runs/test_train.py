@@ -176,3 +176,37 @@ def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store: S
     whole = run(s, progress=str, store=Store(tmp_path / "whole"))
     pd.testing.assert_frame_equal(history.metrics, whole.metrics, check_exact=True)
     pd.testing.assert_frame_equal(history.losses, whole.losses, check_exact=True)
+
+
+class _Kept(_Nobody):
+    """To whom a run speaks that finds a checkpoint."""
+
+    def __init__(self, checkpoint: dict[str, Any]) -> None:
+        self.checkpoint, self.discarded = packed(checkpoint), False
+
+    def last(self) -> bytes:
+        return self.checkpoint
+
+    def discard(self, why: str) -> None:
+        self.discarded = True
+
+
+OF_MEMORY = (MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"))
+
+
+@pytest.mark.parametrize("error", OF_MEMORY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("at", ["unpacked", "restore", "round"])
+def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, error, at) -> None:
+    settings, kept = begun("fedmuscle")
+    post = _Kept(kept)
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    if at == "unpacked":
+        monkeypatch.setattr(torch, "load", fails)
+    else:
+        monkeypatch.setattr("fedmuscle_lib.experiment.rounds.Rounds." + at, fails)
+    with pytest.raises(type(error)):
+        _Training.resumed(settings, post).complete()
+    assert not post.discarded
