@@ -12,6 +12,7 @@ from data_prep.io.archives import opened
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.layout import write_images, write_pickle
+from fedmuscle_lib.pickles import DataError, as_array, parse_pickle
 
 _HOST = "https://www.cs.toronto.edu/~kriz"
 _TERMS = "No licence is stated; the authors ask to cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)."
@@ -114,8 +115,6 @@ def _names(pickled: bytes, name: str, edition: Edition) -> tuple[str, ...]:
 
 def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
-    from fedmuscle_lib.pickles import DataError, as_array
-
     batch, key, n_classes = _dict(pickled, name), edition.labels, edition.classes
     try:
         data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
@@ -130,8 +129,6 @@ def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.
 
 def _dict(pickled: bytes, name: str) -> dict:
     """Return a pickled dict, whose keys may be strings or byte strings."""
-    from fedmuscle_lib.pickles import DataError, parse_pickle  # its package loads torch, which nothing else here needs
-
     try:
         return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, name).items()}
     except DataError as error:

@@ -24,6 +24,8 @@ from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.fetch import download
 from data_prep.io.layout import write_instances
 from data_prep.io.photos import SIZE, keep
+from fedmuscle_lib.instances import check_instances, plain_mask, segmentation_fault
+from fedmuscle_lib.pickles import DataError
 
 PARTS = {
     "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
@@ -133,9 +135,6 @@ def _instances(run: Run) -> dict[str, dict]:
 
 def _check(document: Any, name: str) -> None:
     """Raise SourceError if a parsed document is no instances file."""
-    from fedmuscle_lib.instances import check_instances  # its package loads torch, which nothing else here needs
-    from fedmuscle_lib.pickles import DataError
-
     for kind, fields in _FIELDS.items():
         records = document.get(kind) if isinstance(document, dict) else None
         if not isinstance(records, list):
@@ -259,8 +258,6 @@ def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dic
     if isinstance(segmentation, list):
         segmentation = [[value * (sy if i % 2 else sx) for i, value in enumerate(polygon)] for polygon in segmentation]
     else:  # a crowd's run lengths
-        from fedmuscle_lib.instances import plain_mask, segmentation_fault
-
         if fault := segmentation_fault(segmentation, old[1], old[0]):
             raise ValueError(fault)
         columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))

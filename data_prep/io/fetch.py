@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from data_prep.io.entry import Archive, SourceError
 from fedmuscle_lib.documents import named
+from fedmuscle_lib.pickles import line_of
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that get no further
@@ -289,8 +290,6 @@ def _answer(error: urllib.error.HTTPError) -> str:
 
 
 def _line(text: str) -> str:
-    from fedmuscle_lib.pickles import line_of  # its package loads torch, which nothing else here needs
-
     return line_of(text)
 
 

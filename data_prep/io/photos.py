@@ -10,6 +10,8 @@ from PIL import Image
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.files import put
 from fedmuscle_lib.documents import named
+from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.pictures import decode
 
 SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
@@ -20,9 +22,6 @@ def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
     Raises:
         SourceError: ``name`` is no readable image.
     """
-    from fedmuscle_lib.pickles import DataError  # its package loads torch, which nothing else here needs
-    from fedmuscle_lib.pictures import decode
-
     try:
         return decode(content, mode)
     except DataError as error:

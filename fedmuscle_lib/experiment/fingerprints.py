@@ -43,7 +43,7 @@ def _shipped() -> list[str]:
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
-    """Versions, losses, metrics and bytes of a short run."""
+    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
     found = arithmetic(settings)
     for family in _families(settings):
         found |= versions(family)

@@ -33,7 +33,7 @@ def _is_shipped(name: str) -> bool:
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
-    """Versions, losses, metrics and bytes of a short run."""
+    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
     return fingerprints.fingerprint(settings, SYSTEM.asked(settings)["versions"])
 
 

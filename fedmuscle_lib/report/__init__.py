@@ -1,6 +1,6 @@
 """From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
 
-Every function takes the ``phase`` of the last round that it reads, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
+Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
 
 The files, in the order in which they build on each other: ``statistics`` and ``sources``, which know no federation and serve other
 systems too; then ``arms``, ``runs``, ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``layout``, ``files``,

@@ -2,7 +2,7 @@
 
 ``plan`` says what to run, ``children`` runs it in processes, ``child`` is the program of these, ``index`` writes the page and ``grid``
 does all of it. ``parameters`` is what a notebook and the grid know of a parameters cell, ``needs`` counts the runs that notebooks ask
-for. Importing this costs no more than the standard library, so that a notebook can use it too.
+for. Importing this loads neither torch nor pandas nor papermill, so that a notebook can use it too.
 """
 
 from fedmuscle_lib.reproduce.children import Outcome

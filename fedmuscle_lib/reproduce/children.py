@@ -190,8 +190,6 @@ def _restore(folder: Path, earlier: Mapping[Path, bytes]) -> None:
 
 def _diagnosis(path: Path, part: Path, code: int, tail: Sequence[str]) -> str:
     """Where and why a notebook failed: the cell by its place in the notebook's source, and its error or the child's last words."""
-    import nbformat
-
     last = tail[-1] if tail else "no output"
     started = _started(part) if code == child.IN_A_CELL else []
     if not started:
@@ -212,8 +210,6 @@ def _error(part: Path) -> str:
 
 def _started(part: Path) -> list[Any]:
     """The code cells of a notebook in execution that were begun."""
-    import nbformat
-
     if not part.exists():
         return []
     cells = nbformat.read(part, as_version=4).cells

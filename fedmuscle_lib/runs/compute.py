@@ -70,6 +70,8 @@ def run(
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
+        Damaged: its result was lost after it was stored.
+        ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
     """
     heed_asking([settings])
     if save_models is not None and not system_of(settings).keeps_models:

@@ -21,7 +21,7 @@ from fedmuscle_lib.versions import Versioned
 
 
 def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Versions (without sources), losses, metrics and bytes of a short run."""
+    """Versions (without sources), processor, rounding, losses, metrics and bytes of a short run."""
     record = train(settings, _Nobody())
     tables = record.tables
     losses = tables["losses"][list(system_of(settings).tables["losses"][2:])].astype(object)
