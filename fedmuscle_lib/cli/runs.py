@@ -18,7 +18,7 @@ from fedmuscle_lib.registry import meant
 from fedmuscle_lib.report.sources import option
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
-from fedmuscle_lib.runs.store import seal
+from fedmuscle_lib.runs.store import Said, seal
 
 RESULTS = ("result.json", "provenance.json", "table.csv")  # one of which lies in every notebook's folder
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
@@ -44,22 +44,22 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
 
     What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
     """
-    systems = {entry.system() for entry in entries}
+    told = [(entry, entry.said()) for entry in entries]
+    systems = {said.system for _, said in told}
     own = [name for system in SYSTEMS if system in systems for name in named(system).settings.telling]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
-    return pd.DataFrame([_row(entry, columns) for entry in entries])
+    return pd.DataFrame([_row(entry, said, columns) for entry, said in told])
 
 
-def _row(entry: Entry, columns: Iterable[str]) -> dict[str, Any]:
-    settings = entry.settings()
-    known = {"system": entry.system()} | settings
+def _row(entry: Entry, said: Said, columns: Iterable[str]) -> dict[str, Any]:
+    known = {"system": said.system} | said.settings
     return {
         "address": entry.address,
-        **{name: known.get(name, "" if settings else "?") for name in columns},
-        "other settings": changed(settings, entry.system()),
+        **{name: known.get(name, "" if said.settings else "?") for name in columns},
+        "other settings": changed(said.settings, said.system),
         "state": "complete" if entry.done else "interrupted",
         "origin": "shipped" if entry.shipped else "computed",
-        "finished": entry.finished or "",
+        "finished": said.finished or "",
         "size": _size(entry.nbytes),
     }
 
@@ -110,7 +110,7 @@ def delete(
 
 def _algorithms(store: Store) -> set[str]:
     """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
-    stored = (entry.settings().get("algorithm") for entry in store.entries())
+    stored = (entry.said().settings.get("algorithm") for entry in store.entries())
     return {*algorithms.names(), *methods.names(), *(name for name in stored if isinstance(name, str))}
 
 
@@ -118,14 +118,9 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
     computed = [entry for entry in store.entries() if not entry.shipped]
     if unknown := [address for address in addresses if not address or not any(entry.address.startswith(address) for entry in computed)]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
-    return [
-        entry
-        for entry in computed
-        if (not addresses or entry.address.startswith(tuple(addresses)))
-        and not (interrupted and entry.done)
-        and algorithm in (None, entry.settings().get("algorithm"))
-        and system in (None, entry.system())
-    ]
+    asked = [entry for entry in computed if not addresses or entry.address.startswith(tuple(addresses))]
+    told = [(entry, entry.said()) for entry in asked if not (interrupted and entry.done)]
+    return [entry for entry, said in told if algorithm in (None, said.settings.get("algorithm")) and system in (None, said.system)]
 
 
 @app.command()

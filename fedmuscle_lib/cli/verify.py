@@ -91,9 +91,10 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
     histories, stale = [], 0
     for entry in shipped.entries():
         try:
-            kind = named(entry.system()).settings
+            said = entry.said()
+            kind = named(said.system).settings
             own = {name: path for name, path in places.items() if name in kind.places()}
-            history = stored(parse(kind, entry.settings() | own), shipped)
+            history = stored(parse(kind, said.settings | own), shipped)
         except ValueError:  # settings or a system that there are no more
             history = None
         if history is None:

@@ -19,7 +19,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,21 @@ def _sha256(content: bytes) -> str:
 
 
 @dataclass(frozen=True)
+class Said:
+    """What a run says of itself.
+
+    Attributes:
+        system: its name.
+        settings: what was asked for, as JSON values; empty where nothing readable says it.
+        finished: when, in ISO format and UTC; None while it is not.
+    """
+
+    system: str = FIRST
+    settings: dict[str, Any] = field(default_factory=dict)
+    finished: str | None = None
+
+
+@dataclass(frozen=True)
 class Entry:
     """One run's place in a store.
 
@@ -176,30 +191,18 @@ class Entry:
         files = [self.path] if self.folder is None else list(self.folder.iterdir())
         return sum(path.stat().st_size for path in files if path.exists())
 
-    @property
-    def finished(self) -> str | None:
-        """When, in ISO format and UTC; None while it is not."""
-        record = self.read()
-        return record.provenance["finished"] if record else None
-
-    def settings(self) -> dict[str, Any]:
-        """What was asked for, as JSON values, also of a run in progress; empty where nothing readable says it."""
-        return self._said().get("settings", {})
-
-    def system(self) -> str:
-        """The name of the run's system."""
-        return self._said().get("system", FIRST)
-
-    def _said(self) -> dict[str, Any]:
-        """What the run, or its last checkpoint, says of itself."""
+    def said(self) -> Said:
+        """What the run, or its last checkpoint, says of itself. Each call reads it."""
         if record := self.read():
-            return record.provenance
+            facts = record.provenance
+            return Said(facts.get("system", FIRST), facts.get("settings", {}), facts["finished"])
         path = self.path.with_name(CHECKPOINT)
         try:
             state = unpacked(path.read_bytes()) if path.is_file() else {}
         except Damaged:
-            return {}
-        return state if isinstance(state.get("settings"), dict) and isinstance(state.get("system", FIRST), str) else {}
+            return Said()
+        system, settings = state.get("system", FIRST), state.get("settings")
+        return Said(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Said()
 
     def read(self) -> Record | None:
         """The finished run; None if there is none.

@@ -132,7 +132,7 @@ def _read(folder: Path) -> None:
         raise Damaged(said[0])
     if _packed(_members(content)) != _packed(_members(content), checked=False):
         raise AssertionError("a run is served whose checksums are wrong")
-    assert store.find(HERE) is not None and list(store.entries())[0].finished
+    assert store.find(HERE) is not None and list(store.entries())[0].said().finished
 
 
 FILE = f"runs/{HERE}/run.zip"
