@@ -372,13 +372,14 @@ def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
     assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("broken", ["shutil.copyfile", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
+@pytest.mark.parametrize("broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
     """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
 
     def interrupt(*places):
-        if broken == "shutil.copyfile":
-            Path(places[1]).write_bytes(b"half")
+        if broken == "pathlib.Path.write_bytes":
+            with places[0].open("wb") as file:
+                file.write(places[1][: len(places[1]) // 2])
         raise KeyboardInterrupt
 
     before = (reference / "provenance.json").read_bytes()

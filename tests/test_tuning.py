@@ -136,12 +136,12 @@ def test_an_interrupt_leaves_the_earlier_recipes(base, folder, store, tmp_path, 
     recipes, _ = write(table, base, tmp_path)
     before = recipes.read_bytes()
 
-    def interrupt(path: Path, text: str, **_: object) -> None:
-        path.open("w").write(text[:10])
+    def interrupt(path: Path, content: bytes) -> None:
+        path.open("wb").write(content[:10])
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "write_text", interrupt)
+        patch.setattr(Path, "write_bytes", interrupt)
         write(table, base, tmp_path)
     assert recipes.read_bytes() == before
 

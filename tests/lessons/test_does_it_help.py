@@ -58,7 +58,7 @@ def test_whether_it_is_the_peers_is_said_as_the_reference_has_it(text):
         lines = short(folder)
         assert lines["peers", "fedmuscle", "frozen_peers"] == 1
         assert lines["peers", "fedmuscle", "self"] == (folder == CNNS)
-        assert lines["destroyed", "head_only", "local"] == -(folder == CNNS)
+        assert lines["destroyed", "head_only", "local"] == -(folder == CNNS) and lines["destroyed", "probe", "local"] == 0
         assert not any(value == 1 for (question, *_), value in lines.items() if question == "destroyed")
     deltas = pd.read_csv(CNNS / "delta.csv").set_index("algorithm")
     assert side(deltas.loc["frozen_peers"]) == side(deltas.loc["self"]) == -1
@@ -66,7 +66,8 @@ def test_whether_it_is_the_peers_is_said_as_the_reference_has_it(text):
         "above frozen peers with both kinds of network",
         "With CNNs FedMuscle is also above a user's own old copy; with ViTs that is open",
         "with CNNs the users of frozen peers and those of their own copy are *below* local training",
-        "In no panel on the right is local training shown to destroy anything, and with CNNs it adds something",
+        "In no panel on the right is local training shown to destroy anything. With CNNs it adds something",
+        "Against the *Logistic probe* this is open",
     ):
         assert sentence in text["answer"]
 

@@ -51,14 +51,14 @@ def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
 
 
 def test_an_interrupt_leaves_the_earlier_provenance(tmp_path, monkeypatch):
-    def interrupted(path, text, encoding=None):
-        path.write_bytes(text[: len(text) // 2].encode())
+    def interrupted(path, content):
+        path.open("wb").write(content[: len(content) // 2])
         raise KeyboardInterrupt
 
     report.write([history("local", [40] * 6)], tmp_path)
     earlier = (tmp_path / "provenance.json").read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "write_text", interrupted)
+        patch.setattr(Path, "write_bytes", interrupted)
         report.write([history("local", [41] * 6, seed=1)], tmp_path)
     assert (tmp_path / "provenance.json").read_bytes() == earlier
 
