@@ -88,7 +88,7 @@ class _BrokeOff(Exception):
     """An attempt failed, and another may not; ``whole`` says that it should not ask for a range."""
 
     def __init__(self, reason: str, whole: bool = False) -> None:
-        super().__init__(_line(reason))
+        super().__init__(line_of(reason))
         self.whole = whole
 
 
@@ -286,11 +286,7 @@ def _answer(error: urllib.error.HTTPError) -> str:
     """What a server answered, on a line."""
     if error.code in _REDIRECTS:
         return f"{error.code}, a redirection in a circle, to too many places, or to none that is http or https"
-    return _line(f"{error.code} {error.reason}")
-
-
-def _line(text: str) -> str:
-    return line_of(text)
+    return line_of(f"{error.code} {error.reason}")
 
 
 def _said(response: http.client.HTTPResponse, name: str) -> str | None:

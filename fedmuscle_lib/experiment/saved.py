@@ -105,12 +105,13 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
 
 def _clear(folder: Path) -> None:
     """Take out a user who was saved here before, its card first: a folder that was left half written does not look whole."""
-    with suppress(DataError):
+    files = None
+    with suppress(DataError):  # nobody was, or what says so is damaged
         files = read_json(folder / ABOUT).get("files")
-        (folder / ABOUT).unlink()
-        for name in files if isinstance(files, dict) else ():
-            if Path(name).name == name:
-                (folder / name).unlink(missing_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
+    for name in files if isinstance(files, dict) else ():
+        if Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _recorded(settings: Settings) -> dict[str, Any]:

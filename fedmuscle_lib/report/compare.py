@@ -15,7 +15,7 @@ from fedmuscle_lib.report.statistics import paired_difference, rank_correlation,
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
 _WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched
 _UNTRAINED = ("head_only", "probe")
-_CONTROLS = {"feddf": "own_teacher"}  # an algorithm's own control, where that is none of FedMuscle's
+_OWN_CONTROL = {"feddf": "own_teacher"}  # an algorithm's own control, where that is none of FedMuscle's
 EVERYONE = "all"  # as a task: over the users of all tasks
 
 
@@ -77,7 +77,7 @@ def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.D
     rows = pd.concat([delta_by_seed(histories, phase).assign(task=EVERYONE), delta_by_seed(histories, phase, ["task"])])
     cells = {name: set(own[["public", "task", "seed"]].itertuples(index=False)) for name, own in rows.groupby("algorithm", sort=False)}
     pairs = [("fedmuscle", name) for name in cells if name not in ("fedmuscle", BASELINE, TUNED_BASELINE)]
-    pairs += [(name, _CONTROLS[of] + name.removeprefix(of)) for name in cells if (of := algorithm_of(name)) in _CONTROLS]
+    pairs += [(name, _OWN_CONTROL[of] + name.removeprefix(of)) for name in cells if (of := algorithm_of(name)) in _OWN_CONTROL]
     parts = [pd.DataFrame(columns=["public", "task", "algorithm", "over", "difference", "n_seeds", "ci_low", "ci_high"])]
     for a, b in pairs:
         if cells.get(a, set()) & cells.get(b, set()):

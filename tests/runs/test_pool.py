@@ -252,11 +252,11 @@ def cluster():
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
-        yield cluster.scheduler_address, partial(client.run, os.getpid)
+        yield cluster.scheduler_address, partial(client.run, os.getpid), lambda: dict(cluster.scheduler.task_metadata)
 
 
 def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, store, cluster, tmp_path):
-    scheduler, pids = cluster
+    scheduler, pids, kept = cluster
     wanted = [tiny(algorithm="local", rounds=12, seed=seed) for seed in (0, 1)] + [tiny()]
     killed = []
 
@@ -267,6 +267,7 @@ def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, 
 
     ticks = []
     histories = run_all(wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store, scheduler=scheduler)
+    assert not any(kept()[name] for name in kept() if name.startswith("fedmuscle-"))  # the scheduler keeps no checkpoint
     assert killed and {tick.run for tick in ticks} == {"local voc seed 0", "local voc seed 1", "fedmuscle voc seed 0"}
     for history in histories:
         alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
