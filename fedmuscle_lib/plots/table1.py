@@ -11,6 +11,8 @@ from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import added, label
 from fedmuscle_lib.style import HOUSE, closed, point, strip
 
+_LETTER = 0.075  # inches of a label's width
+
 
 def table1(delta: pd.DataFrame) -> Figure:
     """One panel a public set: Delta of every algorithm with its 95 % interval, the paper's hollow; controls and ours below a line.
@@ -21,7 +23,7 @@ def table1(delta: pd.DataFrame) -> Figure:
     arms = sorted(dict.fromkeys(delta.algorithm), key=added)
     look, publics = styles(arms), list(dict.fromkeys(delta.public))
     with plt.rc_context(HOUSE):
-        size = (2.4 * len(publics) + 1.6, 0.8 + 0.26 * len(arms))
+        size = (2.4 * len(publics) + _LETTER * max(len(label(arm)) for arm in arms), 0.8 + 0.26 * len(arms))
         figure, axes = plt.subplots(1, len(publics), figsize=size, sharex=True, sharey=True, squeeze=False)
         for ax, public in zip(axes[0], publics, strict=True):
             rows = delta[delta.public == public]

@@ -35,6 +35,17 @@ def test_an_arm_has_the_same_colour_in_every_figure():
     assert {arm: plots.styles([arm])[arm] for arm in arms} == {arm: together[arm] for arm in arms}
 
 
+def test_nothing_of_table_1_is_cut_off_on_one_public_set_with_long_names():
+    runs = [history(name, [40 + k] * 6) for k, name in enumerate(("local", "fedmuscle", "own_teacher"))]
+    runs += report.as_arm([history("own_teacher", [30] * 6)], "tuned")
+    figure = plots.table1(report.delta(runs))
+    (ax,) = figure.axes
+    for text in (ax.xaxis.label, ax.title, *ax.get_yticklabels(), *figure.legends):
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+    assert ax.get_window_extent().width > figure.bbox.width / 3
+
+
 def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
     paper_runs = as_runs("table7")
     bars = plots.figure2(report.delta(paper_runs))
