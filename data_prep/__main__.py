@@ -26,7 +26,7 @@ from data_prep.io.build import plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.layout import LAYOUT
-from fedmuscle_lib.endings import carried_out
+from fedmuscle_lib.core.exit_codes import carried_out
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.layout import write_pickle, write_texts
-from fedmuscle_lib.pictures import decode
+from fedmuscle_lib.data.images import decode
 
 
 class Rows(Protocol):

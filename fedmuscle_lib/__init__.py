@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmuscle_lib.experiment import load_user
+    from fedmuscle_lib.fedmuscle.export import load_user
+    from fedmuscle_lib.fedmuscle.settings import Settings
     from fedmuscle_lib.muscle import compute_alpha, muscle_loss
     from fedmuscle_lib.runs import History, Store, run, run_all
-    from fedmuscle_lib.settings import Settings
 
 # Imported when they are asked for: the loss alone costs torch's import and nothing more.
 _HOMES = {
@@ -19,8 +19,8 @@ _HOMES = {
     "Store": "runs",
     "run": "runs",
     "run_all": "runs",
-    "Settings": "settings",
-    "load_user": "experiment",
+    "Settings": "fedmuscle.settings",
+    "load_user": "fedmuscle.export",
 }
 
 __all__ = ["History", "Settings", "Store", "compute_alpha", "load_user", "muscle_loss", "run", "run_all"]

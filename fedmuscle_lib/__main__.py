@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from fedmuscle_lib.cli import app
-from fedmuscle_lib.endings import carried_out
+from fedmuscle_lib.core.exit_codes import carried_out
 from fedmuscle_lib.runs import NotStored
 
 

@@ -24,11 +24,13 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from fedmuscle_lib import algorithms
-from fedmuscle_lib.algorithms import Federation
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.messages import Batch, CountedReply
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Federation
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.client import Client
+from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
+from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.models import FrozenStates, State, UserModel
 from fedmuscle_lib.models.lora import Merged
 from fedmuscle_lib.models.maps import FeatureMaps
@@ -36,8 +38,6 @@ from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
 from fedmuscle_lib.report import CONFIDENCE
 from fedmuscle_lib.runs import torch_threads
-from fedmuscle_lib.server import Server
-from fedmuscle_lib.settings import Settings
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
 

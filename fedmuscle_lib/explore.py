@@ -16,12 +16,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib import plots, report
-from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.report.runs import settings_of
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle.arms import settings_of
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.runs import History, Tick, run, stored
 from fedmuscle_lib.runs.address import question_of
-from fedmuscle_lib.settings import Settings, parse
-from fedmuscle_lib.setups import SETUPS, User
 from fedmuscle_lib.tasks import TASKS
 
 _OWN = {"evaluate_every": 1}  # a curve has a point a round

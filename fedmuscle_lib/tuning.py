@@ -18,14 +18,16 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib import algorithms, documents, report
-from fedmuscle_lib.errors import Diverged
-from fedmuscle_lib.experiment import PHASES
-from fedmuscle_lib.profiles import PROFILES, tuned_file, tuned_tasks
+from fedmuscle_lib import report
+from fedmuscle_lib.core import files
+from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import PHASES
+from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_file, tuned_tasks
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings
+from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, Progress, Store, run_all
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.settings import BY_TASK, Settings
-from fedmuscle_lib.setups import User
 from fedmuscle_lib.tasks import TASKS, direction
 
 Recipe = dict[str, Any]  # a value of each setting of BY_TASK
@@ -264,7 +266,7 @@ def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Pat
     if path.exists():
         earlier = pd.read_csv(path, dtype={"seeds": str})
         table = pd.concat([earlier[~earlier[key].agg(tuple, axis=1).isin(table[key].agg(tuple, axis=1))], table])
-    documents.write(path, table.to_csv(index=False))
+    files.write(path, table.to_csv(index=False))
     return path
 
 
@@ -275,12 +277,12 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
     """
     recipes, rows = tuned_file(settings.profile), figures / settings.profile / "tuning.csv"
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
-    documents.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
+    files.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
     rows.parent.mkdir(parents=True, exist_ok=True)
     if rows.exists():
         earlier = pd.read_csv(rows)
         table = pd.concat([earlier[~earlier.task.isin(chosen)], table])
-    documents.write(rows, table.to_csv(index=False))
+    files.write(rows, table.to_csv(index=False))
     return recipes, rows
 
 

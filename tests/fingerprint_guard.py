@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fedmuscle_lib.runs.fingerprints import rounded_alike
+from fedmuscle_lib.runs.short_runs import rounded_alike
 
 
 def assert_same(name: str, now: dict[str, Any], recorded: dict[str, Any], remedy: str, fewest: int) -> None:
     """``fewest``: evaluation samples behind a metric."""
     assert now["versions"] == recorded["versions"], f"a version was raised: {remedy}"
-    raise_it = f"{name}: a number moved; raise the version of what computes it, or ROUNDING (fedmuscle_lib/versions.py), then {remedy}"
+    raise_it = f"{name}: a number moved; raise the version of what computes it, or ROUNDING (fedmuscle_lib/core/versions.py), then {remedy}"
     assert now["bytes"] == recorded["bytes"], raise_it
     assert now["rounding"] == recorded["rounding"], f"ROUNDING was raised: {remedy}"
     if now["processor"] == recorded["processor"]:

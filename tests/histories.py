@@ -8,10 +8,10 @@ import pandas as pd
 import torch
 
 from fedmuscle_lib import Settings, report
-from fedmuscle_lib.experiment import TABLES
+from fedmuscle_lib.fedmuscle.setups import SETUPS
+from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import History, Record
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
 LARGE = "τ(SS, TC) = 100"

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedmuscle_lib.agreement import FEWEST, MEASURES, measured, remarks, suspicion, suspicions
-from fedmuscle_lib.messages import Batch
-from fedmuscle_lib.objectives import cka
-from fedmuscle_lib.server import Server
+from fedmuscle_lib.fedmuscle.messages import Batch
+from fedmuscle_lib.fedmuscle.objectives import cka
+from fedmuscle_lib.fedmuscle.outliers import FEWEST, MEASURES, measured, remarks, suspicion, suspicions
+from fedmuscle_lib.fedmuscle.server import Server
 
 B, D = 32, 64
 USERS = (1, 2, 3, 4, 5, 6)

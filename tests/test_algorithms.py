@@ -13,18 +13,19 @@ import pandas as pd
 import pytest
 import torch
 
-from fedmuscle_lib import algorithms, run, views
-from fedmuscle_lib.algorithms import Algorithm, Federation, IgnoredSetting, Reading
-from fedmuscle_lib.algorithms.cofed import Vote, merge
-from fedmuscle_lib.algorithms.feddf import ensemble
-from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
-from fedmuscle_lib.algorithms.local import LocalTraining
-from fedmuscle_lib.algorithms.pseudo_labeling import Surest, phase
-from fedmuscle_lib.errors import RefusedMessage
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.messages import HardLabels, LabelSpace
+from fedmuscle_lib import run
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.fedmuscle import algorithms, augmentation
+from fedmuscle_lib.fedmuscle.algorithms import Algorithm, Federation, IgnoredSetting, Reading
+from fedmuscle_lib.fedmuscle.algorithms.cofed import Vote, merge
+from fedmuscle_lib.fedmuscle.algorithms.feddf import ensemble
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.fedmuscle.algorithms.local import LocalTraining
+from fedmuscle_lib.fedmuscle.algorithms.pseudo_labeling import Surest, phase
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.messages import HardLabels, LabelSpace
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
 PUBLIC = 66
@@ -150,7 +151,7 @@ def test_an_algorithm_never_reaches_into_a_client(module):
     read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in own]
     assert not [ast.unparse(node) for node in read if ast.unparse(node.value) not in others]
     imported = {name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in [node.module]}
-    assert not imported & {"fedmuscle_lib.settings", "fedmuscle_lib.models", "fedmuscle_lib.data"}
+    assert not imported & {"fedmuscle_lib.fedmuscle.settings", "fedmuscle_lib.models", "fedmuscle_lib.data"}
 
 
 class Elsewhere:
@@ -261,12 +262,12 @@ def folder(registry, tmp_path, monkeypatch):
     loaded = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - loaded:
-        if name.startswith("fedmuscle_lib.algorithms."):
+        if name.startswith("fedmuscle_lib.fedmuscle.algorithms."):
             del sys.modules[name]
 
 
 PLAIN = """
-from fedmuscle_lib.algorithms.local import LocalTraining
+from fedmuscle_lib.fedmuscle.algorithms.local import LocalTraining
 
 class Plain(LocalTraining):
     name, label = "plain", "Plain"
@@ -591,7 +592,7 @@ def pictures():
     return torch.randint(0, 256, (6, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("view", [views.weak, views.strong, lambda *address: views.simclr(0.5, *address)])
+@pytest.mark.parametrize("view", [augmentation.weak, augmentation.strong, lambda *address: augmentation.simclr(0.5, *address)])
 def test_views_depend_on_their_address_alone(pictures, view):
     first = view(0, "user", 3)(pictures)
     torch.rand(7)
@@ -601,27 +602,27 @@ def test_views_depend_on_their_address_alone(pictures, view):
 
 
 def test_a_view_is_a_value(pictures):
-    assert views.strong(0, "user", 3) == views.strong(0, "user", 3) != views.strong(0, "user", 4)
-    assert hash(views.simclr(0.5, 1)) == hash(carried(views.simclr(0.5, 1))) != hash(views.simclr(1.0, 1))
+    assert augmentation.strong(0, "user", 3) == augmentation.strong(0, "user", 3) != augmentation.strong(0, "user", 4)
+    assert hash(augmentation.simclr(0.5, 1)) == hash(carried(augmentation.simclr(0.5, 1))) != hash(augmentation.simclr(1.0, 1))
 
 
 def test_views_leave_the_generator_of_everybody_else_alone(pictures):
     state = torch.get_rng_state()
-    views.strong(0)(pictures)
+    augmentation.strong(0)(pictures)
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_weak_view_is_the_picture_moved_by_an_eighth_at_most(pictures):
     padded = torch.nn.functional.pad(pictures.float(), (4, 4, 4, 4), mode="reflect")
-    for row, seen in enumerate(views.weak(1)(pictures)):
+    for row, seen in enumerate(augmentation.weak(1)(pictures)):
         crops = [padded[row, :, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
         assert any(torch.allclose(seen, c, atol=0.01) or torch.allclose(seen, c.flip(-1), atol=0.01) for c in crops)
 
 
 def test_a_strong_view_hides_a_quarter_and_simclr_sees_every_picture_twice(pictures):
-    grey = (views.strong(2)(pictures) - 127.5).abs().amax(1) < 0.01
+    grey = (augmentation.strong(2)(pictures) - 127.5).abs().amax(1) < 0.01
     assert (grey.flatten(1).float().mean(1) >= 0.249).all()
-    two = views.simclr(0.5, 3)(pictures)
+    two = augmentation.simclr(0.5, 3)(pictures)
     assert len(two) == 12 and not torch.equal(two[:6], two[6:])
 
 

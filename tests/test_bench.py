@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 import torch
 
-from fedmuscle_lib import Settings, algorithms
+from fedmuscle_lib import Settings
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.algorithms import Federation
 from fedmuscle_lib.bench import Trusting, bench_checks, bench_local, bench_loss, bench_step, cost_of_checks
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Federation
+from fedmuscle_lib.fedmuscle.build import build
 
 
 def test_bench_loss_compares_both_forms_or_says_why_not():
@@ -58,8 +59,8 @@ def test_a_trusting_server_hands_on_whatever_it_gets():
 
 def test_bench_checks_pairs_a_round_with_one_of_a_trusting_server(settings, monkeypatch, capsys):
     judged = []
-    monkeypatch.setattr("fedmuscle_lib.server.Server.judge", lambda server, round: judged.append(round))
-    monkeypatch.setattr("fedmuscle_lib.client.Client.check_weights", lambda client: judged.append(client.user.number))
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.server.Server.judge", lambda server, round: judged.append(round))
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.client.Client.check_weights", lambda client: judged.append(client.user.number))
     table = bench_checks(settings(users=(2, 5, 6), public_batch_size=8, public_size=24), pairs=2)
     assert len(table) == 2 and (table > 0).all(axis=None) and list(table) == ["checked_ms", "trusting_ms"]
     assert judged == [0, 2, 5, 6] * 3  # at the end of a round, as in a run; one round before the pairs

@@ -19,10 +19,10 @@ from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import Busy, Record
 from fedmuscle_lib.runs.store import faults, seal
-from fedmuscle_lib.settings import PROFILES
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
 

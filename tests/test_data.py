@@ -17,8 +17,12 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from data_prep.io.layout import write_coco, write_images, write_pickle
-from fedmuscle_lib.data import DataError, Pixels, Samples, draw_local, keep_long_tail, read_public
-from fedmuscle_lib.pickles import load_pickle
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.data.long_tail import keep_long_tail
+from fedmuscle_lib.data.pickles import load_pickle
+from fedmuscle_lib.data.public import read_public
+from fedmuscle_lib.data.samples import Samples, draw_local
 from fedmuscle_lib.tasks import TASKS
 
 IC10, MLC, SS = TASKS["IC10"], TASKS["MLC"], TASKS["SS"]

@@ -33,9 +33,10 @@ from data_prep.io import build, fetch
 from data_prep.io.archives import opened
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.layout import write_texts
-from fedmuscle_lib.data import PUBLIC_SETS, Pixels, read_public
-from fedmuscle_lib.fedloge import images as labelled_sets
-from fedmuscle_lib.pickles import load_pickle
+from fedmuscle_lib.data import labelled_sets as labelled_sets
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.data.pickles import load_pickle
+from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
 from fedmuscle_lib.tasks import TASKS, ImageClassification
 from fedmuscle_lib.tasks.segmentation import IGNORED
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.data import Pixels
+from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.reproduce import declared_parameters
 from fedmuscle_lib.tasks import ImageClassification
 

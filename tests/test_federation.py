@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedmuscle_lib import algorithms, muscle_loss
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.errors import RefusedMessage
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.messages import Batch, HardLabels, SoftLabels
+from fedmuscle_lib import muscle_loss
+from fedmuscle_lib.core.errors import DataError, RefusedMessage
+from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.messages import Batch, HardLabels, SoftLabels
+from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import make_reply
-from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.server import Server
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_the_server_keeps_what_is_measured_of_users():
 
 def test_a_server_on_its_own_loads_no_model_and_no_client():
     foreign = {"transformers", "peft", "kornia", "pydantic", "pandas"} | {f"fedmuscle_lib.{room}" for room in ("models", "client", "tasks")}
-    code = f"import sys, fedmuscle_lib.server; print(sorted({foreign} & set(sys.modules)))"
+    code = f"import sys, fedmuscle_lib.fedmuscle.server; print(sorted({foreign} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

@@ -28,10 +28,10 @@ from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPST
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.world.pictures import draw, outlined, scenes
-from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.fedloge import images as labelled_sets
-from fedmuscle_lib.pickles import load_pickle
-from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.data import labelled_sets as labelled_sets
+from fedmuscle_lib.data.pickles import load_pickle
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
 DIGEST = "67c495dedae72b90bb21878953fdd043905c99f15d9ac9a294fa620fd311e8d5"  # of names and contents of the whole world

@@ -15,11 +15,11 @@ from data_prep.pretrain.backbones import RECIPES
 from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
 from data_prep.pretrain.pretrained import CHECKPOINTS, shipped
 from fedmuscle_lib import Settings
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
 from fedmuscle_lib.models.vision import VisionTransformer
-from fedmuscle_lib.settings import PROFILES
-from fedmuscle_lib.setups import SETUPS
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
 

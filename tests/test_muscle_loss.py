@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmuscle_lib.bench import bench_loss, peak_bytes
+from fedmuscle_lib.fedmuscle.objectives import info_nce, pairwise
 from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss, validate
 from fedmuscle_lib.muscle.reference import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
-from fedmuscle_lib.objectives import info_nce, pairwise
 
 
 def vectors(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

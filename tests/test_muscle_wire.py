@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fedmuscle_lib.fedmuscle.objectives import gramian, pairwise
 from fedmuscle_lib.muscle import REPLIES, gradient_reply, make_reply, muscle_loss, paper_cost_gb, reply_nbytes
-from fedmuscle_lib.objectives import gramian, pairwise
 
 KINDS = ("dense", "factored", "gradient")
 

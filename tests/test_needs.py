@@ -17,7 +17,7 @@ PARAMETERS = """profile: str = "mini"  # which data
 seeds: list = [0]  # of the runs
 overrides: dict = {"rounds": 7}  # settings"""
 RUNS = """from fedmuscle_lib import report, run_all
-from fedmuscle_lib.settings import parse
+from fedmuscle_lib.fedmuscle.settings import parse
 raise_never = 1 / 0 if False else seeds
 histories = report.run_arms({**overrides, "profile": profile}, ["local", "fedmuscle"], seeds, ["voc"], controls=[])
 folder = open("/no/such/folder")

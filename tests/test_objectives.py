@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedmuscle_lib.muscle import muscle_loss
-from fedmuscle_lib.objectives import (
+from fedmuscle_lib.fedmuscle.objectives import (
     cka,
     divergence,
     divergence_penalty,
@@ -24,6 +23,7 @@ from fedmuscle_lib.objectives import (
     supervised_contrast,
     volumes,
 )
+from fedmuscle_lib.muscle import muscle_loss
 
 
 def members(m: int, b: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from fedmuscle_lib import Settings
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.experiment.asked import asked, inputs
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.dependencies import asked, inputs
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.settings import parse
 
 INTENTS = 150
 TEXTS = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "rounds": 1, "public_size": 32}

@@ -16,7 +16,7 @@ from PIL import Image
 
 from data_prep.hugging_face import write_client
 from data_prep.io.entry import SourceError
-from fedmuscle_lib.data import Pickled
+from fedmuscle_lib.data.client_files import Pickled
 
 PAGE = (Path(__file__).parents[1] / "docs/practice.md").read_text(encoding="utf8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

@@ -11,11 +11,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fedmuscle_lib import run
-from fedmuscle_lib.data import NO_WORD, Samples, Words
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.data.encodings import NO_WORD, Words
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.models import linear_probe
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
 TEXTS = ["The dog, the DOG chased a cat", "a cat sat", "dogs and cats and café", "no animal x here", "the cat", "a dog barked at 9"]

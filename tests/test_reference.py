@@ -12,10 +12,10 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
 from fedmuscle_lib.report.results import results_page
-from fedmuscle_lib.style import save
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "figures"

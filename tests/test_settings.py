@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fedmuscle_lib import algorithms, profiles
-from fedmuscle_lib.experiment.asked import asked
-from fedmuscle_lib.profiles import tuned_protocol
-from fedmuscle_lib.settings import BY_TASK, PROFILES, Settings, parse
+from fedmuscle_lib.fedmuscle import algorithms, profiles
+from fedmuscle_lib.fedmuscle.dependencies import asked
+from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,13 @@ from transformers import (
 
 from data_prep.io.layout import write_coco, write_images, write_texts
 from fedmuscle_lib import Settings, run
-from fedmuscle_lib.data import Pixels, Tokens, read_public
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Pixels, Tokens
+from fedmuscle_lib.data.public import read_public
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.models import load_backbone, load_tokenizer
-from fedmuscle_lib.pickles import DataError
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.settings import parse
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 32

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmuscle_lib.data import Pixels, Tokens
+from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.tasks import TASKS
 from fedmuscle_lib.tasks.segmentation import IGNORED
 from fedmuscle_lib.tasks.single_label import SingleLabelClassification

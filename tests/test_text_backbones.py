@@ -20,12 +20,12 @@ from data_prep.datasets import topics
 from data_prep.pretrain import language_models
 from data_prep.pretrain.language_models import Contrast, Recipe, pretrain, train_tokenizer
 from data_prep.pretrain.text_backbones import CORPUS, NAME, RECIPE
-from fedmuscle_lib.data import Tokens
+from fedmuscle_lib.data.encodings import Tokens
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
 from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.text import TextEncoder
-from fedmuscle_lib.profiles import PROFILES
-from fedmuscle_lib.setups import SETUPS
 from fedmuscle_lib.tasks import TASKS
 
 ARCHITECTURES = ("bert", "distilbert", "gpt2")

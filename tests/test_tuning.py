@@ -8,11 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, algorithms, profiles, report, run, tuning
+from fedmuscle_lib import Settings, report, run, tuning
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.profiles import tuned_protocol
+from fedmuscle_lib.fedmuscle import algorithms, profiles
+from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.settings import BY_TASK, parse
 from fedmuscle_lib.tuning import CONFIGURATIONS, FIXED, tune, write
 
 SLOW = CONFIGURATIONS["base"] | {"head_hidden": 8, "lr": 1e-6, "epochs": 1}

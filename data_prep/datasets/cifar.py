@@ -12,7 +12,8 @@ from data_prep.io.archives import opened
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.layout import write_images, write_pickle
-from fedmuscle_lib.pickles import DataError, as_array, parse_pickle
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
 _HOST = "https://www.cs.toronto.edu/~kriz"
 _TERMS = "No licence is stated; the authors ask to cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)."

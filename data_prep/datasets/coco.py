@@ -24,8 +24,8 @@ from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.fetch import download
 from data_prep.io.layout import write_instances
 from data_prep.io.photos import SIZE, keep
-from fedmuscle_lib.instances import check_instances, plain_mask, segmentation_fault
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.coco_checks import check_instances, plain_mask, segmentation_fault
 
 PARTS = {
     "mlc": Place("MLC_setup", ("train", "val", "test", "images")),

@@ -22,7 +22,7 @@ import numpy as np
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
 from data_prep.io.files import alone, put
-from fedmuscle_lib.pickles import line_of
+from fedmuscle_lib.core.errors import line_of
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write

@@ -28,8 +28,8 @@ from urllib.parse import quote, urlsplit
 from tqdm import tqdm
 
 from data_prep.io.entry import Archive, SourceError
-from fedmuscle_lib.documents import named
-from fedmuscle_lib.pickles import line_of
+from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import named
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that get no further

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from data_prep.io.entry import SourceError
-from fedmuscle_lib.documents import named
+from fedmuscle_lib.core.files import named
 
 
 def put(path: Path, content: bytes) -> None:

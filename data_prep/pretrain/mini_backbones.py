@@ -36,7 +36,7 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
 from data_prep.world.pictures import SIZE, Pictures, draw, outlined, scenes, single
-from fedmuscle_lib.documents import named
+from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights

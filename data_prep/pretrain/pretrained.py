@@ -27,7 +27,7 @@ from data_prep.io.files import alone, put
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.training import read_report
-from fedmuscle_lib.documents import named
+from fedmuscle_lib.core.files import named
 
 Say = Callable[[str], None]
 _SHIPPED = {".json", ".md", ".safetensors"}  # of a checkpoint; logs, and what pretraining keeps while it lasts, stay behind

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from data_prep import ROOT
 from data_prep.io.files import put
-from fedmuscle_lib.documents import named
+from fedmuscle_lib.core.files import named
 
 WARM_UP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.05

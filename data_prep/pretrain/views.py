@@ -29,7 +29,7 @@ from data_prep.io.photos import decoded
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.pretrained import CHECKPOINTS
-from fedmuscle_lib.documents import named
+from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
 

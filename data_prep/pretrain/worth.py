@@ -19,7 +19,9 @@ from torch import Tensor
 from data_prep.io.entry import SourceError
 from data_prep.pretrain.pretrained import Checkpoint
 from fedmuscle_lib import models
-from fedmuscle_lib.data import Pickled, Pixels, Samples, Tokens, draw_local
+from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.data.encodings import Pixels, Tokens
+from fedmuscle_lib.data.samples import Samples, draw_local
 from fedmuscle_lib.models import architecture, load_tokenizer, model_type, untrained
 from fedmuscle_lib.models.class_means import draws
 

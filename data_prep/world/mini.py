@@ -26,7 +26,7 @@ from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
 
 VERSION = 5
-# what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.setups), and the evaluation sets
+# what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
 VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
 TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}

@@ -23,12 +23,12 @@ import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 
-from fedmuscle_lib.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report import HEADLINE, OTHER_MOMENT, file_of
-from fedmuscle_lib.report.files import USUAL_SETUP
+from fedmuscle_lib.report.write import USUAL_SETUP
 from fedmuscle_lib.reproduce.children import SENTENCES
 from fedmuscle_lib.reproduce.index import made
-from fedmuscle_lib.settings import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]+)")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.data import Samples
+from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.long_tail import groups
 from fedmuscle_lib.fedloge.realign import global_realignment

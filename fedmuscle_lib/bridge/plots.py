@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedmuscle_lib.bridge.heads import HEADS
+from fedmuscle_lib.core.style import HOUSE, closed, save, strip
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
-from fedmuscle_lib.style import HOUSE, closed, save, strip
 
 __all__ = ["peers", "save"]
 

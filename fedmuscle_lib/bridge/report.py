@@ -9,17 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib import documents, report
+from fedmuscle_lib import report
 from fedmuscle_lib.bridge.heads import HEADS
 from fedmuscle_lib.bridge.system import Settings
+from fedmuscle_lib.core import files
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.layout import with_interval
-from fedmuscle_lib.report.sources import named, origins, results_folder, save, spread
+from fedmuscle_lib.report.provenance import named, origins, results_folder, save, spread
+from fedmuscle_lib.report.side_by_side import with_interval
 from fedmuscle_lib.report.statistics import over_seeds, paired_difference
 from fedmuscle_lib.runs import History, run_all
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.settings import parse
 
 __all__ = [
     "PEERS",
@@ -160,4 +161,4 @@ def write(histories: Sequence[Run], folder: Path) -> None:
         "departures": departures(histories),
     }.items():
         save(frame, folder / f"{name}.csv")
-    documents.write(folder / "provenance.json", json.dumps(report.provenance(histories, folder.name), indent=1) + "\n")
+    files.write(folder / "provenance.json", json.dumps(report.provenance_of(histories, folder.name), indent=1) + "\n")

@@ -8,16 +8,15 @@ from typing import Any, Self
 import pandas as pd
 from pydantic import model_validator
 
-from fedmuscle_lib import experiment
 from fedmuscle_lib.bridge.heads import VERSION, evaluate
-from fedmuscle_lib.experiment import rounds
+from fedmuscle_lib.fedmuscle import rounds, system
+from fedmuscle_lib.fedmuscle.settings import Settings as FedMuscles
 from fedmuscle_lib.runs import Experiment, System, Tick
-from fedmuscle_lib.settings import Settings as FedMuscles
 from fedmuscle_lib.tasks import TASKS, SingleLabelClassification
 
 # metrics: a row a user with one label a sample, a head and a group of classes (see ``evaluate``), after the last round. The other tables
 #     are FedMuscle's.
-TABLES = experiment.TABLES | {"metrics": ("round", "user", "model", "task", "head", "group", "classes", "samples", "tested", "value")}
+TABLES = system.TABLES | {"metrics": ("round", "user", "model", "task", "head", "group", "classes", "samples", "tested", "value")}
 
 
 class Settings(FedMuscles):
@@ -53,11 +52,11 @@ class _Bridge(System[Settings]):
     name, settings, tables = "bridge", Settings, TABLES
 
     def asked(self, settings: Settings) -> dict[str, Any]:
-        found = experiment.SYSTEM.asked(settings)
+        found = system.SYSTEM.asked(settings)
         return found | {"versions": found["versions"] | {"heads": str(VERSION)}}
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        return experiment.SYSTEM.inputs(settings)
+        return system.SYSTEM.inputs(settings)
 
     def begin(self, settings: Settings) -> Experiment:
         return Rounds(settings)

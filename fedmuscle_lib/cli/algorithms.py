@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 
-from fedmuscle_lib import algorithms
 from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedmuscle import algorithms
 
 
 def command() -> None:

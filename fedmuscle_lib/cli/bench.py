@@ -11,9 +11,9 @@ import typer
 
 from fedmuscle_lib import bench, report
 from fedmuscle_lib.cli.options import Parameters, named_values, try_device
-from fedmuscle_lib.registry import meant
+from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.runs import Store, run
-from fedmuscle_lib.settings import Settings, parse
 
 
 def _run(settings: Settings) -> None:

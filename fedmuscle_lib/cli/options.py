@@ -13,9 +13,9 @@ import typer
 from pydantic.fields import FieldInfo
 
 from fedmuscle_lib.cli import original
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import RunSettings
-from fedmuscle_lib.runs.system import LARGEST, best_device
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.runs.settings import LARGEST, best_device
 
 K = TypeVar("K", str, int)
 

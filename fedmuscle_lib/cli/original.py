@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import SETUPS, User
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 
 # Their values of a setting where ours are called differently.
 VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}

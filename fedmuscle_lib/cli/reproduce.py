@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
-from fedmuscle_lib.settings import Settings
 
 
 def command(

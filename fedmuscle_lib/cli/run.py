@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from fedmuscle_lib import agreement, algorithms, documents, report
+from fedmuscle_lib import report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
-from fedmuscle_lib.data import PUBLIC_SETS
-from fedmuscle_lib.profiles import PROFILES
+from fedmuscle_lib.core import files
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle import algorithms, outliers
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.runs import History, run, stored
-from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import SETUPS
 
 # The groups of `run --help`, and the settings in each.
 GROUPS = {
@@ -66,7 +68,7 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    for remark in agreement.remarks(history.measures.to_dict("records")):
+    for remark in outliers.remarks(history.measures.to_dict("records")):
         print(remark)
     if history.remark:
         print(history.remark)
@@ -99,7 +101,7 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     for user in settings.members:
         own = rows[rows.user == user.number].drop(columns="user")
         own.insert(1, "task", user.task)
-        documents.write(target / f"client_{user.number}.csv", own.to_csv(index=False))
+        files.write(target / f"client_{user.number}.csv", own.to_csv(index=False))
     return target
 
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from fedmuscle_lib import algorithms
-from fedmuscle_lib.documents import read_json, write
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
-from fedmuscle_lib.pickles import DataError
-from fedmuscle_lib.registry import meant
-from fedmuscle_lib.report.sources import option
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.report.provenance import option
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.store import Said, seal

@@ -11,8 +11,8 @@ import typer
 
 from fedmuscle_lib import report, tuning
 from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
-from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.settings import Settings, parse
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
 
 _DECIDED = {"profile", "setup", "algorithm", "protocol", "seed", "evaluate_on", "evaluate_every"}  # whatever -p says
 

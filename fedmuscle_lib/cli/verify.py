@@ -13,12 +13,13 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.cli.runs import SHIPPED
-from fedmuscle_lib.profiles import PROFILES, ROOT
-from fedmuscle_lib.registry import meant
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
+from fedmuscle_lib.runs.settings import parse
 from fedmuscle_lib.runs.store import faults
-from fedmuscle_lib.runs.system import parse
-from fedmuscle_lib.settings import Settings
 
 SAMPLES = 10.0
 _SAME = ("processor", "torch", "device", "rounding")  # where these agree, so do all roundings

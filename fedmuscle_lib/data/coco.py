@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedmuscle_lib.instances import MOST_BYTES, check_instances, parse_instances, plain_mask
-from fedmuscle_lib.pickles import read_bytes
+from fedmuscle_lib.core.files import read_bytes
+from fedmuscle_lib.data.coco_checks import MOST_BYTES, check_instances, parse_instances, plain_mask
 
 Annotation = dict[str, Any]
 

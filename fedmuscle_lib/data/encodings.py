@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuscle_lib.pickles import DataError, read_bytes
-from fedmuscle_lib.pictures import MOST_BYTES, decode
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import read_bytes
+from fedmuscle_lib.data.images import MOST_BYTES, decode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedmuscle_lib.documents import read_json
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import read_json
 
 
 def refuse_unfinished(folder: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.data.samples import Samples, ranks
-from fedmuscle_lib.randomness import generator
 
 
 def class_sizes(n_max: int, classes: int, imbalance: float) -> np.ndarray:

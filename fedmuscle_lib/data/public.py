@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
-from fedmuscle_lib.pickles import DataError, line_of, load_pickle, shown
+from fedmuscle_lib.data.pickles import load_pickle
 
 # name -> folder below data_dir
 PUBLIC_SETS: dict[str, str] = {

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedmuscle_lib.pickles import DataError
-from fedmuscle_lib.randomness import generator
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.randomness import generator
 
 MOSTLY = 0.5  # a larger `share_in` of test samples is remarked on
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message, Update
-from fedmuscle_lib.fedloge.methods.base import Method, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.method import Method, Recipe, Visit
 from fedmuscle_lib.fedloge.realign import masked
 from fedmuscle_lib.fedloge.samples import LocalData
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples, features
 
 ALL = "all"

@@ -1,4 +1,4 @@
-"""The short runs of FedLoGe's system (see ``fedmuscle_lib.runs.fingerprints``): every method.
+"""The short runs of FedLoGe's system (see ``fedmuscle_lib.runs.short_runs``): every method.
 
 ``python -m fedmuscle_lib.fedloge.fingerprints`` records what they give in ``fedmuscle_lib/fedloge/fingerprints.json``.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmuscle_lib.fedloge import Settings, methods
 from fedmuscle_lib.fedloge.system import SYSTEM
-from fedmuscle_lib.runs import fingerprints
+from fedmuscle_lib.runs import short_runs
 
 FILE = Path(__file__).with_name("fingerprints.json")
 # Part of the clients in each of two rounds; the methods' own options, whatever a profile has, but for what is long.
@@ -34,13 +34,13 @@ def _is_shipped(name: str) -> bool:
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
     """Versions, processor, rounding, losses, metrics and bytes of a short run."""
-    return fingerprints.fingerprint(settings, SYSTEM.asked(settings)["versions"])
+    return short_runs.fingerprint(settings, SYSTEM.asked(settings)["versions"])
 
 
 def modules() -> list[str]:
     """Modules whose classes the short runs go through."""
-    return fingerprints.modules_of(methods.get(name) for name in methods.names() if _is_shipped(name))
+    return short_runs.modules_of(methods.get(name) for name in methods.names() if _is_shipped(name))
 
 
 if __name__ == "__main__":
-    fingerprints.record(FILE, runs(), fingerprint, modules())
+    short_runs.record(FILE, runs(), fingerprint, modules())

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmuscle_lib.data import class_sizes
-from fedmuscle_lib.randomness import derived_seed
+from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.data.long_tail import class_sizes
 
 HEAD, MIDDLE = 0.75, 0.95  # shares of the local test pictures at which the head and the middle end
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import NotFinite, RefusedMessage
-from fedmuscle_lib.received import own_copy, plain
+from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
+from fedmuscle_lib.core.tensors import own_copy, plain
 
 # By the last part of its name: a tensor that batch norm counts or takes a root of. Below 0 it would spoil everybody's predictions.
 _NOT_NEGATIVE = {"running_var", "num_batches_tracked"}

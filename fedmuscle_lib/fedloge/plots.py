@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fedmuscle_lib.core.style import HOUSE, Marker, closed, looks, point, save, strip
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import REALIGNMENTS, label
-from fedmuscle_lib.style import HOUSE, Marker, closed, looks, point, save, strip
 
 __all__ = ["STYLES", "classifier", "global_accuracy", "norms", "personal_accuracy", "realignment", "save"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from fedmuscle_lib.data.labelled_sets import FOLDER, Images, read
+from fedmuscle_lib.fedloge.build import Federation
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.federation import Federation
-from fedmuscle_lib.fedloge.images import FOLDER, Images, read
 from fedmuscle_lib.fedloge.long_tail import groups, local_test_counts, local_tests, long_tailed, partition
-from fedmuscle_lib.fedloge.methods.base import Problem, Recipe
+from fedmuscle_lib.fedloge.methods.method import Problem, Recipe
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import files_digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.randomness import batches, generator
+from fedmuscle_lib.core.randomness import batches, generator
 
 EVALUATION_BATCH = 256  # images at once, where no step follows
 

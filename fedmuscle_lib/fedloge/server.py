@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.errors import RefusedMessage
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.tensors import like
 from fedmuscle_lib.fedloge.messages import Message, Update, accepted
-from fedmuscle_lib.randomness import generator
-from fedmuscle_lib.received import like
 
 
 class Server:

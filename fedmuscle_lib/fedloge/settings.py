@@ -11,14 +11,16 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
-from fedmuscle_lib.fedloge.methods.base import Method
+from fedmuscle_lib.fedloge.methods.method import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
-from fedmuscle_lib.profiles import ROOT, read
-from fedmuscle_lib.registry import meant
-from fedmuscle_lib.runs.system import RunSettings, check_options
+from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profile
 
-PROFILES: dict[str, dict[str, Any]] = {path.stem: read(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))}
+PROFILES: dict[str, dict[str, Any]] = {
+    path.stem: read_profile(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))
+}
 
 
 class Settings(RunSettings):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.core.versions import versions
+from fedmuscle_lib.fedloge.export import save
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
-from fedmuscle_lib.fedloge.saved import save
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import Experiment, System
-from fedmuscle_lib.versions import versions
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
 _NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for

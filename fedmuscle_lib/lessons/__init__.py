@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.lessons import a_round, bound, contraction, does_it_help, neural_collapse, three_models, two_models
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
-from fedmuscle_lib.registry import meant
 
 EXERCISES: dict[str, Exercise] = {
     **two_models.EXERCISES,

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from fedmuscle_lib.data import Modality
+from fedmuscle_lib.core.versions import Versioned
+from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.models.lora import adapt
 from fedmuscle_lib.tasks import Head
-from fedmuscle_lib.versions import Versioned
 
 Stages = Literal["last", "all"]
 Pooling = Literal["mean", "cls"]
@@ -55,7 +55,7 @@ class UserModel(Versioned, nn.Module, ABC):
         depth: how many blocks, counted from the first, training never changes.
         read: blocks whose outputs the head reads beside the features, by index.
         memory_format: in which convolutions run.
-        version: of what this class computes (see ``fedmuscle_lib.versions``).
+        version: of what this class computes (see ``fedmuscle_lib.core.versions``).
 
     Raises:
         ValueError: the architecture can't carry the head, has no layers of the kind ``lora_layers``, or no first token to pool.

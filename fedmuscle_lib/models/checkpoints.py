@@ -16,10 +16,10 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from fedmuscle_lib.documents import read_json
+from fedmuscle_lib.core.errors import DataError, NoFile, line_of
+from fedmuscle_lib.core.files import Stamp, read_json, stamp_of
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
-from fedmuscle_lib.pickles import DataError, NoFile, Stamp, line_of, stamp_of
 
 # unknown to transformers
 _OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}

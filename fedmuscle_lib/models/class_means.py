@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import Samples, draw_local
+from fedmuscle_lib.data.samples import Samples, draw_local
 
 DRAWS = 20  # training sets
 

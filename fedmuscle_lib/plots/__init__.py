@@ -4,6 +4,7 @@ Every function returns a closed ``Figure``, so that a notebook shows it once; :f
 A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` is of no notebook: it reads the committed references.
 """
 
+from fedmuscle_lib.core.style import Marker, save
 from fedmuscle_lib.plots.a_round import a_round
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.controls import controls, in_short
@@ -14,7 +15,6 @@ from fedmuscle_lib.plots.palette import STYLES, styles
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import training_curve
 from fedmuscle_lib.plots.user_curves import user_curves
-from fedmuscle_lib.style import Marker, save
 
 __all__ = [
     "STYLES",

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from fedmuscle_lib.style import HOUSE, closed
+from fedmuscle_lib.core.style import HOUSE, closed
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # of the users, one after the other
 _WAITING = "#999999"

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from fedmuscle_lib.core.style import HALO, HOUSE, Marker, closed, point
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
-from fedmuscle_lib.style import HALO, HOUSE, Marker, closed, point
 
 
 def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:

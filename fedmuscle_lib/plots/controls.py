@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedmuscle_lib.core.style import HOUSE, closed, strip
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
-from fedmuscle_lib.style import HOUSE, closed, strip
 
 _QUESTIONS = {
     "gain": ("what FedMuscle gains", "Δ (%)"),

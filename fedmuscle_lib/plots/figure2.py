@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fedmuscle_lib.core.style import HOUSE, closed
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
-from fedmuscle_lib.style import HOUSE, closed
 
 _OBJECTIVES = ("fedmuscle", "gramian", "pairwise")  # the bars, from left to right
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedmuscle_lib.style import HALO, HOUSE, closed
+from fedmuscle_lib.core.style import HALO, HOUSE, closed
 
 
 def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarray], images: Sequence[str]) -> Figure:

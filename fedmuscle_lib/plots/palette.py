@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedmuscle_lib.style import Marker, looks
+from fedmuscle_lib.core.style import Marker, looks
 
 # Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Eighteen are more
 # than colour alone can tell apart, so no two share a marker.

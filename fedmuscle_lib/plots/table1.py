@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fedmuscle_lib.core.style import HOUSE, closed, point, strip
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import added, label
-from fedmuscle_lib.style import HOUSE, closed, point, strip
 
 _LETTER = 0.075  # inches of a label's width
 

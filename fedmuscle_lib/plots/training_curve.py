@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
+from fedmuscle_lib.core.style import HOUSE, closed
+from fedmuscle_lib.fedmuscle.arms import TUNED, setting_of
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, label
-from fedmuscle_lib.report.arms import TUNED, setting_of
-from fedmuscle_lib.style import HOUSE, closed
 
 
 def training_curve(curve: pd.DataFrame) -> Figure:

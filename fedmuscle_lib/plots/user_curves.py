@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmuscle_lib.core.style import HOUSE, closed
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
-from fedmuscle_lib.style import HOUSE, closed
 
 _COLUMNS = 3  # of panels
 

@@ -6,10 +6,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.style import HOUSE, closed, save, strip
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.profiles import ROOT
 from fedmuscle_lib.report import TUNED_BASELINE, in_short_of_worlds, label
-from fedmuscle_lib.style import HOUSE, closed, save, strip
 
 _OVER = {"local": "Δ (%)", TUNED_BASELINE: "Δ (%)", "self": "points of Δ", "head_only": "points of Δ"}
 

@@ -1,6 +1,6 @@
 """From runs to tables: Delta beside the paper's cells, what the seeds allow one to say, and what it cost.
 
-Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.report.arms``).
+Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.fedmuscle.arms``).
 
 The files, in the order in which they build on each other: ``statistics`` and ``sources``, which know no federation and serve other
 systems too; then ``arms``, ``runs``, ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``layout``, ``files``,
@@ -8,8 +8,9 @@ systems too; then ``arms``, ``runs``, ``scores``, ``paper``, ``departures``, ``d
 the committed CSV files: ``prose`` and ``results``.
 """
 
-from fedmuscle_lib.report.arms import (
+from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
+    CONTROLS,
     HEADLINE,
     OTHER_MOMENT,
     TUNED_BASELINE,
@@ -20,6 +21,7 @@ from fedmuscle_lib.report.arms import (
     as_arm,
     is_blind,
     label,
+    run_arms,
 )
 from fedmuscle_lib.report.compare import (
     delta_difference,
@@ -34,10 +36,7 @@ from fedmuscle_lib.report.compare import (
 from fedmuscle_lib.report.costs import alignment_steps, costs, ledger, local_steps, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.files import data_manifests, file_of, folder_name, provenance, results_folder, write
-from fedmuscle_lib.report.layout import ORIGINS, by_public, by_task, side_by_side
-from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
-from fedmuscle_lib.report.places import (
+from fedmuscle_lib.report.map import (
     UNFORGETTING,
     Point,
     delta_map,
@@ -49,12 +48,14 @@ from fedmuscle_lib.report.places import (
     run_map,
     write_map,
 )
-from fedmuscle_lib.report.runs import CONTROLS, run_arms
+from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
+from fedmuscle_lib.report.provenance import save
 from fedmuscle_lib.report.scores import USER, references, relative, scores
-from fedmuscle_lib.report.sources import save
+from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
+from fedmuscle_lib.report.side_by_side import ORIGINS, by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
-from fedmuscle_lib.report.words import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 from fedmuscle_lib.report.world_table import in_short_of_worlds, papers_world, world, worlds
+from fedmuscle_lib.report.write import data_manifests, file_of, folder_name, provenance_of, results_folder, write
 
 __all__ = [
     "BASELINE",
@@ -117,7 +118,7 @@ __all__ = [
     "papers_steps",
     "papers_world",
     "per_user_difference",
-    "provenance",
+    "provenance_of",
     "rank_agreement",
     "references",
     "relative",

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, History, Phase, algorithm_of, arm, baseline_of
+from fedmuscle_lib.fedmuscle.algorithms import Phase
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, arm, baseline_of
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
 from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
+from fedmuscle_lib.runs.history import History
 
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
 _WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.fedmuscle.arms import BASELINE, arm
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
-from fedmuscle_lib.randomness import batches
-from fedmuscle_lib.report.arms import BASELINE, History, arm
 from fedmuscle_lib.report.paper import beside_paper, paper_table
-from fedmuscle_lib.settings import Settings
-from fedmuscle_lib.setups import User
+from fedmuscle_lib.runs.history import History
 
 
 def alignment_steps(settings: Settings) -> int:

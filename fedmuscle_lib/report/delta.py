@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import HEADLINE, TUNED_BASELINE, History, Phase
+from fedmuscle_lib.fedmuscle.algorithms import Phase
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE
 from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
 from fedmuscle_lib.report.scores import USER, beside_baseline, every_round, gain, relative, scores
 from fedmuscle_lib.report.statistics import over_seeds
+from fedmuscle_lib.runs.history import History
 
 TABLE_COLUMNS = [*USER, "algorithm", "mean", "std", "n_seeds", "paper_mean", "paper_std"]
 _OVER_TUNED = {"delta": "delta_tuned", "ci_low": "ci_low_tuned", "ci_high": "ci_high_tuned"}

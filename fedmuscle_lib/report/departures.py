@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History, arm
-from fedmuscle_lib.settings import BY_TASK, Settings
-from fedmuscle_lib.setups import SETUPS, User
+from fedmuscle_lib.fedmuscle.arms import arm
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings
+from fedmuscle_lib.fedmuscle.setups import SETUPS, User
+from fedmuscle_lib.runs.history import History
 
 # What the paper leaves open; the settings' descriptions say why ours is what it is.
 _NOT_STATED = {

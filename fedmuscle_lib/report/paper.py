@@ -8,9 +8,9 @@ from importlib import resources
 
 import pandas as pd
 
-from fedmuscle_lib.report.arms import History
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.report.scores import USER, relative
-from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.runs.history import History
 
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")

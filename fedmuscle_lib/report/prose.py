@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedmuscle_lib import documents
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.core import files
+from fedmuscle_lib.core.files import ROOT
 
 _PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
 _BEGIN = "<!-- from "
@@ -81,7 +81,7 @@ def rewrite(root: Path = ROOT) -> list[Path]:
     """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
     changed = {path: fresh for path in pages(root) if (fresh := from_csv(text := path.read_text(encoding="utf8"), root)) != text}
     for path, fresh in changed.items():
-        documents.write(path, fresh)
+        files.write(path, fresh)
     return list(changed)
 
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib import documents
-from fedmuscle_lib.documents import read_json
-from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.report.arms import label
-from fedmuscle_lib.report.layout import with_interval
+from fedmuscle_lib.core import files
+from fedmuscle_lib.core.files import ROOT, read_json
+from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.report.side_by_side import with_interval
 
 _HEAD = """# Results
 
@@ -99,4 +98,4 @@ def _listed(facts: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    documents.write(ROOT / "RESULTS.md", results_page(ROOT / "figures"))
+    files.write(ROOT / "RESULTS.md", results_page(ROOT / "figures"))

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from fedmuscle_lib import algorithms
-from fedmuscle_lib.report.arms import HEADLINE, History, Phase, arm, baseline_of, is_blind, label
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Phase
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, baseline_of, is_blind, label
 from fedmuscle_lib.report.statistics import over_seeds
+from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import direction
 
 USER = ["public", "user", "model", "task", "metric"]

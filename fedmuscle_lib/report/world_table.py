@@ -13,17 +13,19 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.experiment import one_shot
-from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.report.arms import BASELINE, HEADLINE, History, Phase
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.fedmuscle.algorithms import Phase
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE
+from fedmuscle_lib.fedmuscle.one_shot import one_shot
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.report.costs import alignment_steps, local_steps
 from fedmuscle_lib.report.delta import delta, table
-from fedmuscle_lib.report.files import USUAL_SETUP
-from fedmuscle_lib.report.layout import with_interval
 from fedmuscle_lib.report.paper import paper_table
+from fedmuscle_lib.report.side_by_side import with_interval
 from fedmuscle_lib.report.statistics import side_of_zero
-from fedmuscle_lib.settings import Settings, parse
+from fedmuscle_lib.report.write import USUAL_SETUP
+from fedmuscle_lib.runs.history import History
 
 WORLD_COLUMNS = ["measure", "of", "value", "ci_low", "ci_high"]
 _ONE_SHOT = "one-shot accuracy of frozen features (%)"

@@ -21,8 +21,7 @@ from typing import Any
 
 import nbformat
 
-from fedmuscle_lib.documents import write
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.core.files import ROOT, write
 from fedmuscle_lib.reproduce import child
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report

@@ -13,8 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmuscle_lib.documents import read_json, write
-from fedmuscle_lib.pickles import DataError, line_of, read_bytes, shown
+from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.files import read_bytes, read_json, write
 from fedmuscle_lib.reproduce.parameters import fits
 
 if TYPE_CHECKING:

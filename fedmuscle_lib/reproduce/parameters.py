@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedmuscle_lib.pickles import shown
+from fedmuscle_lib.core.errors import shown
 
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
 _EXAMPLES = {list: "[0, 1]", dict: '{"rounds": 2}'}

@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmuscle_lib.documents import read_json
-from fedmuscle_lib.pickles import DataError
-from fedmuscle_lib.profiles import ROOT
-from fedmuscle_lib.registry import meant
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import ROOT, read_json
+from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 if TYPE_CHECKING:  # a help page waits for no torch
@@ -133,7 +132,7 @@ def _as_made(path: Path, results: Path) -> dict[str, Any]:
 
 
 def _settings_problems(kind: type[RunSettings], profile: str, overrides: dict[str, Any]) -> list[str]:
-    from fedmuscle_lib.runs.system import parse
+    from fedmuscle_lib.runs.settings import parse
 
     problems = [f"{name} is the notebook's choice, not an override" for name in overrides if name in _NOTEBOOK_DECIDES]
     try:

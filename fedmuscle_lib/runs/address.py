@@ -1,7 +1,7 @@
 """A run's address: everything that it depends on, and nothing else.
 
 An address has two parts. The first is what was asked for, in the system's words: the settings that the run looks at, and the versions of
-the arithmetic (``fedmuscle_lib.versions``). The second is what was there: the content of data and checkpoints, and torch.
+the arithmetic (``fedmuscle_lib.core.versions``). The second is what was there: the content of data and checkpoints, and torch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.pickles import Stamp, stamp_of
-from fedmuscle_lib.runs.system import RunSettings, system_of
+from fedmuscle_lib.core.files import Stamp, stamp_of
+from fedmuscle_lib.runs.settings import RunSettings
+from fedmuscle_lib.runs.system import system_of
 
 
 @dataclass(frozen=True)

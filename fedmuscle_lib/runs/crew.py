@@ -21,10 +21,10 @@ from multiprocessing.connection import Client, Connection, Listener
 from queue import Empty, Queue
 from typing import Any
 
-from fedmuscle_lib import versions
+from fedmuscle_lib.core import versions
+from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.system import named
-from fedmuscle_lib.runs.train import Post, train
 
 Message = tuple[str, str, Any]
 _END = "end"  # of what is to be heard

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal
 
 import pandas as pd
 
-from fedmuscle_lib.runs.system import S
+from fedmuscle_lib.runs.settings import S
 
 Origin = Literal["computed", "shipped"]
 

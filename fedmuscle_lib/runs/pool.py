@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import torch
 
-from fedmuscle_lib import versions
+from fedmuscle_lib.core import versions
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, heed_asking, refuse_to_compute
 from fedmuscle_lib.runs.crew import Crew, Result, WorkerLost, crew
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Progress, heard_by, showing
+from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
-from fedmuscle_lib.runs.system import RunSettings, S
 
 _ATTEMPTS = 3  # of a run whose worker dies before it has finished another round
 _SECONDS_BETWEEN_LOOKS = 1.0  # at a run that another process computes

@@ -15,7 +15,7 @@ from math import isnan
 
 from tqdm.auto import tqdm
 
-from fedmuscle_lib.runs.system import RunSettings
+from fedmuscle_lib.runs.settings import RunSettings
 
 _log = logging.getLogger("fedmuscle")
 _SECONDS_BETWEEN_LINES = 5.0

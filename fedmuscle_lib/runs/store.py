@@ -29,11 +29,9 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
-from fedmuscle_lib import documents
-from fedmuscle_lib.documents import parse_json
-from fedmuscle_lib.errors import out_of_memory
-from fedmuscle_lib.pickles import line_of
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.core import files
+from fedmuscle_lib.core.errors import line_of, out_of_memory
+from fedmuscle_lib.core.files import ROOT, parse_json
 from fedmuscle_lib.runs.address import Address
 from fedmuscle_lib.runs.system import FIRST, KINDS, named
 
@@ -288,7 +286,7 @@ class Entry:
 
     def _write(self, name: str, content: bytes) -> None:
         """Put ``content`` in the place of ``name`` at once, when it is complete."""
-        documents.put(self._own_folder() / name, content)
+        files.put(self._own_folder() / name, content)
 
 
 _SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end; older ones do not
@@ -378,7 +376,7 @@ class Store:
         Record.read(entry.path)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{address}.zip"
-        documents.put(path, entry.path.read_bytes())
+        files.put(path, entry.path.read_bytes())
         return path
 
     def _shipped(self, pattern: str) -> Iterator[Entry]:
@@ -399,7 +397,7 @@ def seal(folder: Path) -> None:
     if changed := [name for name, digest in sums.items() if known.get(name, digest) != digest]:
         raise Damaged(f"{folder / changed[0]}: not the file whose SHA-256 is in {SUMS} beside it")
     if sums != known:
-        documents.write(folder / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+        files.write(folder / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
 
 def faults(folder: Path) -> list[str]:

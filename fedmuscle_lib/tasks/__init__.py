@@ -5,10 +5,10 @@ A new task is one module here and one row of ``TASKS``.
 
 from __future__ import annotations
 
-from fedmuscle_lib.tasks.base import Classification, Head, Task
 from fedmuscle_lib.tasks.multi_label import MultiLabelClassification
 from fedmuscle_lib.tasks.segmentation import SemanticSegmentation
 from fedmuscle_lib.tasks.single_label import ImageClassification, SingleLabelClassification, TextClassification
+from fedmuscle_lib.tasks.task import Classification, Head, Task
 from fedmuscle_lib.tasks.text_generation import TextGeneration
 
 TASKS: dict[str, Task] = {

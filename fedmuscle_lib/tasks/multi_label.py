@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import Instances, Pixels, Samples
-from fedmuscle_lib.tasks.base import Classification
+from fedmuscle_lib.data.coco import Instances
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.tasks.task import Classification
 
 
 @dataclass(frozen=True)

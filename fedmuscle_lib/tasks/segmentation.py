@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import Annotation, DataError, Instances, Pixels, Samples
-from fedmuscle_lib.tasks.base import Head, Task
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.coco import Annotation, Instances
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.tasks.task import Head, Task
 
 BACKGROUND, IGNORED = 0, 255
 

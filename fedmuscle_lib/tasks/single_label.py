@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import NO_WORD, Modality, Pickled, Pixels, Samples, Tokens, Words
-from fedmuscle_lib.tasks.base import Classification, Head
+from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.data.encodings import NO_WORD, Modality, Pixels, Tokens, Words
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.tasks.task import Classification, Head
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.data import DataError, Modality, Pickled, Samples, Tokens
-from fedmuscle_lib.tasks.base import Head, Task
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.data.encodings import Modality, Tokens
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.tasks.task import Head, Task
 
 NO_TOKEN = -100
 

@@ -7,10 +7,10 @@ import pytest
 
 from fedmuscle_lib import load_user, run
 from fedmuscle_lib.bridge import HEADS, SYSTEM, TABLES, Settings, evaluate
-from fedmuscle_lib.experiment.build import local_data
+from fedmuscle_lib.fedmuscle.build import local_data
 from fedmuscle_lib.runs import named
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.settings import parse
 
 TAILED = {"users": (1, 5, 6), "rounds": 2, "imbalance": 0.05, "train_samples": {"IC10": 300, "IC100": 600}}
 

@@ -7,12 +7,12 @@ import json
 import pytest
 from fingerprint_guard import assert_same
 
-from fedmuscle_lib.experiment import fingerprints
+from fedmuscle_lib.fedmuscle import fingerprints
 
 RECORDED = json.loads(fingerprints.FILE.read_text())
 NAMES = list(fingerprints.runs())
 FEWEST = 200  # evaluation samples of a user in the embedded world
-REMEDY = "run `python -m fedmuscle_lib.experiment.fingerprints` and commit what it writes"
+REMEDY = "run `python -m fedmuscle_lib.fedmuscle.fingerprints` and commit what it writes"
 
 
 def test_everything_shipped_has_a_fingerprint(mini_world):

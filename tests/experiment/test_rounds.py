@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from fedmuscle_lib import algorithms, run
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.errors import Diverged
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib import run
+from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.client import Client
 
 FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
 PHASES = ["after_local", "after_alignment"]

@@ -19,11 +19,12 @@ from torch.testing import assert_close
 from transformers import AutoImageProcessor, AutoTokenizer
 
 from fedmuscle_lib import History, Settings, Store, load_user, run
-from fedmuscle_lib.client import REFERENCE_BATCH, Client
-from fedmuscle_lib.data import DataError, Pickled
-from fedmuscle_lib.experiment import SavedUser, build
-from fedmuscle_lib.experiment.rounds import Rounds
-from fedmuscle_lib.experiment.saved import save
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
+from fedmuscle_lib.fedmuscle.export import SavedUser, save
+from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.models import load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
@@ -203,7 +204,7 @@ def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, tmp_path, m
     def full(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("fedmuscle_lib.experiment.saved.save_file", full)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.export.save_file", full)
     with pytest.raises(OSError, match="user_6.*safetensors: I/O error: No space left"):
         after(settings(rounds=1, users=(6,), algorithm="local"), tmp_path)
 

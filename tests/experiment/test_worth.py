@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.experiment import one_shot
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.fedmuscle.one_shot import one_shot
 
 
 def test_every_checkpoint_of_users_with_pictures_is_measured_on_ic100(settings, monkeypatch):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
-    monkeypatch.setattr("fedmuscle_lib.experiment.worth.TESTS", 200)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.one_shot.TESTS", 200)
     found = one_shot(settings(setup="setup2", public="flickr30k", users=(5, 6, 7, 9)))
     assert set(found) == {"vit-small", "vit-tiny"}  # one segments, one reads texts
     assert all(3 < value < 100 for value in found.values())  # chance is 1

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 
 from data_prep.io.layout import labelled, write_arrays, write_classes, write_list
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.fedloge.images import FOLDER, read
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.labelled_sets import FOLDER, read
 
 SIZES = {"train": 6, "test": 4}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedmuscle_lib.data import class_sizes
+from fedmuscle_lib.data.long_tail import class_sizes
 from fedmuscle_lib.fedloge.long_tail import groups, local_test_counts, local_tests, long_tailed, partition
 
 

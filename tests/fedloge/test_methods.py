@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods import Method, Problem, Recipe, Visit
-from fedmuscle_lib.fedloge.methods.base import balanced_softmax, proximity
+from fedmuscle_lib.fedloge.methods.method import balanced_softmax, proximity
 from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing
 
 every_method = pytest.mark.parametrize("name", methods.names())

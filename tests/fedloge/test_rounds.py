@@ -8,7 +8,7 @@ import pytest
 import torch
 import toy
 
-from fedmuscle_lib.errors import Diverged, RefusedMessage
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.fedloge.evaluation import TestSet
 from fedmuscle_lib.fedloge.methods import Recipe
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples

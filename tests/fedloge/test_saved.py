@@ -12,9 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedmuscle_lib import run
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.fedloge import Settings
-from fedmuscle_lib.fedloge.saved import FILE, load
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.fedloge.export import FILE, load
 
 QUICK = {"rounds": 2, "clients": 4, "evaluate_every": 1, "options": {"fedloge.etf_steps": 50}}
 
@@ -54,7 +54,7 @@ def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, store, tmp_
     def full(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("fedmuscle_lib.fedloge.saved.save_file", full)
+    monkeypatch.setattr("fedmuscle_lib.fedloge.export.save_file", full)
     with pytest.raises(OSError, match=f"{FILE}: I/O error: No space left"):
         run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from fedmuscle_lib.errors import Diverged, RefusedMessage
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.fedloge.messages import Update
 from fedmuscle_lib.fedloge.server import Server, weighted_mean
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedmuscle_lib.fedloge import methods
-from fedmuscle_lib.fedloge.federation import Federation
+from fedmuscle_lib.fedloge.build import Federation
 from fedmuscle_lib.fedloge.methods import Problem, Recipe
 from fedmuscle_lib.fedloge.samples import Samples
 

@@ -13,8 +13,8 @@ import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
 from data_prep.io.layout import labelled, write_arrays, write_classes
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.fedloge.images import read
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.labelled_sets import read
 
 CLASSES, N, SIZE = ("ant", "bee", "cow"), 6, 8
 IMAGES, LABELS = np.arange(N * SIZE * SIZE * 3).astype(np.uint8).reshape(N, SIZE, SIZE, 3), np.arange(N) % 3

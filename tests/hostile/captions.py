@@ -10,7 +10,9 @@ import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
 from data_prep.io.layout import write_images
-from fedmuscle_lib.data import DataError, Words, read_public
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Words
+from fedmuscle_lib.data.public import read_public
 
 N = 3
 

@@ -13,7 +13,8 @@ import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
 from data_prep.io.layout import write_coco, write_images
-from fedmuscle_lib.data import DataError, Pixels
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 8

@@ -113,7 +113,7 @@ def _case(draws: random.Random) -> Case:
 
 def _prepare(folder: Path) -> None:
     """Import what a command does when it is there: on a busy machine this takes longer than a case may."""
-    for name in ("papermill", "nbconvert", "fedmuscle_lib.experiment", "fedmuscle_lib.fedloge.system"):
+    for name in ("papermill", "nbconvert", "fedmuscle_lib.fedmuscle.system", "fedmuscle_lib.fedloge.system"):
         import_module(name)
 
 

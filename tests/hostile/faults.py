@@ -17,19 +17,19 @@ import fedmuscle_lib.cli.form
 import fedmuscle_lib.cli.options
 import fedmuscle_lib.cli.reproduce
 import fedmuscle_lib.cli.tune
+import fedmuscle_lib.data.client_files
 import fedmuscle_lib.data.coco
 import fedmuscle_lib.data.encodings
 import fedmuscle_lib.data.layout
-import fedmuscle_lib.data.pickled
 import fedmuscle_lib.data.public
 import fedmuscle_lib.fedloge.messages
-import fedmuscle_lib.server
+import fedmuscle_lib.fedmuscle.server
 from data_prep.io import fetch
-from fedmuscle_lib import endings, instances, pickles, pictures
-from fedmuscle_lib.fedloge import images
-from fedmuscle_lib.messages import Numbers
-from fedmuscle_lib.runs import store, system, train
-from fedmuscle_lib.server import Server
+from fedmuscle_lib.core import exit_codes
+from fedmuscle_lib.data import coco_checks, images, labelled_sets, pickles
+from fedmuscle_lib.fedmuscle.messages import Numbers
+from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.runs import loop, store, system
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -90,13 +90,13 @@ def _repeated_ids() -> None:
         yield from ()
         return {record.get("id") for record in records}
 
-    instances._ids = ids  # type: ignore[assignment]
+    coco_checks._ids = ids  # type: ignore[assignment]
 
 
 def _arrays_as_promised() -> None:
     import numpy as np
 
-    images._array = lambda packed, name: np.lib.format.read_array(packed.open(name))
+    labelled_sets._array = lambda packed, name: np.lib.format.read_array(packed.open(name))
 
 
 def _names_as_spelt() -> None:
@@ -112,12 +112,12 @@ def _tables_as_they_are() -> None:
 
 
 def _any_layout() -> None:
-    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+    for reader in (fedmuscle_lib.fedmuscle.server, fedmuscle_lib.fedloge.messages):
         reader.plain = lambda sender, what, value, device: value  # type: ignore[attr-defined]
 
 
 def _no_copies() -> None:
-    for reader in (fedmuscle_lib.server, fedmuscle_lib.fedloge.messages):
+    for reader in (fedmuscle_lib.fedmuscle.server, fedmuscle_lib.fedloge.messages):
         reader.own_copy = lambda value: value  # type: ignore[attr-defined]
 
 
@@ -164,14 +164,14 @@ _OF_DATA: dict[str, Callable[[], None]] = {
     "captions of any length": _set(fedmuscle_lib.data.public, "MOST_CAPTION", 1 << 60),
     "values shown as they are": _set(fedmuscle_lib.data.public, "shown", repr),
     "ids twice": _repeated_ids,
-    "files outside": _set(instances, "_name_fault", lambda name: ""),
-    "numbers that are not finite": _set(instances, "_is_number", lambda value: isinstance(value, int | float)),
-    "polygons of any kind": _set(instances, "_polygon_fault", lambda polygon, height, width: ""),
-    "outlines of any length": _set(instances, "_TURNS", 1 << 60),
-    "run lengths unread": _set(instances, "segmentation_fault", lambda segmentation, height, width: ""),
-    "fields twice": _set(instances, "_without_repeats", dict),
-    "pictures of any size": _set(pictures, "MOST_PIXELS", 1 << 60),
-    "pictures of any kind": _set(pictures, "_FORMATS", None),
+    "files outside": _set(coco_checks, "_name_fault", lambda name: ""),
+    "numbers that are not finite": _set(coco_checks, "_is_number", lambda value: isinstance(value, int | float)),
+    "polygons of any kind": _set(coco_checks, "_polygon_fault", lambda polygon, height, width: ""),
+    "outlines of any length": _set(coco_checks, "_TURNS", 1 << 60),
+    "run lengths unread": _set(coco_checks, "segmentation_fault", lambda segmentation, height, width: ""),
+    "fields twice": _set(coco_checks, "_without_repeats", dict),
+    "pictures of any size": _set(images, "MOST_PIXELS", 1 << 60),
+    "pictures of any kind": _set(images, "_FORMATS", None),
 }
 _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "stored": {
@@ -181,7 +181,7 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
         "files that are none left in place": _set(store.Entry, "_set_aside", lambda self, path, why: None),
     },
     "resumed": {
-        "states as they are restored": _set(train, "_same", lambda one, other: True),
+        "states as they are restored": _set(loop, "_same", lambda one, other: True),
     },
     "manifests": {
         "unfinished folders": _set(
@@ -192,7 +192,7 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
         "arrays as large as they promise": _arrays_as_promised,
     },
     "lists": {
-        "labels of any length": _set(images, "_DIGITS", 1 << 60),
+        "labels of any length": _set(labelled_sets, "_DIGITS", 1 << 60),
     },
     "sums": {
         "names as they are spelt": _names_as_spelt,
@@ -206,7 +206,7 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
         "messages kept as they were sent": _no_copies,
         "messages of anybody": _set(Server, "_admit", lambda self, user: None),
         "messages again": _any_repetition,
-        "rows of any norm": _set(fedmuscle_lib.server, "NORM_TOLERANCE", float("inf")),
+        "rows of any norm": _set(fedmuscle_lib.fedmuscle.server, "NORM_TOLERANCE", float("inf")),
         "votes for anything": _any_numbers,
     },
     "settings": {
@@ -216,8 +216,8 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "commands": {
         "brackets of any depth": _set(fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)),
         "devices without numbers": _any_device,
-        "lines of any length": _set(endings, "LONGEST", 1 << 60),
-        "lines of any characters": _set(endings, "_line", lambda text: text),
+        "lines of any length": _set(exit_codes, "LONGEST", 1 << 60),
+        "lines of any characters": _set(exit_codes, "_line", lambda text: text),
     },
 }
 

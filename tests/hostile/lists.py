@@ -10,8 +10,8 @@ from hostile.kind import Case, Kind, scrambled
 from PIL import Image
 
 from data_prep.io.layout import labelled
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.fedloge.images import read
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.labelled_sets import read
 
 FOLDER = labelled("set")
 

@@ -12,7 +12,8 @@ from data_prep.io.build import Place, Run, prepare
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.files import put
-from fedmuscle_lib.data import DataError, refuse_unfinished
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.layout import refuse_unfinished
 
 PLACE, CONTENT = "set", b"content"
 _ENTRY = Entry(name="toy", title="Toy: nothing", home="nowhere", terms="none", archives=(), counts={})

@@ -18,13 +18,13 @@ from hostile.kind import Case, Kind
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fedmuscle_lib.algorithms import fedhenn
-from fedmuscle_lib.errors import RefusedMessage
+from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.fedloge import messages as fedloge
 from fedmuscle_lib.fedloge.server import Server as FedLoGeServer
-from fedmuscle_lib.messages import OUTPUTS, Batch, Numbers
+from fedmuscle_lib.fedmuscle.algorithms import fedhenn
+from fedmuscle_lib.fedmuscle.messages import OUTPUTS, Batch, Numbers
+from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import muscle_loss
-from fedmuscle_lib.server import Server
 
 B, D = 8, 4
 _MOST = 1 << 16  # numbers that are changed further

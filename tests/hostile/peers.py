@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedmuscle_lib.agreement import MEASURES, suspicions
-from fedmuscle_lib.algorithms import Federation
-from fedmuscle_lib.client import Client
-from fedmuscle_lib.experiment.rounds import Rounds
-from fedmuscle_lib.messages import Reply
-from fedmuscle_lib.randomness import generator
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.fedmuscle.algorithms import Federation
+from fedmuscle_lib.fedmuscle.client import Client
+from fedmuscle_lib.fedmuscle.messages import Reply
+from fedmuscle_lib.fedmuscle.outliers import MEASURES, suspicions
+from fedmuscle_lib.fedmuscle.rounds import Rounds
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import torch_threads
-from fedmuscle_lib.settings import Settings
 
 
 def _code(z: Tensor, rows: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import numpy as np
 from hostile.assembler import ARRAYS, CODECS, DTYPE, FROMBUFFER, NDARRAY, U1, dtype_state, push_array, push_bytes, push_dtype, push_text
 from hostile.kind import Case, Kind, scrambled
 
-from fedmuscle_lib.data import DataError, Pixels
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.tasks import TASKS
 
 SIZE, PICTURES = 8, 6

@@ -10,7 +10,9 @@ import zlib
 from hostile.kind import Case, Kind, scrambled
 from PIL import Image
 
-from fedmuscle_lib.data import DataError, Pixels, read_public
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.data.public import read_public
 
 SIZE = 8
 _FORMS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")

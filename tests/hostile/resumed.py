@@ -14,9 +14,9 @@ from hostile.stored import warnings_said
 from fedmuscle_lib.runs import Damaged, Experiment, Record, RunSettings, Store, System, Tick
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.compute import Desk
+from fedmuscle_lib.runs.loop import train
 from fedmuscle_lib.runs.store import packed
 from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES
-from fedmuscle_lib.runs.train import train
 
 
 class Settings(RunSettings):

@@ -13,10 +13,11 @@ from typing import Any
 
 from hostile.kind import Case, Kind
 
-from fedmuscle_lib.endings import _line
+from fedmuscle_lib.core.exit_codes import _line
 from fedmuscle_lib.fedloge import Settings as FedLoGeSettings
-from fedmuscle_lib.runs.system import RunSettings, parse, system_of
-from fedmuscle_lib.settings import Settings
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.runs.settings import RunSettings, parse
+from fedmuscle_lib.runs.system import system_of
 
 SYSTEMS: dict[str, type[RunSettings]] = {"fedmuscle": Settings, "fedloge": FedLoGeSettings}
 NUMBERS = (0, 1, 2, 3, 32, 64, -1, 2**31, 2**53, 2**53 + 1, 10**30, 10**3000, 0.5, 0.2, 1e-320, 1e308, -0.0)

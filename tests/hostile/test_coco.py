@@ -12,8 +12,10 @@ import pytest
 from pycocotools import mask as coco_mask
 
 from data_prep.io.layout import write_coco, write_images
-from fedmuscle_lib.data import DataError, Instances, Pixels
-from fedmuscle_lib.instances import segmentation_fault
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.coco import Instances
+from fedmuscle_lib.data.coco_checks import segmentation_fault
+from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.tasks import TASKS
 
 SIZE = 8

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import normalize
 
-from fedmuscle_lib.errors import Diverged, RefusedMessage
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.fedloge import messages as fedloge
 from fedmuscle_lib.fedloge.server import Server as FedLoGeServer
-from fedmuscle_lib.messages import OUTPUTS, Batch, Numbers
-from fedmuscle_lib.server import Server
+from fedmuscle_lib.fedmuscle.messages import OUTPUTS, Batch, Numbers
+from fedmuscle_lib.fedmuscle.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes
 

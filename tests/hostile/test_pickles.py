@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from hostile.assembler import ARRAYS, CODECS, FROMBUFFER, NDARRAY, U1, dict_of, dtype_state, push_array, push_bytes, push_dtype, push_text
 
-from fedmuscle_lib.data import DataError
-from fedmuscle_lib.pickles import as_array, load_pickle, parse_pickle, read_bytes, shown
+from fedmuscle_lib.core.errors import DataError, shown
+from fedmuscle_lib.core.files import read_bytes
+from fedmuscle_lib.data.pickles import as_array, load_pickle, parse_pickle
 
 # what the refusal says, and the instructions that push the value
 HOSTILE = {

@@ -17,8 +17,11 @@ from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.photos import decoded
-from fedmuscle_lib.data import DataError, Pickled, Pixels, Words, read_public
-from fedmuscle_lib.pictures import MOST_PIXELS
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.data.encodings import Pixels, Words
+from fedmuscle_lib.data.images import MOST_PIXELS
+from fedmuscle_lib.data.public import read_public
 
 
 @pytest.mark.parametrize("size", [(13_000, 13_000), (1 << 30, 1), (8193, 8192), (1 << 31 - 1, 1 << 31 - 1)])

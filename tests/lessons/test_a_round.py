@@ -11,13 +11,13 @@ import torch
 from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, printed
 from torch.nn import functional as F
 
-from fedmuscle_lib.errors import RefusedMessage
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.fedmuscle.messages import Batch
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.lessons import EXERCISES
-from fedmuscle_lib.messages import Batch
 from fedmuscle_lib.muscle import make_reply
 from fedmuscle_lib.plots import a_round
-from fedmuscle_lib.profiles import PROFILES
-from fedmuscle_lib.server import Server
 
 LESSON = LESSONS / "5_a_round.ipynb"
 MEASURED = """

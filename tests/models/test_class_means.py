@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmuscle_lib.data import DataError, Samples
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.models import few_shot
 from fedmuscle_lib.models.class_means import nearest_class_mean
 

@@ -14,9 +14,9 @@ from torch.nn import BatchNorm2d
 from transformers import AutoModel
 
 from fedmuscle_lib import Settings
-from fedmuscle_lib.data import Pixels
-from fedmuscle_lib.experiment import build
-from fedmuscle_lib.experiment.asked import asked
+from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.dependencies import asked
 from fedmuscle_lib.models import FrozenStates, load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite, EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 

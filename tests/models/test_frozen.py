@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmuscle_lib.experiment import build
+from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.models import FrozenStates, UserModel, frozen
 
 FAMILIES = {"vit": 3, "segformer": 7, "bert": 9, "distilbert": 10, "gpt2": 11}  # a user with such a model

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from histories import as_runs, history, history2, spread_runs, with_deltas
 
-from fedmuscle_lib import algorithms, plots, report
+from fedmuscle_lib import plots, report
+from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.worlds import worlds
 
 

@@ -28,8 +28,8 @@ from data_prep.io.wheels import Wheel
 from data_prep.pretrain import pretrained
 from data_prep.pretrain.conversion import converted, shapes
 from data_prep.pretrain.pretrained import CHECKPOINTS, HUB, Checkpoint
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.models import load_backbone, load_tokenizer
-from fedmuscle_lib.profiles import PROFILES
 
 # Names and shapes in the real files. timm's are those of its code (1.0.29); Lite1's names are Lite2's.
 KEYS = {

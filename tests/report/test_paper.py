@@ -10,7 +10,7 @@ import pytest
 from histories import LARGE, as_runs, history, history2
 
 from fedmuscle_lib import report
-from fedmuscle_lib.setups import SETUPS
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 
 
 def test_delta_of_the_papers_own_cells_is_the_papers_delta(paper_runs):

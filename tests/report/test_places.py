@@ -10,9 +10,9 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
-from fedmuscle_lib.profiles import PLACES
-from fedmuscle_lib.report import places as module
-from fedmuscle_lib.settings import BY_TASK, parse
+from fedmuscle_lib.fedmuscle.profiles import PLACES
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
+from fedmuscle_lib.report import map as module
 
 PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
 STEPS = [160, 320, 80]
@@ -45,7 +45,7 @@ def tuned(asked, monkeypatch):
     monkeypatch.setattr(module, "tuned_protocol", lambda profile: True)
     recipe = {"head_layers": 2, "head_hidden": 7, "lora_layers": "linear", "lora_blocks": "all", "lr": 2e-3, "epochs": 40}
     recipes = dict.fromkeys(("MLC", "IC100", "IC10"), recipe)
-    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: recipes)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: recipes)
     return asked
 
 

@@ -11,7 +11,7 @@ import pytest
 from histories import history, history2
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report import sources
+from fedmuscle_lib.report import provenance
 
 
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
@@ -28,9 +28,9 @@ def test_where_arms_come_from_can_be_told(arms, tmp_path):
 
 def test_provenance_tells_how_to_repeat_the_runs():
     runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
-    facts = report.provenance(runs, "table7")
+    facts = report.provenance_of(runs, "table7")
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
-    for_a_shell = report.provenance([history2("local", [40.0] * 10)], "table2")["command"]
+    for_a_shell = report.provenance_of([history2("local", [40.0] * 10)], "table2")["command"]
     assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
     assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
 
@@ -67,7 +67,7 @@ def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
     facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
     shipped = history("local", [40] * 6, origin="shipped", facts=facts | {"address": "0123", "versions": {"core": 1}})
     computed = history("fedmuscle", [44] * 6, facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}})
-    told = report.provenance([shipped, computed], "table7")
+    told = report.provenance_of([shipped, computed], "table7")
     assert [(run["address"], run["origin"], run["versions"]) for run in told["runs"]] == [
         ("0123", "shipped", {"core": 1}),
         ("4567", "computed", {"core": 1, "fedmuscle": 2}),
@@ -76,8 +76,8 @@ def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
 
 
 def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
-    assert Path(__file__).parents[2] / "results" == sources.RESULTS
-    monkeypatch.setattr(sources, "RESULTS", tmp_path / "results")
+    assert Path(__file__).parents[2] / "results" == provenance.RESULTS
+    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
     assert report.results_folder("table7", "mini") == tmp_path / "results/mini/table7"
     assert report.results_folder("table7", "mini", str(tmp_path / "mine")) == tmp_path / "mine/mini/table7"
     assert (tmp_path / "results/mini/table7").is_dir() and (tmp_path / "mine/mini/table7").is_dir()

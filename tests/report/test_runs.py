@@ -7,9 +7,9 @@ import logging
 import pytest
 from histories import history
 
-from fedmuscle_lib import algorithms, report
-from fedmuscle_lib.profiles import PROFILES
-from fedmuscle_lib.report import runs
+from fedmuscle_lib import report
+from fedmuscle_lib.fedmuscle import algorithms, arms
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
 
 COMMON = {"profile": "mini"}
 
@@ -23,12 +23,12 @@ def asked(monkeypatch):
         seen.extend(settings)
         return [history("local", [40] * 6) for _ in settings]
 
-    monkeypatch.setattr(runs, "run_all", run_all)
+    monkeypatch.setattr(arms, "run_all", run_all)
     return seen
 
 
 def test_controls_follow_the_arms_on_every_seed_and_public_set(asked, monkeypatch):
-    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: False)
+    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
     report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc", "coco"])
     first = [("local", "voc"), ("fedmuscle", "voc"), ("fedmuscle", "coco"), ("head_only", "voc"), ("self", "voc"), ("self", "coco")]
     first.append(("probe", "voc"))
@@ -41,13 +41,13 @@ def test_a_control_that_was_asked_for_runs_once_and_stands_where_it_was_asked_fo
 
 
 def test_tuned_arms_are_there_where_the_profile_is_tuned(asked, monkeypatch):
-    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: False)
+    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: False)
     report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed")]
     asked.clear()
-    monkeypatch.setattr(runs, "tuned_protocol", lambda profile: True)
+    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: True)
     recipe = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 3e-4, "epochs": 40}
-    monkeypatch.setattr("fedmuscle_lib.settings.tuned_recipes", lambda profile: {"MLC": recipe})
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: {"MLC": recipe})
     finished = report.run_arms(COMMON, ["local", "fedmuscle, tuned"], [0], ["voc"], controls=[report.TUNED_BASELINE])
     assert [(s.algorithm, s.protocol) for s in asked] == [("local", "fixed"), ("fedmuscle", "tuned"), ("local", "tuned")]
     assert asked[2].of(asked[2].members[0], "lr") == 3e-4
@@ -82,7 +82,7 @@ def test_whom_a_control_does_not_serve_takes_no_part(asked):
 
 def test_where_nothing_is_computed_a_control_is_whole_or_left_out(asked, monkeypatch, caplog):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
-    monkeypatch.setattr(runs, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
+    monkeypatch.setattr(arms, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc"])
     assert list(dict.fromkeys(s.algorithm for s in asked)) == ["local", "fedmuscle", "head_only"]

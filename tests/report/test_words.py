@@ -8,8 +8,8 @@ import pytest
 from histories import history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report import words
-from fedmuscle_lib.versions import SOURCE
+from fedmuscle_lib.core.versions import SOURCE
+from fedmuscle_lib.report import sentences
 
 
 def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
@@ -56,7 +56,7 @@ def test_a_subset_is_said_to_be_one(tmp_path):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"dataset": dataset, "official": official, "counts": {"found": {"train": 50}}, "sizes": []}))
     runs = [history(name, [1, 2, 3, 4, 5, 6], data_dir=tmp_path) for name in ("local", "fedmuscle")]
-    told = report.provenance(runs, "table7")["data"]
+    told = report.provenance_of(runs, "table7")["data"]
     assert told["IC/CIFAR10"]["counts"] == {"found": {"train": 50}} and set(told) == {"IC/CIFAR10", "IC/CIFAR100"}
     assert "Of `cifar10` a subset" in report.note(runs)
     assert "subset" not in report.note([history("local", [1, 2, 3, 4, 5, 6])])
@@ -173,7 +173,7 @@ def test_the_sentences_do_without_what_was_not_run():
 
 def test_a_note_says_whether_there_is_a_tuned_baseline(monkeypatch):
     runs = [history("local", [40] * 6)]
-    monkeypatch.setattr(words, "tuned_protocol", lambda profile: False)
+    monkeypatch.setattr(sentences, "tuned_protocol", lambda profile: False)
     assert "This profile has no tuned protocol, so there is no Δ over tuned local training." in report.note(runs)
-    monkeypatch.setattr(words, "tuned_protocol", lambda profile: True)
+    monkeypatch.setattr(sentences, "tuned_protocol", lambda profile: True)
     assert "protocol" not in report.note(runs)

@@ -7,7 +7,7 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
-from fedmuscle_lib.data import DataError
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.report import world_table as module
 
 SHOTS = {"vit-base": 51.0, "vit-tiny": 42.0}

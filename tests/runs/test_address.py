@@ -9,15 +9,17 @@ import sys
 
 import pytest
 
-from fedmuscle_lib import algorithms, run, versions
-from fedmuscle_lib.algorithms import Algorithm, IgnoredSetting
-from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib import run
+from fedmuscle_lib.core import versions
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Algorithm, IgnoredSetting
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.address import address_of, files_digest
-from fedmuscle_lib.settings import Settings
 
 ALGORITHMS = algorithms.names()
 USER_ALGORITHM = """
-from fedmuscle_lib.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 
 class Mine(FedMuscle):
     name, label, source = "mine", "Mine", "ours"
@@ -34,11 +36,11 @@ def write_algorithm(tmp_path, monkeypatch):
     def write(name: str = "mine", **values) -> None:
         (tmp_path / f"{name}.py").write_text(USER_ALGORITHM.format(**values))
         importlib.invalidate_caches()
-        sys.modules.pop(f"fedmuscle_lib.algorithms.{name}", None)
-        importlib.import_module(f"fedmuscle_lib.algorithms.{name}")
+        sys.modules.pop(f"fedmuscle_lib.fedmuscle.algorithms.{name}", None)
+        importlib.import_module(f"fedmuscle_lib.fedmuscle.algorithms.{name}")
 
     yield write
-    sys.modules.pop("fedmuscle_lib.algorithms.mine", None)
+    sys.modules.pop("fedmuscle_lib.fedmuscle.algorithms.mine", None)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -129,7 +131,7 @@ def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings
     monkeypatch.setattr(FedMuscle, "version", 2)
     moved = {name for name, address in addresses().items() if address != before[name]}
     assert moved == {name for name in ALGORITHMS if issubclass(algorithms.get(name), FedMuscle)}
-    monkeypatch.setattr("fedmuscle_lib.experiment.asked.CORE", 2)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.dependencies.CORE", 2)
     assert not set(addresses().values()) & set(before.values())
 
 
@@ -162,20 +164,20 @@ def test_an_algorithm_of_a_notebooks_cell_is_refused_with_the_place_where_it_bel
     monkeypatch.setattr(Algorithm, "registry", dict(Algorithm.registry))
     cell = "class InACell(FedMuscle):\n    name, label = 'in_a_cell', 'In a cell'\n"
     exec(cell, {"FedMuscle": FedMuscle, "__name__": "__main__"})
-    with pytest.raises(ValueError, match="InACell is defined in a notebook's cell.*fedmuscle_lib/algorithms/inacell.py"):
+    with pytest.raises(ValueError, match="InACell is defined in a notebook's cell.*fedmuscle_lib/fedmuscle/algorithms/inacell.py"):
         run(settings(algorithm="in_a_cell"), progress=str, store=store)
 
 
 def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(settings, store, write_algorithm, tmp_path):
     (tmp_path / "careless.py").write_text(
-        "from fedmuscle_lib.algorithms.fedmuscle import FedMuscle\n\n"
+        "from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle\n\n"
         "class Careless(FedMuscle):\n    name, label, ignores = 'careless', 'Careless', ('tau',)\n"
     )
-    importlib.import_module("fedmuscle_lib.algorithms.careless")
+    importlib.import_module("fedmuscle_lib.fedmuscle.algorithms.careless")
     with pytest.raises(IgnoredSetting, match="careless.*tau"):
         run(settings(algorithm="careless"), progress=str, store=store)
     assert not any(entry.done for entry in store.entries())
-    sys.modules.pop("fedmuscle_lib.algorithms.careless")
+    sys.modules.pop("fedmuscle_lib.fedmuscle.algorithms.careless")
 
 
 def test_a_checkpoints_card_is_not_in_the_address_and_its_weights_are(settings, tmp_path, mini_world):
@@ -268,4 +270,4 @@ def test_the_digest_of_nothing_is_empty(tmp_path):
 
 def test_versions_name_the_classes_that_compute():
     assert set(versions.versions(algorithms.get("shuffled"))) >= {"Shuffled", "FedMuscle", "Algorithm"}
-    assert {"fedmuscle_lib.algorithms.controls", "fedmuscle_lib.fedloge.methods.fedavg"} <= versions.guarded()  # each system's
+    assert {"fedmuscle_lib.fedmuscle.algorithms.controls", "fedmuscle_lib.fedloge.methods.fedavg"} <= versions.guarded()  # each system's

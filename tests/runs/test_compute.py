@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fedmuscle_lib import Store, run
-from fedmuscle_lib.errors import Diverged
-from fedmuscle_lib.experiment import PHASES, TABLES
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib.core.errors import DataError, Diverged
+from fedmuscle_lib.fedmuscle.algorithms import PHASES
+from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import NotStored, stored
 from fedmuscle_lib.runs.address import address_of
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from fedmuscle_lib.runs.fingerprints import record
+from fedmuscle_lib.runs.short_runs import record
 
 
 def _fingerprint(loss: float, version: str = "1") -> dict[str, Any]:

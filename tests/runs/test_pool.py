@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 from processes import alive, children, eventually
 
-from fedmuscle_lib import Settings, Store, run, run_all, versions
-from fedmuscle_lib.experiment import TABLES
-from fedmuscle_lib.pickles import DataError
+from fedmuscle_lib import Settings, Store, run, run_all
+from fedmuscle_lib.core import versions
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import Damaged, pool, stored, torch_threads
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.store import unpacked

@@ -85,7 +85,7 @@ def test_an_interrupted_command_says_it_too(mini_world, store, capsys, monkeypat
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedmuscle_lib.experiment.rounds.Rounds.round", interrupted)
+    monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds.round", interrupted)
     options = ["--algorithm", "local", "--users", "[6]", "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
     assert main(["run", *options]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib import run
-from fedmuscle_lib.experiment import TABLES
-from fedmuscle_lib.profiles import ROOT
+from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import Busy, Damaged, Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.store import faults, seal

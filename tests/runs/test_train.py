@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from fedmuscle_lib import bridge, fedloge, run
-from fedmuscle_lib.errors import Diverged
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
-from fedmuscle_lib.runs.fingerprints import _Nobody
+from fedmuscle_lib.runs.loop import _Training
+from fedmuscle_lib.runs.short_runs import _Nobody
 from fedmuscle_lib.runs.store import Damaged, packed, unpacked
-from fedmuscle_lib.runs.train import _Training
 
 SYSTEMS = ("fedmuscle", "fedloge", "bridge")
 
@@ -206,7 +206,7 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
     if at == "unpacked":
         monkeypatch.setattr(torch, "load", fails)
     else:
-        monkeypatch.setattr("fedmuscle_lib.experiment.rounds.Rounds." + at, fails)
+        monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds." + at, fails)
     with pytest.raises(type(error)):
         _Training.resumed(settings, post).complete()
     assert not post.discarded

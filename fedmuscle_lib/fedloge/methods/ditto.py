@@ -6,8 +6,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.base import Head, Visit, proximity
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
+from fedmuscle_lib.fedloge.methods.method import Head, Visit, proximity
 
 
 class Ditto(FedAvg):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Visit
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
 
 
 class FedAvg(Method):

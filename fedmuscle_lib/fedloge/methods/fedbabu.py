@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Visit
-from fedmuscle_lib.randomness import batches
+from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit
 
 
 class FedBABU(Method):

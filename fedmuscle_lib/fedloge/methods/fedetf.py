@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
+from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedloge.etf import simplex_etf
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Visit, balanced_softmax
-from fedmuscle_lib.randomness import generator
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit, balanced_softmax
 
 
 class Projection(nn.Linear):

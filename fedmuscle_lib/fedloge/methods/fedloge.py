@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedloge.etf import fixed_classifier, sparse_etf
-from fedmuscle_lib.fedloge.methods.base import Head, Method, Realignment, Visit, added, affine
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Realignment, Visit, added, affine
 from fedmuscle_lib.fedloge.realign import global_realignment, local_realignment
-from fedmuscle_lib.randomness import generator
 
 
 class FedLoGe(Method):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.fedloge.methods.base import Visit, proximity
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
+from fedmuscle_lib.fedloge.methods.method import Visit, proximity
 
 
 class FedProx(FedAvg):

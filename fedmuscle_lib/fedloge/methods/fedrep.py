@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pydantic import Field
 from torch import nn
 
-from fedmuscle_lib.fedloge.methods.base import Visit
 from fedmuscle_lib.fedloge.methods.fedper import FedPer
+from fedmuscle_lib.fedloge.methods.method import Visit
 
 
 class FedRep(FedPer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.base import Head, Visit, added, balanced_softmax
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
+from fedmuscle_lib.fedloge.methods.method import Head, Visit, added, balanced_softmax
 
 
 class FedRoD(FedAvg):

@@ -7,8 +7,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedmuscle_lib.fedloge.methods.base import Visit
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
+from fedmuscle_lib.fedloge.methods.method import Visit
 
 
 class Proportions(nn.Module):

@@ -23,7 +23,7 @@ from fedmuscle_lib.fedloge.report.tables import (
     table,
 )
 from fedmuscle_lib.fedloge.report.words import hypothesis, note, verdict, verdicts
-from fedmuscle_lib.report.sources import results_folder, save
+from fedmuscle_lib.report.provenance import results_folder, save
 
 __all__ = [
     "HEADS",

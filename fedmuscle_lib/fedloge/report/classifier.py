@@ -14,7 +14,7 @@ from fedmuscle_lib.fedloge.report.authors import sweep
 from fedmuscle_lib.fedloge.report.tables import Run
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import run_all
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.settings import parse
 
 
 def run_norms(common: dict[str, Any], norms: Sequence[float], seed: int) -> list[Run]:

@@ -13,7 +13,7 @@ from fedmuscle_lib.fedloge.report.authors import CELL, cells
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference
 from fedmuscle_lib.runs import History, run_all
-from fedmuscle_lib.runs.system import parse
+from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]

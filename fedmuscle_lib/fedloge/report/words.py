@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedloge.report.authors import CELL, DATA, cells, logs
 from fedmuscle_lib.fedloge.report.tables import GLOBAL_REALIGNMENT, Run, label
-from fedmuscle_lib.report.sources import named, origins, spread
+from fedmuscle_lib.report.provenance import named, origins, spread
 from fedmuscle_lib.report.statistics import interval, side_of_zero
 
 _MEASURES = {"global": "global model", "personal": "personal models"}

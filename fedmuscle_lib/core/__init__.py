@@ -1,0 +1,1 @@
+"""What every room needs: errors, files, tensors from other parties, draws, registries, versions and the look of figures."""

@@ -1,0 +1,60 @@
+"""Errors of any federation and of any file, and how they show what they found."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+
+_MEMORY = re.compile("allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE)  # in torch's and numpy's words
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the memory was too small, whichever library says so."""
+    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(_MEMORY.search(str(error)))
+
+
+class Diverged(ValueError):
+    """A party's training gives no finite numbers any more; the text names the party.
+
+    Attributes:
+        address: of the run, where it is known.
+    """
+
+    address: str = ""
+
+    def within(self, place: str) -> None:
+        """Add to the text where it happened, such as "round 3", unless it says so already."""
+        if place not in str(self):
+            self.args = (f"{self} ({place})",)
+
+
+class RefusedMessage(ValueError):
+    """A party sent something else than the server asked for; the text names the party."""
+
+
+class NotFinite(RefusedMessage, Diverged):
+    """A party sent numbers that are not finite."""
+
+
+class DataError(ValueError):
+    """A data file is missing, damaged or not what its place in the layout says; the message names it."""
+
+
+class NoFile(DataError):
+    """A data file is missing."""
+
+
+def shown(value: object) -> str:
+    """A value from a file as errors may print it: ASCII, short and on one line."""
+    return line_of(_SHORT.repr(value)).encode("ascii", "backslashreplace").decode()
+
+
+def line_of(text: str, most: int = 200) -> str:
+    """A text on one line, cut behind so many characters, without what a terminal would obey."""
+    line = " ".join(text.split())
+    line = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line[: most + 1])
+    return line if len(line) <= most else f"{line[:most]}..."
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60

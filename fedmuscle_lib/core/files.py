@@ -1,0 +1,143 @@
+"""Bytes and JSON from files, and files written whole. An error is one line that names the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from safetensors import SafetensorError
+
+from fedmuscle_lib.core.errors import DataError, NoFile, line_of
+
+ROOT = Path(__file__).parents[2]  # the clone
+MOST_BYTES = 1 << 32  # of a file; the test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB
+_MOST_JSON = 1 << 28  # bytes
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most ``most`` bytes.
+
+    Raises:
+        NoFile: naming the file; it is missing.
+        DataError: naming the file; it is larger, a folder or a device, or can't be read.
+    """
+    with opened(path, most) as file:
+        content = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)  # so many bytes are allocated
+    if len(content) > most:
+        raise DataError(f"{path}: larger than {most:,} bytes")
+    return content
+
+
+@contextmanager
+def opened(path: Path, most: int = MOST_BYTES) -> Iterator[BinaryIO]:
+    """A regular file of at most ``most`` bytes, open for reading.
+
+    Raises:
+        NoFile, DataError: as :func:`read_bytes`, also for what can't be read inside.
+    """
+    try:
+        # a pipe that nobody writes to would be waited for
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DataError(f"{path}: a pipe or a device, not a file")
+            if status.st_size > most:
+                raise DataError(f"{path}: larger than {most:,} bytes")
+            yield file
+    except FileNotFoundError:
+        raise NoFile(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # the second for a name that no file can have
+        raise error if isinstance(error, DataError) else DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+Stamp = tuple[int, int, int, int]
+
+
+def stamp_of(path: str | Path) -> Stamp | None:
+    """What changes when the content of a regular file does: size, times of its content and of its entry, number of the latter.
+
+    The time of the content alone can be set, and is by whoever copies a file with its times. None for what is no file, or leads nowhere.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds.
+
+    Raises:
+        NoFile: naming the file; it is missing.
+        DataError: naming the file; it can't be read, is not JSON, or holds something else than an object.
+    """
+    return parse_json(read_bytes(path, _MOST_JSON), str(path))
+
+
+def parse_json(content: bytes, name: str) -> dict[str, Any]:
+    """What :func:`read_json` returns, of bytes.
+
+    Raises:
+        DataError: naming ``name``.
+    """
+    found = parse_any(content, name)
+    if not isinstance(found, dict):
+        raise DataError(f"{name}: holds a {type(found).__name__}, not an object")
+    return found
+
+
+def parse_any(content: bytes, name: str) -> Any:
+    """Any JSON value.
+
+    Raises:
+        DataError: naming ``name``; it is not JSON, or values in each other are too many.
+    """
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{name}: not JSON ({line_of(str(error))})") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Put ``text`` in the place of ``path`` at once, when it is complete; raises as :func:`put`."""
+    put(path, text.encode("utf8"))
+
+
+def put(path: Path, content: bytes) -> None:
+    """Put ``content`` in the place of ``path`` at once, when it is complete; two writers don't disturb each other.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    try:
+        scratch.write_bytes(content)
+        os.replace(scratch, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.
+
+    Raises:
+        OSError: names the file.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(f"{path}: {error.strerror or error}") from None

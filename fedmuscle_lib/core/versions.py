@@ -1,0 +1,85 @@
+"""Versions of the arithmetic: what a stored run's address holds in place of the code that computed it.
+
+A version is raised by hand when a number changes that the class, or the core, computes. A docstring, a rename or a check changes none and
+throws no stored run away, nor does rounding. Tests of fingerprints fail where a number moved and the version did not. Code that has no
+fingerprint there, such as a user's own algorithm, has its source in the address instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+PACKAGE = Path(__file__).parents[1]
+CORE = 1  # what every run computes by: data, draws, client, server, the loss, the round
+# Raised when numbers move by rounding alone, since a sum is taken in another order. It is in no address: runs of two such values agree as
+# runs on two kinds of processor do. 2: SegFormer's decoder takes its products where the maps are small. 3: small layers with LoRA take one.
+ROUNDING = 3
+FINGERPRINTS = "fingerprints.json"  # of each system, in its room
+
+
+class Versioned:
+    """A class whose arithmetic has a version.
+
+    Attributes:
+        version: raised by hand when a number that this class computes changes.
+        origin: SHA-256 of the source file as it was when the class was made; empty where there is none, as in a notebook's cell.
+    """
+
+    version: ClassVar[int] = 1
+    origin: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.origin = _source_of(cls.__module__)
+
+
+def versions(cls: type) -> dict[str, str]:
+    """Version of ``cls`` and of each class that it refines, by name; with the source where no fingerprint guards the module.
+
+    Raises:
+        ValueError: the class is defined in no file, so that nobody could tell two versions of it apart.
+    """
+    found = {}
+    for each in cls.__mro__:
+        if not issubclass(each, Versioned) or "origin" not in each.__dict__ or each is Versioned:
+            continue
+        if each.__module__ not in guarded() and not each.origin:
+            raise ValueError(
+                f"{each.__name__} is defined in a notebook's cell or at a prompt, where a change of it can't be noticed: save it as a "
+                f"module, an algorithm as fedmuscle_lib/fedmuscle/algorithms/{each.__name__.lower()}.py (%%writefile does it from a cell)"
+            )
+        version = str(vars(each).get("version", 1))  # its own: one that it inherits is its base's
+        if each.__module__ in guarded():
+            found[each.__name__] = version
+        else:
+            found[f"{each.__module__}.{each.__name__}"] = f"{version} {each.origin}"
+    return found
+
+
+@lru_cache(maxsize=1)
+def guarded() -> frozenset[str]:
+    """Modules whose arithmetic has a committed fingerprint."""
+    files = PACKAGE.glob(f"*/{FINGERPRINTS}")
+    return frozenset(name for path in files for name in json.loads(path.read_text(encoding="utf8"))["modules"])
+
+
+def _source_of(module: str) -> str:
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if module == "__main__" or path is None or not Path(path).is_file():
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _whole_source() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+SOURCE = _whole_source()  # as imported; an edit afterwards does not change it

@@ -1,0 +1,69 @@
+"""Pickled samples: a dict of ``data`` (images) or ``texts``, and ``labels``, each checked before anyone uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.pickles import as_array, load_pickle
+
+MOST_TEXT = 1 << 20  # characters
+
+
+class Pickled:
+    """A pickled dict that has at least these fields.
+
+    Attributes:
+        content: the dict.
+
+    Raises:
+        DataError: naming the file; it can't be read or lacks a field. Every method raises it likewise for what it finds wrong.
+    """
+
+    def __init__(self, path: Path, *fields: str) -> None:
+        self.path = path
+        self.content: dict[str, Any] = load_pickle(path)
+        if missing := set(fields) - self.content.keys():
+            raise DataError(f"{path}: lacks {sorted(missing)}")
+
+    def pictures(self) -> Tensor:
+        """``data``, an array (n, h, w, 3) of uint8 whose pictures have pixels, as (n, 3, h, w)."""
+        images = self._array("data")
+        if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or 0 in images.shape[1:]:
+            raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
+        return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())  # a pickle's arrays can't be written to
+
+    def labels(self, n: int, n_classes: int, task: str) -> Tensor:
+        """``labels`` of ``n`` samples, (n,) int64, from 0 to ``n_classes`` - 1; errors name the ``task``."""
+        labels = self._array("labels")
+        if labels.shape != (n,) or not np.issubdtype(labels.dtype, np.integer):
+            raise DataError(f"{self.path}: {labels.dtype} labels {labels.shape} for {n} samples")
+        if n == 0 or labels.min() < 0 or labels.max() >= n_classes:
+            found = f"{labels.min()}..{labels.max()}" if n else "none"
+            raise DataError(f"{self.path}: {task} has labels 0..{n_classes - 1}, found {found}")
+        return torch.from_numpy(labels.astype(np.int64))
+
+    def texts(self) -> list[str]:
+        """``texts``, a list of strings none of which is empty."""
+        given = self.content["texts"]
+        if not isinstance(given, list | tuple):
+            raise DataError(f"{self.path}: texts are a {type(given).__name__}, not a list")
+        if not given:
+            raise DataError(f"{self.path}: holds no text")
+        for row, text in enumerate(given):
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f"{self.path}: row {row} is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, no text'}")
+            if len(text) > MOST_TEXT:
+                raise DataError(f"{self.path}: row {row} has {len(text):,} characters; at most {MOST_TEXT:,} are read")
+        return list(given)
+
+    def _array(self, field: str) -> np.ndarray:
+        try:
+            return as_array(self.content[field])
+        except DataError as error:
+            raise DataError(f"{self.path}: {field}: {error}") from None

@@ -1,0 +1,151 @@
+"""Arms of a table: settings in, histories out.
+
+A run stands in tables under the name of its algorithm, or as one setting of it beside others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
+from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.runs import History, may_compute, run_all, stored
+
+# The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
+# this is the literal end of Algorithm 1.
+HEADLINE: Phase = "after_alignment"
+(OTHER_MOMENT,) = (phase for phase in PHASES if phase != HEADLINE)
+BASELINE = "local"
+TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the validation split, for local training
+TUNED_BASELINE = f"{BASELINE}, {TUNED}"
+AUTHORS = "authors' values"  # the setting of arms whose own options are not what the profile tuned, but their authors'
+CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
+_log = logging.getLogger("fedmuscle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm(History):
+    """A run that stands in tables and figures beside others of its algorithm.
+
+    Attributes:
+        setting: what distinguishes it from them, such as "M = 5"; its name in tables is "<algorithm>, <setting>".
+    """
+
+    setting: str
+
+
+def as_arm(histories: Iterable[History], setting: str) -> list[History]:
+    """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>, <setting>"."""
+    names = [field.name for field in fields(History)]
+    return [Arm(**{name: getattr(history, name) for name in names}, setting=setting) for history in histories]
+
+
+def arm(history: History) -> str:
+    """The name of a run in tables and figures: that of its algorithm, unless :func:`as_arm` gave it another."""
+    return f"{history.settings.algorithm}, {history.setting}" if isinstance(history, Arm) else history.settings.algorithm
+
+
+def algorithm_of(arm: str) -> str:
+    """The algorithm of an arm, by the arm's name."""
+    return arm.partition(", ")[0]
+
+
+def setting_of(arm: str) -> str:
+    """The setting by which the arm differs from others of its algorithm, by the arm's name; empty if it has none."""
+    return arm.partition(", ")[2]
+
+
+def baseline_of(arm: str, arms: Iterable[str]) -> str:
+    """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training.
+
+    A tuned arm is compared with local training as it is, like all others; Delta over tuned local training is a column of its own.
+    """
+    own = BASELINE + arm.removeprefix(algorithm_of(arm))
+    return own if own in set(arms) and own != TUNED_BASELINE else BASELINE
+
+
+def is_blind(arm: str) -> bool:
+    """Whether the arm's algorithm never looks at public data, so that one run of it counts for every public set."""
+    return "public" in algorithms.get(algorithm_of(arm)).ignores
+
+
+def added(arm: str) -> bool:
+    """Whether the paper does not have the arm: its algorithm is a control, or ours, or it is tuned."""
+    algorithm = algorithm_of(arm)
+    return setting_of(arm) == TUNED or algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
+
+
+def label(arm: str) -> str:
+    """The arm's name for legends and headings."""
+    algorithm = algorithm_of(arm)
+    return algorithms.get(algorithm).label + arm.removeprefix(algorithm) if algorithm in algorithms.names() else arm
+
+
+def run_arms(
+    common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int], publics: Sequence[str], controls: Iterable[str] = CONTROLS
+) -> list[History]:
+    """Compute or fetch the runs of a table, for each seed, arm and public set, in this order.
+
+    An arm that never looks at public data is run once for all public sets. A tuned arm is left out where the profile has no tuned protocol,
+    and one with its authors' values where the algorithm has these anyway, since nothing of it was tuned on the profile. Of an arm whose
+    algorithm does not serve everybody, the others take no part. Where nothing may be computed, a control that is not stored on every seed
+    is left out, with a warning.
+
+    Args:
+        common: settings of all runs.
+        arms: algorithms by name, "<algorithm>, tuned", or "<algorithm>, authors' values".
+        seeds, publics: as in ``Settings``.
+        controls: arms that follow those asked for, unless they are among them.
+
+    Raises:
+        ValueError: settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    asked, profile = list(arms), parse({**common, "algorithm": "local"}).profile
+    runs: dict[tuple[str, str], list[Settings]] = {}
+    for name in dict.fromkeys((*asked, *controls)):
+        if setting_of(name) == TUNED and not tuned_protocol(profile):
+            continue
+        for public in publics[:1] if is_blind(name) else publics:
+            if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
+                runs[name, public] = settings
+    if not may_compute():
+        lacking = [key for key, settings in runs.items() if key[0] not in asked and not all(map(stored, settings))]
+        for key in lacking:
+            _log.warning("%s on %s is left out: not all of its runs are stored", *key)
+            del runs[key]
+    in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
+    finished = run_all([settings for _, settings in in_order])
+    return [named(history, name) for (name, _), history in zip(in_order, finished, strict=True)]
+
+
+def named(history: History, arm: str) -> History:
+    """A run under the name of its arm."""
+    return as_arm([history], setting)[0] if (setting := setting_of(arm)) else history
+
+
+def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
+    """The settings of an arm's run; None if its algorithm serves none of the users, or if the arm is the algorithm as it is anyway.
+
+    Raises:
+        ValueError: there is no such setting of an arm, or no run can have these settings.
+    """
+    if (setting := setting_of(arm)) not in ("", TUNED, AUTHORS):
+        raise ValueError(f"{arm!r}: an arm is an algorithm, or '<algorithm>, {TUNED}', or \"<algorithm>, {AUTHORS}\"")
+    everyone, algorithm = parse({**given, "algorithm": "local"}).members, algorithms.get(algorithm_of(arm))
+    served = [user.number for user in everyone if algorithm.serves(user.task)]
+    if not served:
+        return None
+    some = {"users": served} if len(served) < len(everyone) else {}
+    tuned = {"protocol": TUNED} if setting == TUNED else {}
+    usual = parse({**given, "algorithm": algorithm.name, **some, **tuned})
+    if setting != AUTHORS:
+        return usual
+    options = {**usual.options, **algorithm.named(algorithm.Options()), **given.get("options", {})}
+    authors = usual.model_copy(update={"options": options})
+    return None if algorithm.options_of(authors) == algorithm.options_of(usual) else authors

@@ -1,0 +1,165 @@
+"""The federation of a run before its first round: data read, models initialised from the seed."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
+from fedmuscle_lib.data.long_tail import keep_long_tail
+from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
+from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local, share_in
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
+from fedmuscle_lib.fedmuscle.client import Client
+from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_public
+from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import User, task_of
+from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
+
+_log = logging.getLogger("fedmuscle")
+
+
+def build(settings: Settings) -> Federation:
+    """Read what the users need and put them and their server together.
+
+    What the settings' algorithm ignores is not read here either.
+
+    Raises:
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
+        ValueError: a user's checkpoint can't do its task; the message names the user.
+    """
+    algorithm = algorithms.get(settings.algorithm)
+    reads = Reading(settings, algorithm)
+    public: dict[Encoding, Tensor] = {}  # once for all users who read it alike
+    states = FrozenStates()
+    clients = []
+    for user in settings.members:
+        task = task_of(user)
+        checkpoint = checkpoint_of(settings, user)
+        backbone = load_backbone(checkpoint, reads.device)
+        kind = architecture(model_type(checkpoint))
+        if _head(reads, user) not in kind.heads or task.reads != kind.reads:
+            raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
+        encoding = encoding_of(settings, user, backbone)
+        train, evaluation, classes = local_data(settings, user, encoding)
+        if encoding not in public:
+            public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
+        if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
+            tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
+            _remark(user.number, str(tests), str(reads.data_dir / PUBLIC_SETS[reads.public]))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed("weights", reads.seed, user.number))
+            try:
+                model = kind(backbone, task.n_outputs(classes), **model_options(reads, user))
+            except ValueError as error:
+                raise ValueError(f"user {user.number}: {error}") from None
+        clients.append(
+            Client(
+                user,
+                task,
+                model.to(reads.device),
+                classes,
+                train.to(reads.device),
+                evaluation.to(reads.device),
+                public[encoding],
+                states,
+                batch_size=reads.batch_size,
+                lr=reads.of(user, "lr"),
+                weight_decay=reads.weight_decay,
+                optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
+                address=(reads.seed,),
+            )
+        )
+    numbers = [user.number for user in settings.members]
+    others = None if "others" in algorithm.ignores else settings.others
+    robust = "robust" not in algorithm.ignores and bool(settings.robust)
+    return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
+
+
+@cache  # every run reads the same files again
+def _remark(user: int, tests: str, others: str) -> None:
+    _log.warning("user %d: most samples of %s are also in %s: it is tested on what it learns from", user, tests, others)
+
+
+def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
+    return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
+
+
+def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
+    """What the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
+    return {
+        "head": _head(reads, user),
+        "proj_dim": reads.proj_dim,
+        "rank": reads.rank,
+        "lora_alpha": reads.lora_alpha,
+        "lora_layers": reads.of(user, "lora_layers"),
+        "lora_blocks": reads.of(user, "lora_blocks"),
+        "head_hidden": reads.of(user, "head_hidden"),
+        "head_on": reads.head_on,
+        "pooling": reads.pooling,
+        "pooled_stages": reads.pooled_stages,
+        "precision": reads.precision,
+    }
+
+
+def _head(reads: Reading | Settings, user: User) -> Head:
+    """The kind of the user's head: its task's, but one layer where two are left at one."""
+    usual = TASKS[user.task].head
+    return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
+
+
+def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
+    """How the user's model reads its inputs.
+
+    Raises:
+        ValueError: the side of its pictures is none that the model reads.
+    """
+    checkpoint = checkpoint_of(settings, user)
+    kind = architecture(model_type(checkpoint))
+    if kind.reads == "texts":
+        return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
+    name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
+    if name == "image_size" and kind.stride is None:
+        return Pixels(backbone.config.image_size)
+    side = getattr(settings, name)
+    if side % (kind.stride or 1):
+        raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")
+    return Pixels(side)
+
+
+def _filler(encoding: Encoding) -> int:
+    """What stands behind the end of a text; pixels have no end."""
+    return int(encoding.tokenizer.pad_token_id) if isinstance(encoding, Tokens) else 0
+
+
+def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samples, Samples, tuple[int, ...]]:
+    """The user's D^n, its evaluation samples, and the ids of its classes."""
+    task, split = task_of(user), SPLITS[settings.evaluate_on]
+    given = (settings.root_train_image_folder, settings.root_val_image_folder) if user.task == "MLC" else (None, None)
+    (pool, classes), (evaluation, other) = (
+        task.read(settings.data_dir, user.client, name, encoding, images) for name, images in zip(("train", split), given, strict=True)
+    )
+    if (classes, pool.names) != (other, evaluation.names):
+        raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
+    try:
+        n = user.train_samples
+        train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
+    except DataError as error:
+        size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
+        raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
+    if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
+        files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
+        _remark(user.number, *map(str, files))
+    if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
+        train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
+    return train, evaluation, classes

@@ -1,0 +1,87 @@
+"""What a run of FedMuscle's system depends on: what was asked for, and what it reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core.versions import CORE, versions
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import User, task_of
+from fedmuscle_lib.models import architecture, checkpoint_folder, model_type
+from fedmuscle_lib.runs.address import files_digest, hash_of
+from fedmuscle_lib.tasks import TASKS
+
+SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
+# Names, which a run does not see: it sees the numbers, the users and the files.
+_NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones", "options", "own"}
+
+
+def asked(settings: Settings) -> dict[str, Any]:
+    """What a run is asked for: the settings that its algorithm reads, its options, who the users are, and versions of the arithmetic."""
+    algorithm = algorithms.get(settings.algorithm)
+    by_task = settings.as_seen()
+    unread = {name for name, value in by_task.items() if value is None}
+    seen = settings.model_copy(update=by_task)
+    return {
+        "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
+        "options": algorithm.options_of(settings).model_dump(mode="json"),
+        "users": [_user(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
+        "versions": arithmetic(settings),
+    }
+
+
+def _user(user: User) -> dict[str, Any]:
+    """What a run sees of a user; of its own folder the content, which is among the inputs."""
+    return {name: value for name, value in asdict(user).items() if name != "folder" and value is not None}
+
+
+def arithmetic(settings: Settings) -> dict[str, str]:
+    """Versions of the core, of the run's algorithm and of its users' tasks, by name."""
+    found = {"core": str(CORE)}
+    for kind in (algorithms.get(settings.algorithm), *(type(TASKS[user.task]) for user in settings.members)):
+        found |= versions(kind)
+    return found
+
+
+def checkpoint_of(settings: Settings, user: User) -> Path:
+    """Where the user's checkpoint lies."""
+    return checkpoint_folder(settings.models_path, settings.backbones[user.model])
+
+
+def sees_public(settings: Settings) -> bool:
+    """Whether the run's algorithm looks at public data."""
+    return "public" not in algorithms.get(settings.algorithm).ignores
+
+
+def inputs(settings: Settings) -> dict[str, str]:
+    """A hash of each thing that the run reads: checkpoints, the users' files and images, and the public set if it is looked at.
+
+    Of a checkpoint it is :func:`checkpoint_digest`; its card is not read.
+    """
+    found = {}
+    for user in settings.members:
+        found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(checkpoint_of(settings, user))
+        folder = settings.data_dir / task_of(user).folder
+        name = TASKS[user.task].folder if user.folder is None else f"user {user.number}'s own"
+        for split in ("train", SPLITS[settings.evaluate_on]):
+            found[f"{name}/{split}/client_{user.client}"] = files_digest(folder / split, f"client_{user.client}.*", False)
+        found[f"{name}/images"] = files_digest(folder / "images")
+    for name in ("root_train_image_folder", "root_val_image_folder"):
+        if (images := getattr(settings, name)) is not None:
+            found[name] = files_digest(images)
+    if sees_public(settings):
+        public = PUBLIC_SETS[settings.public]
+        found[public] = files_digest(settings.data_dir / public)
+    return found
+
+
+def checkpoint_digest(folder: Path) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
+    if not (folder / "config.json").exists():
+        return ""
+    parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]
+    return hash_of([parts, versions(architecture(model_type(folder)))])

@@ -1,0 +1,332 @@
+"""Trained users as folders that one can take home: an adapter that peft reads, a head, and a card that says what they are.
+
+A user's folder holds:
+
+- ``adapter_config.json``, ``adapter_model.safetensors``: LoRA, by peft's ``save_pretrained``; not there where nothing was adapted
+- ``head.safetensors``: the projection to d and the task's head
+- ``preprocessor_config.json``, or the tokenizer: how inputs are read
+- ``user.json``: the task, its classes, the backbone's name and digest, the run, and a SHA-256 of each file above
+- ``README.md``: the card
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.files import ROOT, named, read_json
+from fedmuscle_lib.core.tensors import like
+from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
+from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
+from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
+from fedmuscle_lib.fedmuscle.dependencies import checkpoint_digest, checkpoint_of
+from fedmuscle_lib.fedmuscle.model_card import card
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.rounds import Rounds
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import User, task_of
+from fedmuscle_lib.models import FrozenStates, UserModel, architecture, checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.processor import image_processor
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.tasks import TASKS, Task
+
+ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
+_READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
+_LARGEST = 4096  # side of pictures, length of texts, and what sizes the model's tensors, unless the saved ones are larger
+_PEFTS = "base_model.model."  # before the names of a backbone's weights in peft's files
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------------
+
+
+def save(rounds: Rounds, folder: Path) -> None:
+    """Write ``user_<number>`` below ``folder`` for each user, as it is after the last round.
+
+    Raises:
+        OSError: a folder can't be written.
+    """
+    for client in rounds.federation.clients:
+        _save(client, rounds, folder / f"user_{client.user.number}")
+
+
+def _save(client: Client, rounds: Rounds, folder: Path) -> None:
+    user, model, settings = client.user, client.model, rounds.settings
+    checkpoint, encoding = checkpoint_of(settings, user), encoding_of(settings, user, model.backbone)
+    folder.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
+    written = {HEAD}
+    with named(folder / HEAD):
+        save_file({name: tensor.contiguous() for name, tensor in _of_head(model).items()}, folder / HEAD)
+    if adapter := _of_adapter(model):
+        _save_adapter(model, checkpoint, settings.backbones[user.model], adapter, folder)
+        written |= {ADAPTER, "adapter_config.json"}
+    if isinstance(encoding, Tokens):
+        written |= {Path(path).name for path in encoding.tokenizer.save_pretrained(folder) if Path(path).is_file()}
+        reads = {"longest": encoding.longest}
+    else:
+        assert isinstance(encoding, Pixels)
+        name = "preprocessor_config.json"
+        (folder / name).write_text(json.dumps(image_processor(model_type(checkpoint), encoding.size), indent=2) + "\n", encoding="utf8")
+        written.add(name)
+        reads = {"size": encoding.size}
+    about = {
+        "user": user.number,
+        "model": user.model,
+        "task": user.task,
+        "client": user.client,
+        "own": {"folder": user.folder and Path(user.folder).name, "classes": user.classes},
+        "classes": client.classes,
+        "reads": reads,
+        "backbone": {"name": settings.backbones[user.model], "digest": checkpoint_digest(checkpoint)},
+        "options": model_options(settings, user) | _as_trained(model),
+        "frozen": not any(parameter.requires_grad for parameter in model.representation_parameters()),
+        "metrics": [row for row in rounds.rows["metrics"] if row["user"] == user.number and row["round"] == settings.rounds],
+        "run": {"address": str(address_of(settings)), "settings": _recorded(settings)},
+        "files": {name: _digest(folder / name) for name in sorted(written)},
+    }
+    (folder / CARD).write_text(card(about, _task(about)), encoding="utf8")
+    (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
+
+
+def _clear(folder: Path) -> None:
+    """Take out a user who was saved here before, its card first: a folder that was left half written does not look whole."""
+    files = None
+    with suppress(DataError):  # nobody was, or what says so is damaged
+        files = read_json(folder / ABOUT).get("files")
+    (folder / ABOUT).unlink(missing_ok=True)
+    for name in files if isinstance(files, dict) else ():
+        if Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _recorded(settings: Settings) -> dict[str, Any]:
+    """The settings without places: users' own folders have their names alone."""
+    own = {number: data.model_copy(update={"folder": Path(data.folder).name}) for number, data in settings.own.items()}
+    return settings.model_copy(update={"own": own}).recorded()
+
+
+def _as_trained(model: UserModel) -> dict[str, Any]:
+    """Options of a head that the run put in the place of the one that its settings ask for (the control ``probe``)."""
+    return {"head": "linear", "head_on": model.head_on} if isinstance(model.head, nn.Linear) else {}
+
+
+def _save_adapter(model: UserModel, checkpoint: Path, name: str, adapter: dict[str, Tensor], folder: Path) -> None:
+    """peft's two files. The run's own backbone has its LoRA injected, which peft can't save; a fresh one of the same config can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's call of what transformers renames
+        adapted = PeftModel(load_backbone(checkpoint), copy.deepcopy(model.backbone.peft_config["default"]))
+    adapted.peft_config["default"].base_model_name_or_path = name
+    tensors = {f"{_PEFTS}{name.removeprefix('backbone.')}": tensor for name, tensor in adapter.items()}
+    with named(folder / ADAPTER):
+        adapted.save_pretrained(str(folder), state_dict=tensors, save_embedding_layers=False)
+
+
+def _of_adapter(model: UserModel) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name}
+
+
+def _of_head(model: UserModel) -> dict[str, Tensor]:
+    """Projection and head, with the head's buffers."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(("projection.", "head."))}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SavedUser:
+    """A user as it was at the end of its run.
+
+    Attributes:
+        number: the user's, from 1.
+        task: what it learnt.
+        classes: ids of its classes, in the order of the outputs (segmentation has the background before them).
+        model: theta^n, in evaluation mode.
+        encoding: how it reads inputs.
+        about: what ``user.json`` says: metrics, the run's address and settings, the backbone's name and digest.
+        device: where it is.
+    """
+
+    number: int
+    task: Task
+    classes: tuple[int, ...]
+    model: UserModel
+    encoding: Encoding
+    about: dict[str, Any]
+    device: str
+
+    def predict(self, inputs: Tensor | Sequence[str] | Sequence[Path]) -> Tensor:
+        """The head's outputs: (n, classes), (n, 1 + classes, h / 4, w / 4) of a decoder, (n, l, vocabulary) of a language model.
+
+        They are the numbers from which the run computed its metric: equal to the bit for the same inputs on the same machine, device and
+        number of torch threads. The samples pass in the evaluation's own batches, because another batch may round otherwise.
+
+        Args:
+            inputs: pictures, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
+
+        Raises:
+            ValueError: inputs of another kind.
+            DataError: a file is missing or no image; the message names it.
+        """
+        return self._pass(inputs, self.task.evaluation_batch, self.model)
+
+    def represent(self, inputs: Tensor | Sequence[str] | Sequence[Path]) -> Tensor:
+        """Z, (n, d), with rows of unit norm; inputs and what is equal as for :meth:`predict`, in the batches of a whole public set."""
+        return self._pass(inputs, REFERENCE_BATCH, self.model.represent)
+
+    @torch.no_grad()
+    def _pass(self, inputs: Any, batch: int, call: Any) -> Tensor:
+        encoded = self.encode(inputs).to(self.device)
+        read = FrozenStates().of(self.model, encoded)
+        return torch.cat([call(read.take(rows)) for rows in torch.arange(len(encoded)).split(batch)])
+
+    def encode(self, inputs: Tensor | Sequence[str] | Sequence[Path]) -> Tensor:
+        """What the model reads of the inputs, which are as for :meth:`predict`.
+
+        Raises:
+            ValueError: inputs of another kind, or none.
+        """
+        if isinstance(inputs, str | Path):
+            raise ValueError(f"user {self.number}: {inputs!r} is one input; give a list of them")
+        if not len(inputs):
+            raise ValueError(f"user {self.number}: no inputs")
+        if isinstance(self.encoding, Pixels):
+            if not isinstance(inputs, Tensor):
+                return self.encoding.load([Path(path) for path in inputs])
+            if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] != 3:
+                raise ValueError(f"user {self.number} reads pictures, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
+            return self.encoding.resize(inputs)
+        assert isinstance(self.encoding, Tokens)
+        if not isinstance(inputs, Tensor):
+            return self.encoding.encode([str(text) for text in inputs])
+        if inputs.dtype != torch.int64 or inputs.ndim != 2:
+            raise ValueError(f"user {self.number} reads texts or token ids, (n, l) int64, got {tuple(inputs.shape)} {inputs.dtype}")
+        return inputs
+
+
+def load_user(folder: str | Path, backbone: str | Path | None = None, device: str = "cpu") -> SavedUser:
+    """A user as it was at the end of its run.
+
+    Args:
+        folder: ``FOLDER/user_<number>`` of what ``run(..., save_models=FOLDER)`` wrote.
+        backbone: folder of the checkpoint that the user was trained on; by default where its run's profile has it.
+        device: where the user goes.
+
+    Raises:
+        DataError: the folder is no saved user's, a file of it is missing or damaged, or the backbone is another; the message names it.
+        OSError: there is no checkpoint, or it can't be read; the message names it.
+    """
+    folder = Path(folder)
+    about = _read_about(folder)
+    try:
+        return _loaded(folder, about, backbone, device)
+    except (DataError, OSError):
+        raise
+    except Exception as error:  # whatever user.json asks for that there is not
+        raise DataError(f"{folder / ABOUT}: not a saved user ({type(error).__name__}: {line_of(str(error))})") from None
+
+
+def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:
+    name, task = about["backbone"]["name"], _task(about)
+    usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
+    checkpoint = checkpoint_folder(usual, name) if backbone is None else Path(backbone)
+    kind = architecture(model_type(checkpoint))
+    if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
+        raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
+    classes, options = tuple(about["classes"]), about["options"]
+    if not all(type(size) is int and 0 < size <= _LARGEST for size in about["reads"].values()):
+        raise ValueError(f"it reads inputs of a size that is none of 1 to {_LARGEST}")
+    tensors = _saved_tensors(folder, about["files"])
+    widest = max(_LARGEST, *(side for tensor in tensors.values() for side in tensor.shape))
+    sized = [name for name in ("rank", "proj_dim", "head_hidden") if name != "head_hidden" or options["head"] != "linear"]
+    if wrong := [name for name in sized if type(options[name]) is not int or not 0 < options[name] <= widest]:
+        raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
+    if not math.isfinite(options["lora_alpha"]):
+        raise ValueError(f"the option lora_alpha is {options['lora_alpha']}")
+    if wrong := [name for name in ("precision", "pooling") if options[name] not in get_args(Settings.model_fields[name].annotation)]:
+        raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
+    frozen = load_backbone(checkpoint, device)
+    model = kind(frozen, task.n_outputs(classes), **options)
+    if about["frozen"]:
+        model.freeze_representation()
+    _restore(model, folder, tensors)
+    encoding = Tokens(load_tokenizer(folder, frozen), **about["reads"]) if task.reads == "texts" else Pixels(**about["reads"])
+    return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
+
+
+def _task(about: dict[str, Any]) -> Task:
+    """The task of a saved user, on its own folder and classes if it had them."""
+    return task_of(User(about["user"], about["model"], about["task"], about["client"], 0, **about["own"]))
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    """``user.json``, once every file that it names is what it was when it was saved."""
+    path = folder / ABOUT
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; `python -m fedmuscle_lib run --save-models FOLDER` writes FOLDER/user_<number>")
+    about = read_json(path)
+    files = about.get("files")
+    if not isinstance(files, dict) or HEAD not in files or not all(Path(name).name == name for name in files):
+        raise DataError(f"{path}: not a saved user: its files are not those of a folder with {HEAD}")
+    read = {path.name for path in folder.iterdir() if path.suffix in _READ} - {ABOUT}
+    if strangers := sorted(read - files.keys()):
+        raise DataError(f"{folder / strangers[0]}: it was not saved with the user; take it out of the folder")
+    if not isinstance(about.get("task"), str) or about["task"] not in TASKS:
+        raise DataError(f"{path}: the task {shown(about.get('task'))} is not known here")
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            raise DataError(f"{folder / name}: no such file, though it was saved with the user")
+        if _digest(folder / name) != digest:
+            raise DataError(f"{folder / name}: damaged or exchanged; it is not the file that was saved with the user")
+    return about
+
+
+def _saved_tensors(folder: Path, files: dict[str, str]) -> dict[str, Tensor]:
+    """Head and adapter, by the names that they have in the model."""
+    tensors = _tensors(folder / HEAD)
+    if ADAPTER in files:
+        for name, tensor in _tensors(folder / ADAPTER).items():
+            layer, matrix = name.removeprefix(_PEFTS).rsplit(".lora_", 1)
+            tensors[f"backbone.{layer}.lora_{matrix.replace('.', '.default.', 1)}"] = tensor
+    return tensors
+
+
+def _restore(model: UserModel, folder: Path, tensors: dict[str, Tensor]) -> None:
+    own = _of_head(model) | _of_adapter(model)
+    for name in sorted(own.keys() ^ tensors.keys()) or [name for name in own if not like(tensors[name], own[name])]:
+        raise DataError(f"{folder}: {name!r} is not what {ABOUT} asks for")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors by name; raises DataError, naming the file, unless it has them and all are finite."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")
+    return tensors

@@ -1,0 +1,65 @@
+"""The short runs of FedMuscle's system (see ``fedmuscle_lib.runs.short_runs``): every algorithm, task and model family.
+
+``python -m fedmuscle_lib.fedmuscle.fingerprints`` records what they give in ``fedmuscle_lib/fedmuscle/fingerprints.json``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core.versions import PACKAGE, versions
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.dependencies import arithmetic, checkpoint_of
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.models import architecture, model_type
+from fedmuscle_lib.runs import short_runs
+from fedmuscle_lib.tasks import TASKS
+
+FILE = Path(__file__).with_name("fingerprints.json")
+# Two users of one label space, one alone in its own, and one with MLC; three rounds, in which every algorithm but one does all that it
+# does; the algorithms' own options, whatever a profile tuned, but some that let labels pass after so little training.
+_EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
+_LONGER = {"pseudo_labeling": {"rounds": 6}}  # a round for each of its phases
+_EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "sage.balanced": True, "fedhenn.samples": 16}
+# A user of every kind of task and model.
+_EVERY_TASK = {"setup": "setup2_generation", "users": (6, 7, 9, 10, 11), "others": 2, "rounds": 1, "local_epochs": 1, "public_size": 32}
+_EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}}
+
+
+def runs(**where: Any) -> dict[str, Settings]:
+    """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
+    every = {name: _EVERY_ALGORITHM | _LONGER.get(name, {}) | where for name in _shipped()}
+    options = {name: algorithms.get(name).named(algorithms.get(name).Options()) | _EAGER for name in every}
+    found = {name: Settings(algorithm=name, options=options[name], **given) for name, given in every.items()}
+    return found | {"tasks": Settings(algorithm="fedmuscle", **_EVERY_TASK, **where)}
+
+
+def _shipped() -> list[str]:
+    """Algorithms of the library's own folder; what a test or a user has put elsewhere is not among them."""
+    files = {name: sys.modules[algorithms.get(name).__module__].__file__ or "" for name in algorithms.names()}
+    return [name for name, file in files.items() if Path(file).parent == PACKAGE / "fedmuscle/algorithms"]
+
+
+def fingerprint(settings: Settings) -> dict[str, Any]:
+    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
+    found = arithmetic(settings)
+    for family in _families(settings):
+        found |= versions(family)
+    return short_runs.fingerprint(settings, found)
+
+
+def _families(settings: Settings) -> set[type]:
+    return {architecture(model_type(checkpoint_of(settings, user))) for user in settings.members}
+
+
+def modules(**where: Any) -> list[str]:
+    """Modules whose classes the short runs go through; a model family that no such run uses is not among them."""
+    settings = runs(**where).values()
+    classes = {algorithms.get(s.algorithm) for s in settings} | {type(task) for task in TASKS.values()}
+    return short_runs.modules_of(classes.union(*map(_families, settings)))
+
+
+if __name__ == "__main__":
+    short_runs.record(FILE, runs(), fingerprint, modules())

@@ -1,0 +1,57 @@
+"""Profiles, one TOML file each. A profile is numbers, names and paths; nothing outside asks which profile it is.
+
+A table ``[setups.<setup>]`` of a profile has numbers for this setup alone, a table ``[places."<name>"]`` the settings of a place of the
+map of Delta (``fedmuscle_lib.report.map``). The table ``[options]`` has what was tuned of single algorithms, by "<algorithm>.<option>";
+the others do not see it. Beside a profile may lie ``<profile>_tuned.json``, which ``tune`` writes: a recipe of local training for each
+task that it tuned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core.errors import DataError, line_of
+from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.runs.settings import read_profile
+
+FOLDER = Path(__file__).parent
+
+
+PROFILES: dict[str, dict[str, Any]] = {path.stem: read_profile(path) for path in sorted(FOLDER.glob("*.toml"))}
+OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("setups", {}) for name, profile in PROFILES.items()}
+PLACES: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("places", {}) for name, profile in PROFILES.items()}
+
+
+def numbers_of(profile: str, setup: str) -> dict[str, Any]:
+    """The profile's settings for a setup."""
+    return PROFILES[profile] | OF_SETUPS[profile].get(setup, {})
+
+
+def tuned_file(profile: str) -> Path:
+    """Where a profile's tuned recipes lie, if it has any."""
+    return FOLDER / f"{profile}_tuned.json"
+
+
+def tuned_tasks(profile: str) -> dict[str, Any]:
+    """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
+
+    Raises:
+        DataError: the file is damaged; the message names it.
+    """
+    path = tuned_file(profile)
+    tasks = read_json(path) if path.exists() else {}
+    for task, chosen in tasks.items():
+        if not isinstance(chosen, dict) or not isinstance(chosen.get("recipe"), dict):
+            raise DataError(f"{path}: {line_of(task)} has no recipe")
+    return tasks
+
+
+def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:
+    """The tuned recipes by task: settings by name."""
+    return {task: chosen["recipe"] for task, chosen in tuned_tasks(profile).items()}
+
+
+def tuned_protocol(profile: str) -> bool:
+    """Whether the profile has tuned recipes."""
+    return tuned_file(profile).exists()

@@ -1,0 +1,171 @@
+"""The rounds of a run: local updates and alignment, evaluation, and an account of what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import peft
+import transformers
+
+from fedmuscle_lib.data.encodings import Words
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Algorithm, Phase
+from fedmuscle_lib.fedmuscle.build import build, local_data
+from fedmuscle_lib.fedmuscle.client import Client
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import task_of
+from fedmuscle_lib.runs.compute import stored
+from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.store import Store
+from fedmuscle_lib.runs.system import TABLE_NAMES
+from fedmuscle_lib.tasks import TASKS, TextClassification, direction
+
+
+class Rounds:
+    """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.federation = build(settings)
+        self.algorithm: Algorithm = algorithms.get(settings.algorithm)(settings)
+        self.algorithm.begin(self.federation)
+        self.done = [client.meter.done for client in self.federation.clients]  # operations that ran, until the last round's end
+        for client in self.federation.clients:
+            client.prepare(public=not self.algorithm.views_only)
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
+
+    def round(self, round: int) -> Tick:
+        """Both phases, in the algorithm's order.
+
+        Raises:
+            Diverged: a loss, a weight or a prediction is not finite; the message names the user and the batch.
+        """
+        clients, s = self.federation.clients, self.settings
+        flops = [client.meter.total for client in clients]
+        due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
+        for phase in self.algorithm.phases():
+            if phase == "after_local":
+                local_loss = self.algorithm.local_update(self.federation, round)
+            else:
+                alignment_loss = self.algorithm.communicate(self.federation, round)
+            for client in clients:
+                client.check_weights()
+            if due:
+                self._evaluate(round, phase)
+        self._account(round, flops)
+        metrics = tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :]) if due else ()
+        return Tick(s.title, round + 1, s.rounds, len(clients), local_loss, alignment_loss, metrics)
+
+    def resumed(self, finished: int) -> Tick:
+        return Tick(self.settings.title, finished, self.settings.rounds, len(self.federation.clients), resumed=True)
+
+    def _evaluate(self, round: int, phase: Phase) -> None:
+        metrics = self.rows["metrics"]
+        if phase == "after_alignment" and not self.algorithm.communicates:  # nothing happened since the last evaluation
+            metrics += [row | {"phase": phase} for row in metrics[-len(self.federation.clients) :]]
+            return
+        for client in self.federation.clients:
+            user = client.user
+            metrics.append(
+                {
+                    "round": round + 1,
+                    "phase": phase,
+                    "user": user.number,
+                    "model": user.model,
+                    "task": user.task,
+                    "metric": client.task.metric,
+                    "value": self._value(client, round),
+                }
+            )
+
+    def _value(self, client: Client, round: int) -> float:
+        """The metric of the user's model or, with ``refit``, of a copy of it that trains on its local data for one more phase."""
+        if not self.settings.refit:
+            return client.evaluate()
+        with client.aside():
+            self.algorithm.local_phase(client, round)
+            return client.evaluate()
+
+    def _account(self, round: int, flops_before: list[int]) -> None:
+        """A row a user of what the round cost, of its losses, and of what the server measured."""
+        server = self.federation.server
+        for client, before, done in zip(self.federation.clients, flops_before, self.done, strict=True):
+            user = client.user.number
+            own = {"round": round + 1, "user": user}
+            bytes_ = {"uplink_bytes": server.uplink[round, user], "downlink_bytes": server.downlink[round, user]}
+            flops = {"flops": client.meter.total - before, "flops_done": client.meter.done - done}
+            self.rows["costs"].append(own | bytes_ | flops)
+            self.rows["losses"].append(own | client.take_losses())
+        self.done = [client.meter.done for client in self.federation.clients]
+        self.rows["measures"] += [measure | {"round": round + 1} for measure in server.measures if measure["round"] == round]
+
+    def state(self) -> dict[str, Any]:
+        server = self.federation.server
+        return {
+            "clients": [client.state() for client in self.federation.clients],
+            "algorithm": self.algorithm.state(),
+            "uplink": dict(server.uplink),
+            "downlink": dict(server.downlink),
+            "measures": server.measures,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for client, saved in zip(self.federation.clients, state["clients"], strict=True):
+            client.restore(saved)
+        self.done = [client.meter.done for client in self.federation.clients]
+        self.algorithm.restore(state["algorithm"])
+        server = self.federation.server
+        server.uplink.update(state["uplink"])
+        server.downlink.update(state["downlink"])
+        server.measures += state["measures"]
+
+    def facts(self) -> dict[str, Any]:
+        """Versions of what models are built with, and each user's metric by answers that need no model."""
+        return {
+            "transformers": transformers.__version__,
+            "peft": peft.__version__,
+            "trivial": {
+                str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
+            },
+            "tfidf": _by_words(self.settings),
+        }
+
+
+def _by_words(settings: Settings) -> dict[str, float]:
+    """What the words of its texts alone would give each user who classifies texts."""
+    found = {}
+    for user in settings.members:
+        if isinstance(task := task_of(user), TextClassification):
+            train, evaluation, _ = local_data(settings, user, Words())
+            found[str(user.number)] = task.by_words(train, evaluation)
+    return found
+
+
+def delta_over_local(settings: Settings, store: Store) -> Callable[[Tick], float | None]:
+    """A function that gives Delta at a round's end, against the local run of the same seed after as many rounds, if that is stored."""
+    found: dict[int, dict[int | str, float]] | None = None  # metrics of local training, by round and user; looked up when first needed
+    sign: dict[int | str, int] = {user.number: direction(TASKS[user.task].metric) for user in settings.members}
+
+    def delta(tick: Tick) -> float | None:
+        nonlocal found
+        if not tick.metrics:
+            return None
+        if found is None:
+            found = _local_metrics(settings, store)
+        local = found.get(tick.round, {})
+        if local.keys() != dict(tick.metrics).keys() or 0 in local.values():
+            return None
+        gains = [sign[user] * (value / local[user] - 1) for user, value in tick.metrics]
+        return 100 * sum(gains) / len(gains)
+
+    return delta
+
+
+def _local_metrics(settings: Settings, store: Store) -> dict[int, dict[int | str, float]]:
+    history = stored(settings.model_copy(update={"algorithm": "local"}), store)
+    found: dict[int, dict[int | str, float]] = {}
+    if history is not None:
+        for row in history.metrics[history.metrics.phase == "after_alignment"].itertuples():
+            found.setdefault(row.round, {})[row.user] = row.value
+    return found

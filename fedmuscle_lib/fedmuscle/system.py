@@ -1,0 +1,67 @@
+"""FedMuscle's system: from settings to a federation, and its rounds.
+
+In the order of their imports: ``asked`` (what a run depends on), ``build`` (the federation), ``worth`` (of its checkpoints), ``rounds``,
+``card`` and ``saved`` (trained users as folders), and ``fingerprints`` of what they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.fedmuscle import dependencies
+from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
+from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.export import SavedUser, load_user, save
+from fedmuscle_lib.fedmuscle.one_shot import one_shot
+from fedmuscle_lib.fedmuscle.rounds import Rounds, delta_over_local
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.runs import Experiment, Store, System, Tick
+from fedmuscle_lib.tasks import direction
+
+__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_user", "one_shot"]
+
+# Columns of a run's tables.
+#
+# metrics: a row a user after each phase of an evaluated round; value is in per cent, or a perplexity. Phase "after_local" is after the
+#     round's local updates, "after_alignment" after its alignment. The last round's second phase is the literal end: the latter in
+#     Algorithm 1, the former where a round aligns first (setting ``order``).
+# costs: flops of the user's training, every call through the whole backbone; flops_done: what ran (what training never changes ran once).
+# losses: local is the mean over the last local epoch, alignment over the round's steps on public data; NaN where there was no such step.
+TABLES = {
+    "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
+    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops", "flops_done"),
+    "losses": ("round", "user", "local", "alignment"),
+    "measures": ("round", "user", "measure", "value"),
+}
+
+
+class _FedMuscle(System[Settings]):
+    name, settings, tables, keeps_models = "fedmuscle", Settings, TABLES, True
+
+    def asked(self, settings: Settings) -> dict[str, Any]:
+        return dependencies.asked(settings)
+
+    def inputs(self, settings: Settings) -> dict[str, str]:
+        return dependencies.inputs(settings)
+
+    def begin(self, settings: Settings) -> Experiment:
+        return Rounds(settings)
+
+    def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
+        sizes = {client.user.number: len(client.evaluation) for client in build(settings).clients}
+        whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
+        return whole / metrics.user.map(sizes)
+
+    def gain(self, settings: Settings, store: Store) -> Callable[[Tick], float | None]:
+        return delta_over_local(settings, store)
+
+    def save(self, experiment: Experiment, folder: Path) -> None:
+        assert isinstance(experiment, Rounds)
+        save(experiment, folder)
+
+
+SYSTEM = _FedMuscle()

@@ -1,0 +1,243 @@
+"""The map of Delta: FedMuscle and its controls in places that differ in how much local training forgets, and over numbers of steps.
+
+A place is a setup and a recipe of local training; its settings come from the profile (``[places."<name>"]`` in its TOML file) or are
+given. How much local training forgets there is measured: it is the Delta of ``head_only``, whose users train the same head for as many
+steps on the backbone as it was pretrained. It is above 0 where adapting the backbone costs more than it gives.
+
+The number of alignment steps is varied by the size of the public set and by nothing else. Rounds, local epochs, passes over the public
+set and draws of peers stay, as in Table 6 of the paper, and arms that never look at public data are one run for all numbers of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, arm, as_arm, label, named, setting_of, settings_of
+from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.report.compare import delta_difference
+from fedmuscle_lib.report.costs import alignment_steps
+from fedmuscle_lib.report.delta import delta
+from fedmuscle_lib.report.provenance import save
+from fedmuscle_lib.report.side_by_side import with_interval
+from fedmuscle_lib.report.statistics import side_of_zero
+from fedmuscle_lib.report.write import file_of, write
+from fedmuscle_lib.runs import run_all
+from fedmuscle_lib.runs.history import History
+
+UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
+MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
+_AS_IT_IS = "the profile as it is"
+_RECIPE = {*BY_TASK, "local_epochs"}
+_WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one place and one number of steps.
+
+    Attributes:
+        place: its name.
+        steps: alignment steps of a user.
+        histories: of the arms, on every seed that was run there.
+    """
+
+    place: str
+    steps: int
+    histories: tuple[History, ...]
+
+
+def run_map(
+    common: dict[str, Any], places: dict[str, dict[str, Any]], steps: Sequence[int], seeds: Sequence[int], public: str
+) -> list[Point]:
+    """Compute or fetch the runs of the map.
+
+    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
+    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
+
+    Args:
+        common: settings of all runs.
+        places: by name, the settings of each; the profile's if there are none.
+        steps: alignment steps of a user; each place's own number if there are none.
+        seeds, public: as in ``Settings``.
+
+    Returns:
+        The points, place by place; the first is the first place with the number of steps that is nearest to its own.
+
+    Raises:
+        ValueError: settings that no run can have, or a number of steps that no public set gives.
+        NotStored, and what else ``run_all`` raises.
+    """
+    profile = parse(common).profile
+    places = places or PLACES[profile] or {_AS_IT_IS: {}}
+    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(profile)]
+    planned: list[tuple[str, int, str, Settings]] = []
+    for k, (place, own) in enumerate(places.items()):
+        here = parse({**common, **own})
+        sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
+        numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
+        for n in numbers:
+            on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
+            given = {**common, **own, "public": public, "public_size": sizes[n]}
+            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
+    points: dict[tuple[str, int], list[History]] = {}
+    for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
+        points.setdefault((place, n), []).append(named(history, name))
+    return [Point(place, n, tuple(histories)) for (place, n), histories in points.items()]
+
+
+def _settings(given: dict[str, Any], place: dict[str, Any], arm: str, seed: int) -> Settings:
+    """The settings of an arm's run; a tuned arm leaves out the place's recipe."""
+    left_out = _RECIPE & place.keys() if setting_of(arm) else set()
+    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
+    if settings is None or len(settings.members) < len(parse(given).members):
+        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and the map is of Delta over all users")
+    return settings
+
+
+def _public_size(settings: Settings, steps: int) -> int:
+    """The size of the public set that makes so many alignment steps a user."""
+    passes = settings.rounds * settings.cl_epochs
+    if alignment_steps(settings) == steps:
+        return settings.public_size
+    if steps < 1 or steps % passes:
+        raise ValueError(f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of {settings.cl_epochs} passes")
+    return steps // passes * settings.public_batch
+
+
+def papers_steps() -> dict[str, int]:
+    """Alignment steps of a user in the paper: in its main tables, and in Table 6 with 300 public pictures."""
+    paper = parse({"profile": "paper"})
+    few = paper.model_copy(update={"public_size": 300})
+    return {"the paper": alignment_steps(paper), "the paper, 300 pictures": alignment_steps(few)}
+
+
+def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """Delta of every arm at every point.
+
+    Returns:
+        place, setup, steps, forgotten (Delta of head_only, in per cent, on the seeds of the point: how much local training forgets), and
+        the columns of ``report.delta`` but for the paper's.
+    """
+    parts = []
+    for point in points:
+        rows = delta(point.histories, phase).drop(columns="paper_delta")
+        forgotten = rows[rows.algorithm == UNFORGETTING].delta.item()
+        where = {"place": point.place, "setup": point.histories[0].settings.setup, "steps": point.steps, "forgotten": forgotten}
+        parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """FedMuscle at every point beside arms without live peers: its Delta minus that of such an arm, on the same seeds.
+
+    Returns:
+        place, steps, over ("self", "frozen_peers" or "head_only"), public, difference (points), std, n_seeds, ci_low, ci_high.
+    """
+    parts = []
+    for point in points:
+        for over in _WITHOUT_PEERS:
+            rows = delta_difference(point.histories, "fedmuscle", over, phase)
+            where = {"place": point.place, "steps": point.steps, "over": over}
+            parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
+    return pd.concat(parts, ignore_index=True)
+
+
+def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """FedMuscle's Delta at every point minus that at its place's first point, on the same seeds.
+
+    The first point that :func:`run_map` returns of a place has the number of alignment steps that is nearest to the place's own.
+
+    Returns:
+        place, steps, over (steps of the first point), public, difference (points), std, n_seeds, ci_low, ci_high; no row for first points.
+
+    Raises:
+        ValueError: a point has no run of FedMuscle, or no seed in common with its place's first.
+    """
+    first: dict[str, Point] = {}
+    parts = [pd.DataFrame(columns=["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"])]
+    for point in points:
+        usual = first.setdefault(point.place, point)
+        if point is usual:
+            continue
+        seeds = {one.settings.seed for one in usual.histories}
+        those = [one for one in point.histories if arm(one) == "fedmuscle" and one.settings.seed in seeds]
+        setting = f"{point.steps} steps"
+        rows = delta_difference([*usual.histories, *as_arm(those, setting)], f"fedmuscle, {setting}", "fedmuscle", phase)
+        where = {"place": point.place, "steps": point.steps, "over": usual.steps}
+        parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def write_map(points: Sequence[Point], folder: Path) -> None:
+    """Write ``delta_map.csv``, ``peers.csv`` and ``steps.csv``, each for both moments, and what ``report.write`` gives of the first point.
+
+    ``overview.csv`` is :func:`map_by_place`.
+
+    ``provenance.json`` names every run of the map once.
+    """
+    first = points[0].histories
+    runs = {history.provenance["address"]: history for point in points for history in point.histories}
+    known = {history.provenance["address"] for history in first}
+    write(first, folder, others=[history for address, history in runs.items() if address not in known])
+    for phase in PHASES:
+        save(delta_map(points, phase), folder / file_of("delta_map", phase))
+        save(map_peers(points, phase), folder / file_of("peers", phase))
+        save(map_steps(points, phase), folder / file_of("steps", phase))
+    save(map_by_place(delta_map(points), map_peers(points)).reset_index(), folder / "overview.csv")
+
+
+def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
+    """:func:`delta_map` and :func:`map_peers` laid out for reading: a row a point, from what forgets most to what forgets least."""
+    by = ["place", "steps"]
+    rows = rows.assign(rank=rows.groupby("place").forgotten.transform("mean"))
+    rows = rows.sort_values(["rank", "steps"], ascending=[False, True], kind="stable")
+    cells = rows.assign(cell=[with_interval(*cell) for cell in rows[["delta", "ci_low", "ci_high"]].to_numpy()])
+    wide = cells.pivot_table(index=by, columns="algorithm", values="cell", aggfunc="first", sort=False).drop(columns="local")
+    wide = wide.rename(columns=label).rename_axis(columns=None)
+    own = rows[rows.algorithm == "fedmuscle"].set_index(by).reindex(wide.index)
+    if own.delta_tuned.notna().any():
+        over_tuned = own[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
+        wide[f"FedMuscle over {label(TUNED_BASELINE)}"] = [with_interval(*cell) for cell in over_tuned]
+    for over, own in peers.groupby("over", sort=False):
+        given = own.set_index(by).reindex(wide.index)
+        wide[f"FedMuscle − {label(over)}"] = [with_interval(*cell) for cell in given[["difference", "ci_low", "ci_high"]].to_numpy()]
+    return wide
+
+
+def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
+    """Markdown, three sentences: over what FedMuscle helps and at how many points, where most and least, and how much of it peers give."""
+    deltas = rows.pivot(index=["place", "steps"], columns="algorithm", values="delta").dropna(subset="fedmuscle")
+    others = [name for name in ("local", UNFORGETTING, TUNED_BASELINE) if name in deltas]
+    above = [f"of {label(name).lower()} at {_at(deltas.fedmuscle > deltas[name])}" for name in others]
+    own = rows[rows.algorithm == "fedmuscle"].dropna(subset="delta")
+    if own.empty:
+        return "- FedMuscle's Δ is undefined everywhere, since a metric of local training is 0."
+    least, most = own.loc[own.delta.idxmin()], own.loc[own.delta.idxmax()]
+    alone = peers[peers.over == "self"].dropna(subset="difference")
+    sides = [side_of_zero(row.ci_low, row.ci_high) for row in alone.itertuples() if pd.notna(row.ci_low)]
+    told = f"the 95 % interval is above 0 at {sides.count(1)} and below it at {sides.count(-1)} of the {len(sides)} points that have one"
+    return "\n".join(
+        [
+            f"- FedMuscle's Δ is above that {', '.join(above[:-1])} and {above[-1]}.",
+            f"- It goes from {_where(least)} to {_where(most)}.",
+            f"- FedMuscle minus self, live peers in place of one's own frozen copy, goes from {alone.difference.min():+.1f} "
+            f"to {alone.difference.max():+.1f} points of Δ and is above 0 at {_at(alone.difference > 0)}; "
+            f"{told if sides else 'one seed cannot tell how much of this is chance'}.",
+        ]
+    )
+
+
+def _at(found: pd.Series) -> str:
+    return f"{int(found.sum())} of {len(found)} points"
+
+
+def _where(row: Any) -> str:
+    return f"{row.delta:+.1f} % ({row.place}, {row.steps} steps, where local training forgets {row.forgotten:+.1f} %)"

@@ -1,0 +1,86 @@
+"""Tidy tables laid out for reading, as the paper prints them: "ours | paper" in a cell, intervals in brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from fedmuscle_lib.fedmuscle.arms import added, label
+from fedmuscle_lib.report.scores import USER
+from fedmuscle_lib.report.statistics import interval
+
+ORIGINS = ("the paper's algorithms", "controls and ours")
+_REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
+
+
+def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
+
+    Where there is tuned local training, another row has Delta over that. The columns have two levels: the paper's algorithms come first,
+    controls and ours after them, and last what ``report.references`` gives.
+    """
+    users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
+    wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
+    blocks = []
+    for public, block in wide.groupby(level="public", sort=False):
+        deltas = _delta_rows(delta[delta.public == public].set_index("algorithm"))
+        deltas.index = pd.MultiIndex.from_tuples([(public, "", "", "", name) for name in deltas.index], names=USER)
+        blocks.append(pd.concat([block, deltas.reindex(columns=wide.columns)]))
+    whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
+    whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
+    for name, reached in () if references is None else references.groupby("reference", sort=False):
+        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(reached)}
+        whole["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
+    return whole
+
+
+def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
+    """A row for Delta, and one for Delta over tuned local training if there is any; a column an algorithm."""
+    rows = {"Δ (%)": [_delta_cell(row) for _, row in deltas.iterrows()]}
+    if "delta_tuned" in deltas and deltas.delta_tuned.notna().any():
+        over_tuned = deltas[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
+        rows["Δ over tuned (%)"] = [with_interval(*cell) for cell in over_tuned]
+    return pd.DataFrame(rows, index=deltas.index).T
+
+
+def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
+    """A row an algorithm and a column a public set, with ``column`` of ``rows`` and its interval in a cell."""
+    return _wide(rows, column, ["algorithm"], "public").rename_axis(index=None)
+
+
+def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
+    """A row a public set and algorithm and a column a task, with ``column`` of ``rows`` and its interval in a cell."""
+    return _wide(rows, column, ["public", "algorithm"], "task")
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """Such as "+1.76 [+1.02, +2.50]", or "+1.76" if there is no interval."""
+    if pd.isna(value):
+        return "undefined: a local metric is 0"
+    return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
+
+
+def _named(table: pd.DataFrame) -> Iterable:
+    # "mean" and "std" are methods of a row, not its fields
+    return table.rename(columns={"mean": "mean_", "std": "std_"}).itertuples()
+
+
+def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
+    ours = _with_std(mean, std)
+    return ours if pd.isna(paper_mean) else f"{ours} | {_with_std(paper_mean, paper_std, digits=2)}"
+
+
+def _with_std(mean: float, std: float, digits: int = 1) -> str:
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
+
+
+def _delta_cell(row: pd.Series) -> str:
+    ours, theirs = with_interval(row.delta, row.ci_low, row.ci_high), row.get("paper_delta")
+    return ours if pd.isna(theirs) else f"{ours} | {theirs:+.2f}"
+
+
+def _wide(rows: pd.DataFrame, column: str, index: list[str], across: str) -> pd.DataFrame:
+    cells = rows.assign(cell=[with_interval(*cell) for cell in rows[[column, "ci_low", "ci_high"]].to_numpy()])
+    wide = cells.pivot_table(index=index, columns=across, values="cell", aggfunc="first", sort=False)
+    return wide.rename(index=label, level="algorithm").rename_axis(columns=None)

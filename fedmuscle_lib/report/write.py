@@ -1,0 +1,79 @@
+"""What a notebook leaves: a folder of CSV files, and the provenance that says where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core import files
+from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, is_blind
+from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.report import provenance
+from fedmuscle_lib.report.compare import paired_deltas
+from fedmuscle_lib.report.costs import costs
+from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
+from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
+from fedmuscle_lib.report.paper import PAPER
+from fedmuscle_lib.report.provenance import save
+from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.tasks import TASKS
+
+USUAL_SETUP: str = Settings.model_fields["setup"].default
+
+
+def results_folder(notebook: str, profile: str, output: str = "", setup: str = USUAL_SETUP) -> Path:
+    """The folder of ``provenance.results_folder``. A notebook that takes a setup has one for each, as ``folder_name`` calls it."""
+    return provenance.results_folder(folder_name(notebook, setup), profile, output)
+
+
+def folder_name(notebook: str, setup: str = USUAL_SETUP) -> str:
+    """``<notebook>`` or, where it is run with another setup than the usual one, ``<notebook>_<setup>``."""
+    return notebook if setup == USUAL_SETUP else f"{notebook}_{setup}"
+
+
+def file_of(table: str, phase: Phase) -> str:
+    """Name of the CSV file that holds ``table`` at the moment ``phase``: the headline moment's is not named."""
+    return f"{table}.csv" if phase == HEADLINE else f"{table}_{phase}.csv"
+
+
+def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAPER, others: Sequence[History] = ()) -> None:
+    """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
+
+    ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the moment ``HEADLINE``, ``table_<moment>.csv`` and so on about the
+    other one. ``paired_deltas.csv`` is there where a Delta has another one to stand against. Where users of different models have one
+    checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json`` holds the command that makes the folder, the machine,
+    the versions and every run, also of ``others``, which the folder's other files are about.
+    """
+    for phase in PHASES:
+        save(table(histories, phase, paper), folder / file_of("table", phase))
+        save(delta(histories, phase, paper), folder / file_of("delta", phase))
+        save(delta_by_task(histories, phase), folder / file_of("delta_by_task", phase))
+        if len(paired := paired_deltas(histories, phase)):
+            save(paired, folder / file_of("paired_deltas", phase))
+        if len(unshared := delta_unshared(histories, phase)):
+            save(unshared, folder / file_of("delta_unshared", phase))
+    save(costs(histories), folder / "costs.csv")
+    save(departures(histories), folder / "departures.csv")
+    notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
+    files.write(folder / "provenance.json", json.dumps(provenance_of([*histories, *others], notebook), indent=1) + "\n")
+
+
+def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]:
+    """What ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
+    s = histories[0].settings
+    usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
+    usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
+    names = [{"algorithm": arm(h), "public": h.settings.public, "seed": h.settings.seed} for h in histories]
+    return provenance.provenance_of(histories, notebook, names, usual, NO_DEPARTURE, data_manifests(histories))
+
+
+def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
+    """What ``provenance.manifests`` finds for the users' data and the public sets."""
+    folders = {TASKS[user.task].folder for h in histories for user in h.settings.members if user.folder is None}
+    folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(arm(h))}
+    return provenance.manifests(histories[0].settings.data_dir, folders)

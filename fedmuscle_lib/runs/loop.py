@@ -1,0 +1,209 @@
+"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store: what it has to say goes to a post."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+
+from fedmuscle_lib.core import versions
+from fedmuscle_lib.core.errors import Diverged, line_of, out_of_memory
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.settings import RunSettings
+from fedmuscle_lib.runs.store import Record, packed, unpacked
+from fedmuscle_lib.runs.system import system_of
+
+# Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes its first tensor.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+class Post(Protocol):
+    """To whom a run in progress speaks, in this process or another."""
+
+    def tick(self, tick: Tick) -> None:
+        """A round is finished."""
+
+    def keep(self, checkpoint: bytes) -> None:
+        """Keep this in place of the last checkpoint."""
+
+    def last(self) -> bytes | None:
+        """The last checkpoint, if there is one."""
+
+    def discard(self, why: str) -> None:
+        """The last checkpoint is of no use."""
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """``count`` torch threads inside; the caller's setting comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(settings: RunSettings, post: Post, models: Path | None = None) -> Record:
+    """Train and evaluate, from the last checkpoint on if there is one.
+
+    Args:
+        models: folder that the trained models are written to.
+
+    Raises:
+        DataError, OSError: the data or a checkpoint is missing or damaged; the message names the file.
+        Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
+    """
+    try:
+        with torch_threads(settings.threads):
+            training = _Training.resumed(settings, post)
+            record = training.complete()
+            if models is not None:
+                training.system.save(training.experiment, models)
+            return record
+    except Diverged as error:
+        error.address = str(address_of(settings))
+        raise
+
+
+class _Training:
+    def __init__(self, settings: RunSettings, post: Post) -> None:
+        self.settings, self.post = settings, post
+        self.address = str(address_of(settings))
+        self.system = system_of(settings)
+        self.experiment = self.system.begin(settings)
+        self.seconds, self.finished_rounds = 0.0, 0
+
+    @classmethod
+    def resumed(cls, settings: RunSettings, post: Post) -> _Training:
+        """A run with what was finished of it; a checkpoint that is damaged, or another run's, is told of and left out."""
+        training = cls(settings, post)
+        if (content := post.last()) is None:
+            return training
+        try:
+            training._restore(unpacked(content))
+        except Exception as error:  # what is restored is whatever lay there
+            if out_of_memory(error):
+                raise
+            return training._anew(error)
+        post.tick(training.experiment.resumed(training.finished_rounds))
+        return training
+
+    def _anew(self, error: Exception) -> _Training:
+        """The run from its start, where its checkpoint is of no use."""
+        why = f"{type(error).__name__}: {line_of(str(error))}"
+        self.post.discard(f"{self.settings.title}: its checkpoint can't be gone on from ({why})")
+        return _Training(self.settings, self.post)
+
+    def complete(self) -> Record:
+        """The rounds that are left, then the result."""
+        resumed = self.finished_rounds
+        for round in range(resumed, self.settings.rounds):
+            began = time.perf_counter()
+            try:
+                tick = self.experiment.round(round)
+            except Diverged as error:
+                error.within(f"round {round + 1}")
+                raise
+            except OSError:
+                raise
+            except Exception as error:
+                if not round or round != resumed or out_of_memory(error):
+                    raise
+                return self._anew(error).complete()  # states that are restored without a word may fit nothing
+            self.seconds += time.perf_counter() - began
+            self.finished_rounds = round + 1
+            self.post.keep(packed(self._checkpoint()))
+            self.post.tick(replace(tick, seconds=self.seconds))
+        tables = {name: pd.DataFrame(self.experiment.rows[name], columns=list(columns)) for name, columns in self.system.tables.items()}
+        return Record(tables, self._provenance())
+
+    def _checkpoint(self) -> dict[str, Any]:
+        return self.experiment.state() | {
+            "address": self.address,
+            "system": self.system.name,
+            "settings": self.settings.recorded(),
+            "finished_rounds": self.finished_rounds,
+            "seconds": self.seconds,
+            "rows": self.experiment.rows,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if state["address"] != self.address:
+            raise ValueError(f"it is of the run {state['address']}, not of {self.address}")
+        finished, seconds, rows = state["finished_rounds"], state["seconds"], state["rows"]
+        if type(finished) is not int or not 0 < finished <= self.settings.rounds or not 0 <= seconds < math.inf:
+            raise ValueError(f"{finished} rounds in {seconds} s")
+        if not all(row["round"] in range(1, finished + 1) for name in self.system.tables for row in rows[name]):
+            raise ValueError(f"it has rows of other rounds than the first {finished}")
+        self.experiment.restore(state)
+        own = self.experiment.state()
+        if not _same(own, {name: state[name] for name in own}):
+            raise ValueError("what was restored of it is not what it holds, or not finite")
+        self.experiment.rows = {name: rows[name] for name in self.system.tables}
+        self.finished_rounds, self.seconds = finished, seconds
+
+    def _provenance(self) -> dict[str, Any]:
+        return {
+            "address": self.address,
+            "system": self.system.name,
+            "settings": self.settings.recorded(),
+            "versions": self.system.asked(self.settings)["versions"],
+            "inputs": dict(address_of(self.settings).inputs),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 1),
+            "peak_memory_bytes": _peak_memory(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "rounding": versions.ROUNDING,
+            "processor": _processor(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread(s)",
+            "device": self.settings.device,
+            **self.experiment.facts(),
+            "source": versions.SOURCE,
+        }
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one.cpu(), other) and bool(one.isfinite().all())
+    if isinstance(one, Mapping):
+        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and (one == other or one != one)
+
+
+def _peak_memory() -> int:
+    """Of this process, in bytes."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _processor() -> str:
+    """The kind of processor, on which floating-point results depend: its vendor's name, and what torch compiled its kernels for."""
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf8") as file:
+            name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"

@@ -1,0 +1,83 @@
+"""Fingerprints: what short runs give, by which a changed arithmetic is noticed.
+
+Each system says which short runs go through all that it computes, and keeps what they gave in a ``fingerprints.json`` of its own.
+``python -m fedmuscle_lib.<room>.fingerprints`` records them, after a version was raised or an algorithm was added. docs/results.md says
+what could still slip through.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core import files
+from fedmuscle_lib.core.versions import Versioned
+from fedmuscle_lib.runs.loop import train
+from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.settings import S
+from fedmuscle_lib.runs.system import system_of
+
+
+def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Versions (without sources), processor, rounding, losses, metrics and bytes of a short run."""
+    record = train(settings, _Nobody())
+    tables = record.tables
+    losses = tables["losses"][list(system_of(settings).tables["losses"][2:])].astype(object)
+    return {
+        "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in versions.items())),
+        "processor": record.provenance["processor"],
+        "rounding": record.provenance["rounding"],
+        "losses": losses.where(losses.notna(), None).to_numpy().tolist(),
+        "metrics": tables["metrics"].value.tolist(),
+        "bytes": int(tables["costs"][["uplink_bytes", "downlink_bytes"]].to_numpy().sum()),
+    }
+
+
+def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:
+    """Whether the losses of two fingerprints differ by no more than another kind of processor makes of them, a thousandth."""
+    pairs = zip(now["losses"], recorded["losses"], strict=True)
+    return all(_close(ours, theirs) for rows in pairs for ours, theirs in zip(*rows, strict=True))
+
+
+def _close(ours: float | None, theirs: float | None) -> bool:
+    return ours is theirs if ours is None or theirs is None else math.isclose(ours, theirs, rel_tol=1e-3)
+
+
+def modules_of(classes: Iterable[type]) -> list[str]:
+    """The library's modules that hold the classes and what they refine, in alphabetical order."""
+    names = {base.__module__ for each in classes for base in each.__mro__ if base.__module__.startswith("fedmuscle_lib.")}
+    return sorted(names - {Versioned.__module__})
+
+
+def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, Any]], modules: list[str]) -> None:
+    """Compute the fingerprint of every run, by name, and write the file.
+
+    Raises:
+        ValueError: a loss moved by more than rounding, and no version was raised.
+    """
+    before = json.loads(path.read_text(encoding="utf8"))["fingerprints"] if path.exists() else {}
+    found = {}
+    for name, settings in runs.items():
+        print(f"{name} ...", flush=True)
+        now = found[name] = compute(settings)
+        if name in before and now["versions"] == before[name]["versions"] and not rounded_alike(now, before[name]):
+            raise ValueError(
+                f"{name}: a loss moved by more than rounding: raise the version of what computes it (fedmuscle_lib/core/versions.py)"
+            )
+    files.write(path, json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n")
+
+
+class _Nobody:
+    """To whom a short run speaks."""
+
+    def tick(self, tick: Tick) -> None: ...
+
+    def keep(self, checkpoint: bytes) -> None: ...
+
+    def last(self) -> bytes | None:
+        return None
+
+    def discard(self, why: str) -> None: ...
