@@ -20,7 +20,7 @@ GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE)
 SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint test test-all fuzz lab site browser-test clean
+.PHONY: help reproduce figures reference notebook lessons lint lock test test-all fuzz lab site browser-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
@@ -29,11 +29,11 @@ help:  ## list the targets
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install $$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
-	$(RUN) -m pip install --editable '.[test]'
+	$(RUN) -m pip install --constraint requirements.lock --editable '.[test]'
 	@touch $@
 
 reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go to results/
@@ -66,6 +66,7 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
+	@$(RUN) tests/code_size.py
 
 test: lint  ## lint, then every test that takes seconds
 	$(RUN) -m data_prep mini
@@ -83,8 +84,8 @@ lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab --allow-root --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_FLAGS)
 
 # what these targets alone need
-.venv/.site .venv/.browser: .venv/.%: $(INSTALLED)
-	$(RUN) -m pip install --editable '.[$*]'
+.venv/.site .venv/.browser .venv/.dev: .venv/.%: $(INSTALLED)
+	$(RUN) -m pip install --constraint requirements.lock --editable '.[$*]'
 	@touch $@
 
 site: .venv/.site  ## build lessons, results and documents as pages, running no notebook: build/site/index.html
@@ -95,6 +96,11 @@ site: .venv/.site  ## build lessons, results and documents as pages, running no 
 browser-test: .venv/.browser site  ## run lessons in JupyterLab and read the site, in Chromium: build/screenshots/
 	$(RUN) -m data_prep mini
 	$(RUN) -m pytest -m browser tests/browser
+
+# Without torch and what only its CUDA build pulls in: its pin says which torch, the index which build.
+lock: .venv/.dev  ## resolve requirements.lock again, for every supported Python and system
+	$(RUN) -m uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --no-header --no-annotate --quiet \
+	  --no-emit-package torch --no-emit-package fedmuscle-notebooks | grep -vE '^(cuda|nvidia|triton)' > requirements.lock
 
 clean:  ## remove the environment, the embedded world and caches; results stay
 	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
