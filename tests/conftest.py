@@ -11,11 +11,19 @@ os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, 
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from data_prep.world.mini import prepare
 from fedmuscle_lib import History, Settings, Store, run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background would tell their processes to ignore it
+
+# The same examples on every machine, so that the gate can't fail by chance.
+hypothesis_settings.register_profile(
+    "gate", max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+hypothesis_settings.load_profile("gate")
 
 ROOT = Path(__file__).parents[1]
 # Three users of two tasks, few rounds: seconds on one core.

@@ -52,16 +52,21 @@ def history(
     )
 
 
-def keep(made, store):
-    """Store the run as if it had been computed here; its two rounds are the last ones."""
+def packed_run(made):
+    """The content of the run's file, as if it had been computed here; its two rounds are the last ones."""
     address = address_of(made.settings)
-    entry = store.entry(address)
     facts = made.provenance | {"address": str(address), "settings": made.settings.recorded()}
     facts |= {"inputs": dict(address.inputs), "torch": torch.__version__}
     tables = {name: getattr(made, name) for name in TABLES}
     tables["metrics"] = made.metrics.assign(round=made.metrics["round"] + made.settings.rounds - 2)
+    return Record(tables, facts).pack()
+
+
+def keep(made, store):
+    """Store the run as if it had been computed here."""
+    entry = store.entry(address_of(made.settings))
     entry.folder.mkdir(parents=True)
-    entry.save(Record(tables, facts).pack())
+    entry.save(packed_run(made))
 
 
 # the profile that names a checkpoint for every model
