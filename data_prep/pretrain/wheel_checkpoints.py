@@ -26,7 +26,7 @@ from data_prep.io.entry import SourceError
 from data_prep.io.files import alone, put
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
-from data_prep.pretrain.training import read_report
+from data_prep.pretrain.training import card, read_report
 from fedmuscle_lib.core.files import named
 
 Say = Callable[[str], None]
@@ -317,20 +317,8 @@ def write(
 def _card(checkpoint: Checkpoint, source: str) -> str:
     licence = checkpoint.terms.partition(",")[0].partition(" (")[0].lower().replace(" ", "-")
     reads = {"efficientnet_lite": "`fedmuscle_lib.models.load_backbone`; `AutoModel` refuses it", "bert": "`AutoModel`, `AutoTokenizer`"}
-    return f"""---
-license: {licence}
----
-# {checkpoint.name}
-
-{checkpoint.about}
-
-- source: {source}
-- on the hub: {checkpoint.hub}
-- licence: {checkpoint.terms}
-- changed: the names of the weights, and no number
-- read by: {reads[checkpoint.config["model_type"]]}
-- remade by: `python -m data_prep pretrained {checkpoint.name}`
-"""
+    reader = reads[checkpoint.config["model_type"]]
+    return card("wheel_checkpoint", vars(checkpoint) | {"licence": licence, "source": source, "reader": reader})
 
 
 def _whole(folder: Path) -> bool:
