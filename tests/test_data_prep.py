@@ -32,7 +32,7 @@ from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.archives import opened
 from data_prep.io.entry import Entry, SourceError
-from data_prep.io.layout import write_texts
+from data_prep.io.writers import write_texts
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.pickles import load_pickle

@@ -11,7 +11,7 @@ from data_prep.datasets.partition import ALPHA, CLIENTS, PUBLIC, SAMPLES, SEED, 
 from data_prep.io.archives import opened
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.layout import write_images, write_pickle
+from data_prep.io.writers import write_images, write_pickle
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 

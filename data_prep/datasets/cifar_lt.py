@@ -8,7 +8,7 @@ from data_prep.datasets import cifar
 from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import SourceError
-from data_prep.io.layout import labelled, write_arrays, write_classes
+from data_prep.io.writers import labelled, write_arrays, write_classes
 
 _EDITIONS = {f"{name}-lt": edition for name, edition in cifar.EDITIONS.items()}
 ENTRIES = tuple(

@@ -22,8 +22,8 @@ from data_prep.io.archives import opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, Entry, Option, SourceError
 from data_prep.io.fetch import download
-from data_prep.io.layout import write_instances
-from data_prep.io.photos import SIZE, keep
+from data_prep.io.image_files import SIZE, keep
+from data_prep.io.writers import write_instances
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.coco_checks import check_instances, plain_mask, segmentation_fault
 

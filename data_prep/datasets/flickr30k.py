@@ -10,7 +10,7 @@ from data_prep.io.archives import opened, plain_name
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.files import put
-from data_prep.io.photos import SIZE, keep
+from data_prep.io.image_files import SIZE, keep
 
 _HOST = "http://shannon.cs.illinois.edu/DenotationGraph"
 ENTRIES = (

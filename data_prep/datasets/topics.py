@@ -12,7 +12,7 @@ from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
 from data_prep.io.archives import opened
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.layout import write_texts
+from data_prep.io.writers import write_texts
 
 _HOST = "https://s3.amazonaws.com/fast-ai-nlp"  # the files of Zhang et al. (2015); their own host is a web drive
 ENTRIES = (

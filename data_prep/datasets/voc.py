@@ -22,8 +22,8 @@ from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, 
 from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import outline, write_instances
-from data_prep.io.photos import SIZE, indices, keep
+from data_prep.io.image_files import SIZE, indices, keep
+from data_prep.io.writers import outline, write_instances
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",

@@ -20,10 +20,10 @@ import numpy as np
 
 from data_prep import MINI_WEIGHTS
 from data_prep.io.files import put
-from data_prep.io.layout import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
-from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
 
 VERSION = 5
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets

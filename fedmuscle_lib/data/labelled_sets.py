@@ -36,7 +36,7 @@ from fedmuscle_lib.data.samples import MOSTLY, Samples, share_in
 _log = logging.getLogger("fedmuscle")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _DIGITS = 18  # of a label
-FOLDER = "FedLT"  # below the data directory; data_prep.io.layout writes it
+FOLDER = "FedLT"  # below the data directory; data_prep.io.writers writes it
 
 
 @dataclass(frozen=True)

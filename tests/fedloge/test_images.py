@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from data_prep.io.layout import labelled, write_arrays, write_classes, write_list
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_list
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import FOLDER, read
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
-from data_prep.io.layout import labelled, write_arrays, write_classes
+from data_prep.io.writers import labelled, write_arrays, write_classes
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import read
 

@@ -9,7 +9,7 @@ from hostile import arrays
 from hostile.kind import Case, Kind, scrambled
 from PIL import Image
 
-from data_prep.io.layout import labelled
+from data_prep.io.writers import labelled
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import read
 

@@ -11,8 +11,8 @@ from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
 from data_prep.io.archives import Members, nested, opened, text_of
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import write_pickle
-from data_prep.io.photos import square
+from data_prep.io.image_files import square
+from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
 _TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))

@@ -14,7 +14,7 @@ from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
 from data_prep.io.archives import check_name
 from data_prep.io.build import Place, Run
 from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import labelled, write_classes, write_list
+from data_prep.io.writers import labelled, write_classes, write_list
 
 # Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition (ICLR 2020)
 _LISTS = "https://raw.githubusercontent.com/facebookresearch/classifier-balancing/22370c64141cc662f62ead89447c838c4a7977b5/data"

@@ -25,10 +25,10 @@ from data_prep.datasets import CATALOGUE
 from data_prep.io.archives import Members, nested, opened
 from data_prep.io.entry import SourceError
 from data_prep.io.files import put
-from data_prep.io.photos import decoded
+from data_prep.io.image_files import decoded
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain.conversion import converted, read
-from data_prep.pretrain.pretrained import CHECKPOINTS
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
