@@ -22,7 +22,7 @@ import typer
 
 from data_prep import MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
-from data_prep.io.build import plan, prepare
+from data_prep.io.build import Place, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.writers import LAYOUT
@@ -267,7 +267,7 @@ def _write(
     module, entry = _DATA_SETS[name]
     options = {"seed": 0} | {option.name: option.default for option in entry.takes} | dict(own)  # every manifest names a seed
     source = Source.of(data_dir / "archives", base_url, archives)
-    places = module.places(name, options)
+    places = module.places(options) if hasattr(module, "places") else (Place(entry.folder),)
     if dry_run:
         return plan(entry, source, data_dir, places, typer.echo)
     started = time.perf_counter()
