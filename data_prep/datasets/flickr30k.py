@@ -10,8 +10,8 @@ from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
 from data_prep.io.archives import opened, plain_name
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
-from data_prep.io.files import put
 from data_prep.io.image_files import SIZE, keep
+from fedmuscle_lib.core.files import put
 
 ENTRIES = (described("flickr30k", (SEED, PUBLIC, SIZE)),)
 _TOKENS = "results_20130124.token"

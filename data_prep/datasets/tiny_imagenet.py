@@ -9,7 +9,7 @@ from data_prep.datasets.catalogue import described
 from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
-from data_prep.io.files import put
+from fedmuscle_lib.core.files import put
 
 ENTRIES = (described("tiny-imagenet"),)
 _WNID = re.compile(r"n\d{8}")
