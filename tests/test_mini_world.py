@@ -212,10 +212,10 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
 
 def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
     found = labelled_sets.read(mini_world, "glyphs")
-    assert found.classes == tuple(f"digit {d}" for d in range(10))
+    assert found.train.classes == tuple(f"digit {d}" for d in range(10))
     for images, each in ((found.train, 500), (found.test, 100)):
         assert np.bincount(images.labels).tolist() == [each] * 10
-        assert images.pictures([0, 7]).shape == (2, 3, 32, 32)
+        assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 
 
 def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:
