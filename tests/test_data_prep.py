@@ -500,9 +500,9 @@ def test_coco_does_not_wait_for_what_is_queued(monkeypatch: pytest.MonkeyPatch, 
     [
         ({"images": [{"id": 1}], "annotations": [], "categories": []}, "a record of its images lacks one of file_name, height, id, width"),
         ({"images": [], "annotations": [{"bbox": []}], "categories": []}, "a record of its annotations lacks one of area, bbox, image_id"),
-        ({"images": [], "annotations": [], "categories": [3]}, "a record of its categories lacks"),
-        ({"images": []}, "lacks a list of annotations"),
-        ([], "lacks a list of images"),
+        ({"images": [], "annotations": [], "categories": [3]}, "not a COCO instances file (number 0 of its categories is no record)"),
+        ({"images": []}, "not a COCO instances file (it lacks a list of annotations)"),
+        ([], "not a COCO instances file (it lacks a list of images)"),
     ],
 )
 def test_coco_records_without_what_they_need_are_named(

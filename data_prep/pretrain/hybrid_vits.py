@@ -23,10 +23,11 @@ from tqdm import tqdm
 from data_prep.datasets import CATALOGUE
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain import training
-from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views, write
+from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views
 from data_prep.pretrain.evaluation import few_shot
 from data_prep.pretrain.training import MAX_NORM, descend, describe, optimisation, read_report, save
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 VERSION = 1  # of this module: raise it when the same settings make other weights
@@ -257,12 +258,12 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
     """Write the checkpoint and the log atomically."""
     buffer = io.BytesIO()
     torch.save({"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}, buffer)
-    write(folder / "checkpoint.pt", buffer.getvalue())
+    put(folder / "checkpoint.pt", buffer.getvalue())
     text = io.StringIO()
     rows = csv.DictWriter(text, log[0], lineterminator="\n")
     rows.writeheader()
     rows.writerows({key: f"{value:.6g}" for key, value in row.items()} for row in log)
-    write(folder / "training_log.csv", text.getvalue().encode())
+    put(folder / "training_log.csv", text.getvalue().encode())
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------

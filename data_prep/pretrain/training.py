@@ -15,8 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from tqdm import trange
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from data_prep.io.files import put
-from fedmuscle_lib.core.files import ROOT, named
+from fedmuscle_lib.core.files import ROOT, named, put
 
 WARM_UP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.05

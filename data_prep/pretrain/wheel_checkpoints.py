@@ -22,12 +22,12 @@ from transformers import BertTokenizer
 from transformers.utils.hub import cached_file
 
 from data_prep import SMALL_WEIGHTS
+from data_prep.io.build import alone
 from data_prep.io.entry import SourceError
-from data_prep.io.files import alone, put
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.training import card, read_report
-from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.files import named, put
 
 Say = Callable[[str], None]
 _SHIPPED = {".json", ".md", ".safetensors"}  # of a checkpoint; logs, and what pretraining keeps while it lasts, stay behind

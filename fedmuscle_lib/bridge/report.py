@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import pandas as pd
 from fedmuscle_lib import report
 from fedmuscle_lib.bridge.arms import ARMS, Run
 from fedmuscle_lib.bridge.heads import HEADS
-from fedmuscle_lib.core import files
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.provenance import named, origins, save, spread
+from fedmuscle_lib.report.provenance import named, origins, save, spread, write_provenance
 from fedmuscle_lib.report.statistics import over_seeds, paired_difference, with_interval, with_std
 
 # A minuend and a subtrahend, each (algorithm, head).
@@ -123,4 +121,4 @@ def write(histories: Sequence[Run], folder: Path) -> None:
         "departures": departures(histories),
     }.items():
         save(frame, folder / f"{name}.csv")
-    files.write(folder / "provenance.json", json.dumps(report.provenance_of(histories, folder.name), indent=1) + "\n")
+    write_provenance(report.provenance_of(histories, folder.name), folder)

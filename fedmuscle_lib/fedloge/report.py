@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core import files
 from fedmuscle_lib.data.labelled_sets import FOLDER
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, save, spread
+from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, save, spread, write_provenance
 from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, with_interval, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
@@ -237,8 +235,7 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
     save(departures(histories), folder / "departures.csv")
     save(overview.reset_index(), folder / "overview.csv")
     runs, s = [*histories, *others], histories[0].settings
-    names = [{"algorithm": run.settings.algorithm, "seed": run.settings.seed} for run in runs]
+    arms = [run.settings.algorithm for run in runs]
     usual = Settings(profile=s.profile).model_dump(mode="json")
     data = manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    provenance = provenance_of(runs, folder.name, names, usual, _UNSAID - {"evaluate_every"}, data)
-    files.write(folder / "provenance.json", json.dumps(provenance, indent=1) + "\n")
+    write_provenance(provenance_of(runs, folder.name, arms, usual, _UNSAID - {"evaluate_every"}, data), folder)

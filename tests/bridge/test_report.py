@@ -13,7 +13,15 @@ from fedmuscle_lib.report.results import results_page
 from fedmuscle_lib.runs import History
 
 USERS = ((5, "ViT-Small", "IC100", ("all", "head", "tail")), (6, "ViT-Tiny", "IC10", ("all", "head", "middle", "tail")))
-PROVENANCE = {"seconds": 3.0, "peak_memory_bytes": 10**9, "finished": "2026-01-01", "address": "01", "machine": "a machine", "torch": "2"}
+PROVENANCE = {
+    "seconds": 3.0,
+    "peak_memory_bytes": 10**9,
+    "finished": "2026-01-01",
+    "address": "01",
+    "versions": {},
+    "machine": "a machine",
+    "torch": "2",
+}
 GAIN = {"local": 0, "self": 1, "fedmuscle": 4}
 
 

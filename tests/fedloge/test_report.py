@@ -10,11 +10,18 @@ import pytest
 
 from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
 from fedmuscle_lib.fedloge.system import SYSTEM
-from fedmuscle_lib.report.provenance import results_folder
+from fedmuscle_lib.report.provenance import results_folder, runs_of
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.runs import History
 
-PROVENANCE = {"seconds": 3.0, "peak_memory_bytes": 10**9, "finished": "2026-01-01", "address": "01", "samples": dict.fromkeys("abcd", 1)}
+PROVENANCE = {
+    "seconds": 3.0,
+    "peak_memory_bytes": 10**9,
+    "finished": "2026-01-01",
+    "address": "01",
+    "versions": {},
+    "samples": dict.fromkeys("abcd", 1),
+}
 GROUPS = ("all", "head", "middle", "tail")
 
 
@@ -213,7 +220,7 @@ def test_a_folder_says_what_it_comes_from(tmp_path):
     assert pd.read_csv(folder / "table.csv")["mean"].tolist() == table["mean"].round(4).tolist()
     told = json.loads((folder / "provenance.json").read_text())
     assert told["command"] == "python -m fedmuscle_lib reproduce fedloge_realign --profile mini --seeds 0,1,2 -p rounds=2"
-    assert [(run["seed"], run["options"]) for run in told["runs"]] == [(h.settings.seed, h.settings.options) for h in [*runs, *swept]]
+    assert [run["settings"] for run in runs_of(folder)] == [h.settings.recorded() for h in [*runs, *swept]]
     page = index(tmp_path / "mini").read_text()
     assert "FedLoGe, realigned − FedLoGe, shared" in page and "+6.00 [+3.52, +8.48]" in page
 
