@@ -122,7 +122,7 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
     """How the user's model reads its inputs.
 
     Raises:
-        ValueError: the side of its pictures is none that the model reads.
+        ValueError: the side of its images is none that the model reads.
     """
     checkpoint = checkpoint_of(settings, user)
     kind = architecture(model_type(checkpoint))
