@@ -79,6 +79,15 @@ def test_the_top_level_can_be_seen_at_a_glance() -> None:
     assert len(entries - {"__init__", "__main__"}) <= MOST_ENTRIES
 
 
+def test_a_report_neither_trains_nor_loads_a_model() -> None:
+    """It reads histories. What notebooks find beside its functions is for them alone: ``__init__`` passes ``arms.run_arms`` on."""
+    for path in (ROOT / LIBRARY / "report").glob("*.py"):
+        rooms = {name.removeprefix(f"{LIBRARY}.") for name in _imported(path)}
+        runners = r"models\b|runs\.(run|loop|compute|crew|pool)|fedmuscle\.(build|rounds|one_shot)"
+        assert not {name for name in rooms if re.match(runners, name)}
+        assert path.stem == "__init__" or not {name for name in rooms if "run_arms" in name or "run_map" in name}
+
+
 def test_the_readers_of_foreign_files_stand_alone() -> None:
     """Data sets are prepared through them, so they know nothing that these should not."""
     for name in ("pickles", "images", "coco_checks"):

@@ -46,7 +46,7 @@ from fedmuscle_lib.tasks import TASKS, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
 _READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
-_LARGEST = 4096  # side of pictures, length of texts, and what sizes the model's tensors, unless the saved ones are larger
+_LARGEST = 4096  # side of images, length of texts, and what sizes the model's tensors, unless the saved ones are larger
 _PEFTS = "base_model.model."  # before the names of a backbone's weights in peft's files
 
 
@@ -181,7 +181,7 @@ class SavedUser:
         number of torch threads. The samples pass in the evaluation's own batches, because another batch may round otherwise.
 
         Args:
-            inputs: pictures, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
+            inputs: images, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
 
         Raises:
             ValueError: inputs of another kind.
@@ -213,7 +213,7 @@ class SavedUser:
             if not isinstance(inputs, Tensor):
                 return self.encoding.load([Path(path) for path in inputs])
             if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] != 3:
-                raise ValueError(f"user {self.number} reads pictures, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
+                raise ValueError(f"user {self.number} reads images, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
             return self.encoding.resize(inputs)
         assert isinstance(self.encoding, Tokens)
         if not isinstance(inputs, Tensor):
