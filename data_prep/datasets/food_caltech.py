@@ -1,4 +1,4 @@
-"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with photographs resized to squares."""
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with images resized to squares."""
 
 from __future__ import annotations
 

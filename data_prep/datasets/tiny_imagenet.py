@@ -1,4 +1,4 @@
-"""Tiny ImageNet: folders of images by class. Small backbones are distilled on its pictures."""
+"""Tiny ImageNet: folders of images by class. Small backbones are distilled on its images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a frozen checkpoint is worth: few-shot accuracy on pictures, a linear classifier on texts.
+"""What a frozen checkpoint is worth: few-shot accuracy on images, a linear classifier on texts.
 
 For real data these are CIFAR-100 and AG's News, for the embedded world their analogues: the 100 classes and the ten topics of its users,
 on the validation split. Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested
@@ -30,7 +30,7 @@ _PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
 _CLASSES = {PICTURES: 100, TEXTS: 4, QUESTIONS: 10}
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
-_SIDE = 32  # pixels of the embedded world's pictures
+_SIDE = 32  # pixels of the embedded world's images
 
 
 def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
@@ -91,13 +91,13 @@ def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
 
 
 def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, split: str = "test") -> dict[int, float]:
-    """Return accuracy in per cent on 100 classes by the number of training pictures a class, 1 and 5, of the nearest class mean.
+    """Return accuracy in per cent on 100 classes by the number of training images a class, 1 and 5, of the nearest class mean.
 
     Features are pooled, centred on the training set's mean, and of unit norm.
 
     Args:
-        side: in pixels, to which pictures are enlarged.
-        tests: number of test pictures, drawn from the users' sets of the split; all, if these have fewer.
+        side: in pixels, to which images are enlarged.
+        tests: number of test images, drawn from the users' sets of the split; all, if these have fewer.
         split: "test", or "val" for what informs a choice.
     """
     pool, test = (_pictures(data_dir, part) for part in ("train", split))
@@ -133,7 +133,7 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _pictures(data_dir: Path, split: str) -> Samples:
-    """The users' pictures and their labels."""
+    """The users' images and their labels."""
     files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
     pictures = [file.pictures() for file in files]
     labels = [file.labels(len(own), _CLASSES[PICTURES], PICTURES) for file, own in zip(files, pictures, strict=True)]
@@ -142,7 +142,7 @@ def _pictures(data_dir: Path, split: str) -> Samples:
 
 @torch.inference_mode()
 def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
-    """Features of the pictures, and their labels."""
+    """Features of the images, and their labels."""
     model, pixels = untrained(checkpoint), Pixels(side)
     return Samples(torch.cat([model.features(pixels.resize(part)) for part in pictures.inputs.split(64)]), pictures.targets)
 
