@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.archives import Members, nested, opened, text_of
+from data_prep.io.archives import Members, contents, nested, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.image_files import square
@@ -58,11 +58,9 @@ def _food(members: Members, path: Path) -> Members:
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
     """Return the labels of the train and test images by name, and the number of classes; a label is a line number of classes.txt."""
-    wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
-    with opened(path) as members:
-        for name, file in members:
-            if "/meta/" in name and PurePosixPath(name).name in wanted:
-                lists[PurePosixPath(name).name] = text_of(file, name, path).split()
+    wanted = {"classes.txt", "train.txt", "test.txt"}
+    found = contents(path, lambda path: path.parent.name == "meta" and path.name in wanted)
+    lists = {PurePosixPath(name).name: text_of(content, name, path).split() for name, content in found.items()}
     if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
     _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")

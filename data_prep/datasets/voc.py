@@ -65,7 +65,7 @@ def write(run: Run) -> None:
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
-                lists[pure.stem] = text_of(file, name, path).split()
+                lists[pure.stem] = text_of(file.read(), name, path).split()
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}

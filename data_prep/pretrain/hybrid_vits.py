@@ -6,7 +6,6 @@ knows little; one that stands on a pretrained convolutional network and imitates
 
 from __future__ import annotations
 
-import csv
 import io
 import platform
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -259,11 +259,7 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
     buffer = io.BytesIO()
     torch.save({"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}, buffer)
     put(folder / "checkpoint.pt", buffer.getvalue())
-    text = io.StringIO()
-    rows = csv.DictWriter(text, log[0], lineterminator="\n")
-    rows.writeheader()
-    rows.writerows({key: f"{value:.6g}" for key, value in row.items()} for row in log)
-    put(folder / "training_log.csv", text.getvalue().encode())
+    put(folder / "training_log.csv", pd.DataFrame(log).to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------
