@@ -45,6 +45,7 @@ def _char(class_id: int) -> str:
     return chr(int(vocabulary().names[class_id].removeprefix("U+"), 16))
 
 
+@pytest.mark.slow
 def test_no_upstream_class_is_a_downstream_class() -> None:
     words = vocabulary()
     assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
@@ -98,6 +99,7 @@ def _digest(root: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data/mini"
     manifest = mini.prepare(data_dir)
@@ -114,6 +116,7 @@ def test_the_world_has_the_same_bytes_everywhere(mini_world: Path) -> None:
     assert found == DIGEST, "another recipe raises mini.VERSION and records its digest here; another processor must not change it"
 
 
+@pytest.mark.slow
 def test_pictures_do_not_follow_how_a_processor_rounds() -> None:
     """Torch's code for processors without AVX rounds sines, exponentials and sums in other ways."""
     drawn = """
@@ -209,10 +212,10 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
 
 def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
     found = labelled_sets.read(mini_world, "glyphs")
-    assert found.classes == tuple(f"digit {d}" for d in range(10))
+    assert found.train.classes == tuple(f"digit {d}" for d in range(10))
     for images, each in ((found.train, 500), (found.test, 100)):
         assert np.bincount(images.labels).tolist() == [each] * 10
-        assert images.pictures([0, 7]).shape == (2, 3, 32, 32)
+        assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 
 
 def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:

@@ -75,6 +75,6 @@ KIND = Kind(
     file=f"{labelled('set')}/train.npz",
     prepare=prepare,
     case=_case,
-    read=lambda folder: read(folder, "set").train.pictures(range(3)),
+    read=lambda folder: read(folder, "set").train.samples(range(3)),
     refusals=(DataError,),
 )

@@ -47,7 +47,7 @@ def _case(draws: random.Random) -> Case:
 
 def _read(folder: Path) -> None:
     train = read(folder, "set", 8).train
-    train.pictures(range(len(train)))
+    train.samples(range(len(train)))
 
 
 KIND = Kind(
