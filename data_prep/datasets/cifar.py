@@ -34,7 +34,7 @@ ENTRIES = _USERS + tuple(
 
 
 class Edition(NamedTuple):
-    """What the archive of CIFAR-10 or CIFAR-100 holds: files by their names, and keys of the dicts in them."""
+    """Names of the files in the archive of CIFAR-10 or CIFAR-100, and keys of the dicts in them."""
 
     task: str
     train: tuple[str, ...]
@@ -60,7 +60,11 @@ _EDITIONS = {
 
 
 def write(run: Run) -> None:
-    """Raises SourceError or DataError if a batch, or of a whole set the file of the classes' names, is missing or malformed."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
+    """
     name, _, whole = run.entry.name.partition("-")
     edition = _EDITIONS[name]
     images, labels, names = _content(run, edition)

@@ -48,7 +48,11 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError or DataError if the annotations are damaged, or images are too few or could not be fetched."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: the annotations are damaged, or images are too few or could not be fetched.
+    """
     instances = _instances(run)
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
     others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))

@@ -18,7 +18,11 @@ _TOKENS = "results_20130124.token"
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if captions or images are missing or damaged."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: captions or images are missing or damaged.
+    """
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
     for name, content in contents(caption_archive, lambda path: path.name == _TOKENS).items():

@@ -22,7 +22,11 @@ _TASKS = {"food101": "ICF", "caltech101": "ICC"}
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the archive lacks its lists, or an image that they name."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive lacks its lists, or an image that they name.
+    """
     path = run.archive(run.entry.archives[0])
     members = _food if run.entry.name == "food101" else _caltech
     size = run.options.get("size") or SIZE

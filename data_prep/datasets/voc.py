@@ -52,7 +52,11 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive is damaged or lacks its lists, or images are too few.
+    """
     path = run.archive(run.entry.archives[0])
     names: set[str] = set()
     masks: dict[str, bytes] = {}

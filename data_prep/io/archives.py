@@ -1,4 +1,4 @@
-"""Reads tar and zip archives member by member without extracting them, so that no name in an archive becomes a path by itself.
+"""Readers of tar and zip archives: member by member, without extracting them, so that no name in an archive becomes a path by itself.
 
 A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a torn or garbled header. Its ``data``
 filter is for extraction, which would need the disk twice, and keeps links; here nothing is extracted, and links are refused.

@@ -20,7 +20,7 @@ from fedmuscle_lib.data.images import decode
 
 
 class Rows(Protocol):
-    """What is used of a ``datasets.Dataset``: its rows, each a mapping of columns to values."""
+    """The used part of a ``datasets.Dataset``: its rows, each a mapping of columns to values."""
 
     def __len__(self) -> int: ...
 

@@ -69,7 +69,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Wheels:
-    """Where wheels come from.
+    """A source of wheels.
 
     Attributes:
         store: the folder for downloads.

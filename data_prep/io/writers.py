@@ -1,4 +1,4 @@
-"""Writes client files and public sets in the README's ``data_dir`` layout; every data set uses these functions.
+"""Writers of client files and public sets in the README's ``data_dir`` layout; every data set uses these functions.
 
 A labelled set, which a long-tailed federation divides when it runs, has a folder ``FedLT/<name>``: ``classes.json`` has the classes'
 names, and each of ``train`` and ``test`` is an array, or a list of images below ``images``.

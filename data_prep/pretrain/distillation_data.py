@@ -1,4 +1,4 @@
-"""What distillation sees of an image, computed once: the map of the student's stem, the teacher's features and its logits.
+"""Data of a distillation, computed once for each image: the map of the student's stem, the teacher's features and its logits.
 
 Both networks are EfficientNet-Lites from the wheels of ``pretrained``. Images are read from the data sets' archives, without labels.
 """
@@ -95,7 +95,7 @@ class Views:
 
     @property
     def stem_config(self) -> dict[str, Any]:
-        """What rebuilds the stem."""
+        """The settings that rebuild the stem."""
         return {key: getattr(self.stem.config, key) for key in (*_BY_STAGE, *_OVERALL)}
 
     def of(self, pictures: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What a frozen checkpoint is worth: few-shot accuracy on images, a linear classifier on texts.
+"""Evaluation of frozen checkpoints: few-shot accuracy on images, a linear classifier on texts.
 
 For real data these are CIFAR-100 and AG's News, for the embedded world their analogues: the 100 classes and the ten topics of its users,
 on the validation split. Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested

@@ -1,4 +1,4 @@
-"""Distils the small profile's hybrid ViTs from EfficientNet-Lite2, on images without labels and on one CPU core.
+"""Distillation of the small profile's hybrid ViTs from EfficientNet-Lite2, on images without labels and on one CPU core.
 
 The paper's image users have ViTs (Appendix H) that were pretrained on 14 million images. A ViT that learns from 20,000 by itself
 knows little; one that stands on a pretrained convolutional network and imitates a better one (Hinton et al., 2015) knows what both know.
@@ -244,13 +244,13 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
     except Exception as error:  # torch, zipfile and pickle have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh begins anew") from None
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh starts again") from None
     _same(path, found, settings)
     for key, part in parts.items():
         try:
             part.load_state_dict(state[key])
         except Exception as error:  # keys or shapes of others
-            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh begins anew") from None
+            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh starts again") from None
     return log
 
 

@@ -1,4 +1,4 @@
-"""Pretrains small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
+"""Pretraining of small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
 
 They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper downloads
 pretrained checkpoints, so it states none of the hyper-parameters below.

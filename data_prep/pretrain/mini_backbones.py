@@ -1,4 +1,4 @@
-"""Pretrains the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
+"""Pretraining of the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
 
 The four vision transformers differ in size, and each begins with a draw of classes of its own. The two "weak" ones have seen fewer classes,
 on plain grounds alone, and lose much of their accuracy on the downstream tasks' images. The two SegFormers learn to classify and to

@@ -1,4 +1,4 @@
-"""Saves the paper's Hugging Face checkpoints below the README's ``models_path``, without their task heads, as safetensors.
+"""The paper's Hugging Face checkpoints, saved below the README's ``models_path`` without their task heads, as safetensors.
 
 Without a network, ``random`` writes models of the same architectures with random weights, which serve to measure costs and nothing else.
 """

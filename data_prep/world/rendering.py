@@ -1,4 +1,4 @@
-"""Draws the embedded world's images: objects on a coloured, textured, cluttered ground.
+"""Renderer of the embedded world's images: objects on a coloured, textured, cluttered ground.
 
 All arithmetic is in double precision. Processors round the last bit of sines and sums differently. In single precision that moved one
 byte in 150,000 of the images; in double precision it moves none.
