@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -14,8 +15,7 @@ from fedmuscle_lib.fedloge.methods.method import Problem, Recipe
 from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import files_digest
-from fedmuscle_lib.runs.progress import Tick
-from fedmuscle_lib.runs.system import TABLE_NAMES
+from fedmuscle_lib.runs.system import Tick
 
 
 def inputs(settings: Settings) -> dict[str, str]:
@@ -56,7 +56,7 @@ class Rounds:
             recipe=Recipe(s.lr, s.momentum, s.weight_decay, s.batch_size, s.local_epochs),
             preprocessing=Preprocessing(padding=s.padding, flip=bool(s.flip)),
         )
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def round(self, round: int) -> Tick:
         """The drawn clients train, the server averages; evaluate where it is due.
