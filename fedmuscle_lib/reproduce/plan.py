@@ -88,9 +88,8 @@ def _given(types: Collection[str], wanted: dict[str, Any], overrides: Any) -> di
 def settings_of(path: Path) -> type[RunSettings]:
     """The settings that the notebook's runs have: those of the system that its metadata name, FedMuscle's by default."""
     from fedmuscle_lib.runs import named
-    from fedmuscle_lib.runs.system import FIRST
 
-    return named(_metadata(path).get("system", FIRST)).settings
+    return named(_metadata(path).get("system", "fedmuscle")).settings
 
 
 def _metadata(path: Path) -> dict[str, Any]:
