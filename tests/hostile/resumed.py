@@ -20,7 +20,7 @@ from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES
 
 
 class Settings(RunSettings):
-    system = "hostile"
+    system, profiles = "hostile", {"mini": {}}
     profile: str = "mini"
     seed: int = 0
     rounds: int = 3

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.data.labelled_sets import FOLDER
-from fedmuscle_lib.fedloge.report.tables import UNSAID, Run, costs, departures, table
+from fedmuscle_lib.fedloge.report.tables import Run, costs, departures, table
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.provenance import save
@@ -37,4 +37,4 @@ def provenance_of(histories: Sequence[Run], notebook: str) -> dict[str, Any]:
     names = [{"algorithm": history.settings.algorithm, "seed": history.settings.seed} for history in histories]
     usual = Settings(profile=s.profile).model_dump(mode="json")
     data = provenance.manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    return provenance.provenance_of(histories, notebook, names, usual, UNSAID - {"evaluate_every"}, data)
+    return provenance.provenance_of(histories, notebook, names, usual, s.aside() - {"evaluate_every"}, data)

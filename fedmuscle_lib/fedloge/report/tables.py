@@ -33,8 +33,6 @@ OVER_FEDAVG = (
     ("personal", "fedloge, local + shared", "fedavg, head"),
     ("personal", "fedloge, local + realigned", "fedavg, head"),
 )
-# Settings that say what is compared, and where and how often it is computed.
-UNSAID = {"algorithm", "profile", "seed", "data_dir", "device", "threads", "evaluate_every"}
 
 
 def run_methods(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
@@ -117,7 +115,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
     """Settings, and the algorithms' own options, that are not those of the README's command: setting, ours, authors."""
     settings = histories[0].settings
-    names = {name: field for name, field in Settings.model_fields.items() if name not in UNSAID | {"options"}}
+    names = {name: field for name, field in Settings.model_fields.items() if name not in settings.aside() | {"options"}}
     rows = [
         {"setting": name, "ours": getattr(settings, name), "authors": field.default}
         for name, field in names.items()
