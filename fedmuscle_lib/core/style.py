@@ -138,12 +138,13 @@ def forest(
     return figure
 
 
-def legend(figure: Figure, where: str, look: Mapping[str, Look], hollow: Mapping[str, Look] | None = None, line: str = "--") -> None:
+def legend(figure: Figure, where: str, look: Mapping[str, Look], hollow: Mapping[str, Look] | None = None, line: Any = "--") -> None:
     """Draw a legend outside of the panels, in one row above them or in a column beside them; hollow markers have lines of their own."""
     handles = [Line2D([], [], color=colour, marker=marker, label=text) for text, (colour, marker) in look.items()]
     for text, (colour, marker) in (hollow or {}).items():
         handles.append(Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle=line))
-    figure.legend(handles=handles, loc=f"outside {where}", ncols=len(handles) if where == "upper center" else 1)
+    place: Any = f"outside {where}"
+    figure.legend(handles=handles, loc=place, ncols=len(handles) if where == "upper center" else 1)
 
 
 def point(ax: Axes, x: float, y: float, style: Look, **options: Any) -> None:

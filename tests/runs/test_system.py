@@ -18,7 +18,7 @@ from fedmuscle_lib.runs.address import address_of
 class Walk(RunSettings):
     """Walkers who step at random and whose mean place is what they agree on."""
 
-    system = "walk"
+    system, profiles = "walk", {"mini": {}}
 
     profile: str = "mini"
     seed: int = 0
@@ -32,9 +32,6 @@ class Walk(RunSettings):
     @property
     def title(self) -> str:
         return f"walk seed {self.seed}"
-
-    def usual(self) -> dict[str, Any]:
-        return {}
 
 
 Walk.model_fields["limp"].json_schema_extra = {"neutral": 0.0}  # a setting that came later
