@@ -7,11 +7,11 @@ from math import isnan, nan
 import nbformat
 import pandas as pd
 import pytest
+from fedmuscle_lib.reproduce.needs import asked_for
 from histories import history, keep
 
 from fedmuscle_lib import Store
 from fedmuscle_lib.reproduce import needs, needs_in_words
-from fedmuscle_lib.reproduce.needs import asked_for
 
 PARAMETERS = """profile: str = "mini"  # which data
 seeds: list = [0]  # of the runs

@@ -13,10 +13,11 @@ from fedmuscle_lib import report
 from fedmuscle_lib.bridge.heads import HEADS
 from fedmuscle_lib.bridge.system import Settings
 from fedmuscle_lib.core import files
+from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.provenance import named, origins, results_folder, save, spread
+from fedmuscle_lib.report.provenance import named, origins, save, spread
 from fedmuscle_lib.report.side_by_side import with_interval
 from fedmuscle_lib.report.statistics import over_seeds, paired_difference
 from fedmuscle_lib.runs import History, run_all
@@ -39,6 +40,7 @@ __all__ = [
     "table",
     "verdicts",
     "write",
+    "written",
 ]
 
 Run = History[Settings]

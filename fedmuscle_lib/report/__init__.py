@@ -8,6 +8,7 @@ systems too; then ``arms``, ``runs``, ``scores``, ``paper``, ``departures``, ``d
 the committed CSV files: ``prose`` and ``results``.
 """
 
+from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
     CONTROLS,
@@ -55,7 +56,7 @@ from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_t
 from fedmuscle_lib.report.side_by_side import ORIGINS, by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
 from fedmuscle_lib.report.world_table import in_short_of_worlds, papers_world, world, worlds
-from fedmuscle_lib.report.write import data_manifests, file_of, folder_name, provenance_of, results_folder, write
+from fedmuscle_lib.report.write import data_manifests, file_of, provenance_of, write
 
 __all__ = [
     "BASELINE",
@@ -94,7 +95,6 @@ __all__ = [
     "departures",
     "displaced",
     "file_of",
-    "folder_name",
     "gain_difference",
     "in_short",
     "in_short_of_worlds",
@@ -136,4 +136,5 @@ __all__ = [
     "worlds",
     "write",
     "write_map",
+    "written",
 ]

@@ -1,4 +1,4 @@
-"""Where results come from and go to, whatever the federation: folders, CSV files, and the provenance of the runs behind them."""
+"""CSV files, and the provenance of the runs behind them, whatever the federation."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.notebooks import notebook_of
 from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
-RESULTS = Path(__file__).parents[2] / "results"
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
-
-
-def results_folder(name: str, profile: str, output: str = "") -> Path:
-    """``<output>/<profile>/<name>``, made if need be; without ``output`` below the repository's ``results``, which git ignores."""
-    folder = Path(output or RESULTS) / profile / name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -37,7 +30,7 @@ def option(name: str, value: object) -> str:
 
 def provenance_of(
     histories: Sequence[History[Any]],
-    notebook: str,
+    folder: str,
     names: Sequence[Mapping[str, Any]],
     usual: Mapping[str, Any],
     unsaid: Collection[str],
@@ -48,6 +41,7 @@ def provenance_of(
     The settings in which runs differ stand with each of them; the command has the first one's.
 
     Args:
+        folder: name of a folder of results, which begins with that of the notebook.
         names: of each run, what tells it from the others, such as algorithm and seed.
         usual: the values that settings have without a word of the command's, as JSON values.
         unsaid: settings that the command never names.
@@ -66,8 +60,9 @@ def provenance_of(
         | {name: h.provenance[name] for name in ("seconds", "finished", "peak_memory_bytes")}
         for h, o, own_name in zip(histories, own, names, strict=True)
     ]
+    chosen = f"{notebook_of(folder)} --profile {histories[0].settings.profile} --seeds {seeds}"
     return {
-        "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {histories[0].settings.profile} --seeds {seeds}{overrides}",
+        "command": f"python -m fedmuscle_lib reproduce {chosen}{overrides}",
         "made_with": [fact for i, fact in enumerate(made_with) if fact not in made_with[:i]],
         "data": data,
         "runs": runs,

@@ -26,16 +26,6 @@ from fedmuscle_lib.tasks import TASKS
 USUAL_SETUP: str = Settings.model_fields["setup"].default
 
 
-def results_folder(notebook: str, profile: str, output: str = "", setup: str = USUAL_SETUP) -> Path:
-    """The folder of ``provenance.results_folder``. A notebook that takes a setup has one for each, as ``folder_name`` calls it."""
-    return provenance.results_folder(folder_name(notebook, setup), profile, output)
-
-
-def folder_name(notebook: str, setup: str = USUAL_SETUP) -> str:
-    """``<notebook>`` or, where it is run with another setup than the usual one, ``<notebook>_<setup>``."""
-    return notebook if setup == USUAL_SETUP else f"{notebook}_{setup}"
-
-
 def file_of(table: str, phase: Phase) -> str:
     """Name of the CSV file that holds ``table`` at the moment ``phase``: the headline moment's is not named."""
     return f"{table}.csv" if phase == HEADLINE else f"{table}_{phase}.csv"
@@ -59,17 +49,16 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
             save(unshared, folder / file_of("delta_unshared", phase))
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
-    notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    files.write(folder / "provenance.json", json.dumps(provenance_of([*histories, *others], notebook), indent=1) + "\n")
+    files.write(folder / "provenance.json", json.dumps(provenance_of([*histories, *others], folder.name), indent=1) + "\n")
 
 
-def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]:
+def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     """What ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
     names = [{"algorithm": arm(h), "public": h.settings.public, "seed": h.settings.seed} for h in histories]
-    return provenance.provenance_of(histories, notebook, names, usual, NO_DEPARTURE, data_manifests(histories))
+    return provenance.provenance_of(histories, folder, names, usual, NO_DEPARTURE, data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 In the order of their imports: ``authors`` (their logs), ``tables``, ``words``, ``files`` and ``classifier`` (SSE-C itself).
 """
 
+from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedloge.report.authors import logs
 from fedmuscle_lib.fedloge.report.classifier import cosines, norms, run_norms
 from fedmuscle_lib.fedloge.report.files import provenance, write
@@ -23,7 +24,7 @@ from fedmuscle_lib.fedloge.report.tables import (
     table,
 )
 from fedmuscle_lib.fedloge.report.words import hypothesis, note, verdict, verdicts
-from fedmuscle_lib.report.provenance import results_folder, save
+from fedmuscle_lib.report.provenance import save
 
 __all__ = [
     "HEADS",
@@ -52,4 +53,5 @@ __all__ = [
     "verdict",
     "verdicts",
     "write",
+    "written",
 ]

@@ -31,10 +31,10 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
     files.write(folder / "provenance.json", json.dumps(provenance_of([*histories, *others], folder.name), indent=1) + "\n")
 
 
-def provenance_of(histories: Sequence[Run], notebook: str) -> dict[str, Any]:
+def provenance_of(histories: Sequence[Run], folder: str) -> dict[str, Any]:
     """What ``report.provenance.provenance_of`` says of the runs, and what the manifest of their data says."""
     s = histories[0].settings
     names = [{"algorithm": history.settings.algorithm, "seed": history.settings.seed} for history in histories]
     usual = Settings(profile=s.profile).model_dump(mode="json")
     data = provenance.manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    return provenance.provenance_of(histories, notebook, names, usual, UNSAID - {"evaluate_every"}, data)
+    return provenance.provenance_of(histories, folder, names, usual, UNSAID - {"evaluate_every"}, data)
