@@ -79,6 +79,7 @@ def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, n
         assert counted > 0 and (client.meter.total == counted) == same(state, client) == skips
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_resumed_run_is_the_uninterrupted_one(settings, cut_off_and_resumed, name):
     """The same tables to the bit, though the run was cut off in the middle of a phase."""
@@ -700,6 +701,7 @@ def test_pseudo_labels_are_the_models_and_leave_out_unsure_classes():
     assert surest("IC10", outputs, 1.0).tolist() == [[0]]
 
 
+@pytest.mark.slow
 def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
     s = {"users": (4, 5, 6), "rounds": 6}
     ours = run(settings(algorithm="pseudo_labeling", **s), progress=str).metrics

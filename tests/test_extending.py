@@ -108,6 +108,7 @@ def test_an_algorithm_is_one_file(house: House, small: list[str]) -> None:
     assert any(line.startswith("Delta after alignment: ") for line in printed)
 
 
+@pytest.mark.slow
 def test_a_baseline_of_fedloges_system_is_one_file(house: House, mini_world: Path) -> None:
     """With the counts to the power of 0 it is FedAvg, so the option is read."""
     house.lay("A baseline of your own")
@@ -120,6 +121,7 @@ def test_a_baseline_of_fedloges_system_is_one_file(house: House, mini_world: Pat
     assert tables[1] == tables[2] != tables[0] and len(tables[0]) == 2
 
 
+@pytest.mark.slow
 def test_a_task_is_one_file_and_a_row(house: House, small: list[str]) -> None:
     house.lay("A task")
     printed = house.run("A task", *small)
@@ -131,6 +133,7 @@ def test_a_task_is_one_file_and_a_row(house: House, small: list[str]) -> None:
     assert any(line.startswith("Delta after alignment: ") for line in printed)
 
 
+@pytest.mark.slow
 def test_an_ablation_notebook_is_one_command(house: House, small: list[str], tmp_path: Path) -> None:
     settings = dict(zip(small[::2], small[1::2], strict=True)) | {"--users": "[5,6]", "--others": "1"}
     tiny = [text for flag, value in settings.items() for text in ("-p", f"{flag.strip('-').replace('-', '_')}={value}")]

@@ -45,6 +45,7 @@ def _char(class_id: int) -> str:
     return chr(int(vocabulary().names[class_id].removeprefix("U+"), 16))
 
 
+@pytest.mark.slow
 def test_no_upstream_class_is_a_downstream_class() -> None:
     words = vocabulary()
     assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
@@ -98,6 +99,7 @@ def _digest(root: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data/mini"
     manifest = mini.prepare(data_dir)
@@ -114,6 +116,7 @@ def test_the_world_has_the_same_bytes_everywhere(mini_world: Path) -> None:
     assert found == DIGEST, "another recipe raises mini.VERSION and records its digest here; another processor must not change it"
 
 
+@pytest.mark.slow
 def test_pictures_do_not_follow_how_a_processor_rounds() -> None:
     """Torch's code for processors without AVX rounds sines, exponentials and sums in other ways."""
     drawn = """

@@ -126,6 +126,7 @@ def test_unknown_notebooks_are_refused(folder):
 # --- failures ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, capsys):
     good = "from pathlib import Path\nPath(output, profile, 'good', 'table.txt').write_text(str(seeds))\nprint('first', 'line')"
     notebook(folder, "good", good, "from IPython.display import Markdown\nMarkdown('**No gain.**')")
@@ -174,6 +175,7 @@ sys.exit(main(["reproduce", "--output", *sys.argv[2:]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     pid_file = tmp_path / "pid"
@@ -190,6 +192,7 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     assert eventually(lambda: not alive(int(pid_file.read_text())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
     """Neither its own nor those that others keep for it, such as sockets and the file that tells its ports."""
@@ -208,6 +211,7 @@ def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
         assert eventually(lambda: not list(Path(temporary).iterdir()))
 
 
+@pytest.mark.slow
 def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):
     """Of two notebooks the second is interrupted after it has overwritten its table; the page is that of what lies there."""
     again, there = tmp_path / "again", tmp_path / "there"
@@ -302,6 +306,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypat
     assert line.startswith("error: ") and "Not a directory" in line
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device", "results/mini/good/result.json")
@@ -335,6 +340,7 @@ def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, c
     assert not (target / "mini/bare/executed.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path):
     notebook(folder, "table", "print('seeds', seeds, 'overrides', overrides)")
     reference = tmp_path / "figures/mini/table"
@@ -351,6 +357,7 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
     assert given() == {"seeds": [0]}
 
 
+@pytest.mark.slow
 def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
     write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup))"
     notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")

@@ -153,6 +153,7 @@ def checkpoints(mini_world: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_convolutional_networks_and_hybrid_vits_too(settings, checkpoints, tmp_path):
     given = {"setup": "setup2", "users": (5, 6, 7), "image_size": 64, "mask_size": 64, "rounds": 1, "models_path": checkpoints}
     backbones = {"ViT-Small": "lite", "ViT-Tiny": "hybrid", "SegFormer-B0": "lite"}
@@ -238,6 +239,7 @@ def final(history: History) -> dict[int, float]:
     return dict(zip(history.final().user, history.final().value, strict=True))
 
 
+@pytest.mark.slow
 def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(settings, store, tmp_path):
     s = settings(rounds=2)
     first = run(s, progress=str, store=store, save_models=tmp_path / "first")

@@ -111,6 +111,7 @@ def test_operations_are_counted_as_written_and_as_done(settings):
     assert written - ran == frozen_pass * 2 * len(client.train)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_costs_of_the_uninterrupted_one(settings, cut_off_and_resumed):
     cut_off_and_resumed(settings(users=(1, 4), others=1, lora_blocks="last", rounds=2, local_epochs=1, evaluate_every=2), 1)
 
