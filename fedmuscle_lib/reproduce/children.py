@@ -113,7 +113,7 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     Raises:
         KeyboardInterrupt: all children are being ended; then the folder is as it was.
     """
-    with TemporaryDirectory(prefix="fm-kept-") as kept:
+    with TemporaryDirectory(dir=children.environment["TMPDIR"]) as kept:
         if existed := folder.is_dir():
             shutil.copytree(folder, kept, dirs_exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)

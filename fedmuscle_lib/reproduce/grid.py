@@ -71,13 +71,13 @@ def reproduce(
         made = in_reference(path, reference / profile, given) if shipped_only else [given]
         planned += [(path, committed | parameters) for parameters in made]
     at_a_time = min(jobs, len(planned))
-    for line in announcement(planned, reference / profile, min(at_a_time, _cores()), shipped_only):
-        _log.info(line)
     processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
     pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
         _try_to_write(target)
+        for line in announcement(planned, reference / profile, min(at_a_time, _cores()), shipped_only):
+            _log.info(line)
         futures = [pool.submit(children.execute, path, target / folder_of(path, given), given, processes) for path, given in planned]
         for future in as_completed(futures):
             outcomes.append(outcome := future.result())

@@ -6,7 +6,7 @@ disk), ``progress``, ``train`` (round after round), ``compute`` (one run), ``cre
 
 from __future__ import annotations
 
-from fedmuscle_lib.runs.compute import NotStored, asked_by, may_compute, run, stored
+from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import torch_threads
 from fedmuscle_lib.runs.pool import run_all
@@ -31,7 +31,6 @@ __all__ = [
     "Store",
     "System",
     "Tick",
-    "asked_by",
     "default_store",
     "may_compute",
     "named",

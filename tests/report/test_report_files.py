@@ -11,7 +11,7 @@ import pytest
 from histories import history, history2
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report import provenance
+from fedmuscle_lib.core import notebooks
 
 
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
@@ -76,8 +76,8 @@ def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
 
 
 def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
-    assert Path(__file__).parents[2] / "results" == provenance.RESULTS
-    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
+    assert Path(__file__).parents[2] / "results" == notebooks.RESULTS
+    monkeypatch.setattr(notebooks, "RESULTS", tmp_path / "results")
     assert report.results_folder("table7", "mini") == tmp_path / "results/mini/table7"
     assert report.results_folder("table7", "mini", str(tmp_path / "mine")) == tmp_path / "mine/mini/table7"
     assert (tmp_path / "results/mini/table7").is_dir() and (tmp_path / "mine/mini/table7").is_dir()
