@@ -113,6 +113,14 @@ def test_the_two_systems_know_nothing_of_each_other() -> None:
             assert "fedloge" not in imported, path
 
 
+@pytest.mark.parametrize("room", ["fedloge", "bridge"])
+def test_a_report_starts_no_run_and_loads_no_model(room: str) -> None:
+    """It reads histories; a system's ``arms`` get them."""
+    imported = set(_imported(ROOT / LIBRARY / room / "report.py"))
+    assert not {name for name in imported if name.startswith("fedmuscle_lib.runs.") and name != "fedmuscle_lib.runs.History"}
+    assert not {name for name in imported if name.split(".")[0] == "torch" or name.endswith((".rounds", ".export", ".build"))}
+
+
 @pytest.mark.parametrize(
     ("program", "spared"),
     [

@@ -5,34 +5,16 @@ from __future__ import annotations
 import pickle
 from pathlib import PurePosixPath
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
 from data_prep.io.archives import opened, plain_name
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.files import put
-from data_prep.io.photos import SIZE, keep
+from data_prep.io.build import Run
+from data_prep.io.entry import SourceError
+from data_prep.io.image_files import SIZE, keep
+from fedmuscle_lib.core.files import put
 
-_HOST = "http://shannon.cs.illinois.edu/DenotationGraph"
-ENTRIES = (
-    Entry(
-        name="flickr30k",
-        title="Flickr30k: the public set of images and captions for Setup2.",
-        home=f"{_HOST}/",
-        terms="For non-commercial research and education; the images are Flickr's, under Flickr's terms of use. The images are given out "
-        "after a form on the home page: where the address below answers no more, fill it in and pass --archives FOLDER.",
-        archives=(
-            Archive("flickr30k-images.tar.gz", f"{_HOST}/data/flickr30k-images.tar.gz", None),
-            Archive("flickr30k.tar.gz", f"{_HOST}/data/flickr30k.tar.gz", None),
-        ),
-        counts={"images": 31783},
-        takes=(SEED, PUBLIC, SIZE),
-    ),
-)
+ENTRIES = (described("flickr30k", (SEED, PUBLIC, SIZE)),)
 _TOKENS = "results_20130124.token"
-
-
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place("TC/flicker_public"),)  # the README's spelling
 
 
 def write(run: Run) -> None:

@@ -32,8 +32,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.contrast import TEMPERATURE, contrastive
-from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, fit, optimisation, save
+from data_prep.pretrain.training import MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -160,8 +159,8 @@ def pretrain(
         "machine": platform.machine(),
     }
     facts = {"world": world, "data": data, "command": command, "license": license, "decay": WEIGHT_DECAY, "norm": MAX_NORM}
-    facts["then"] = _THEN.format(**vars(contrast), temperature=TEMPERATURE) if contrast else ""
-    save(model.backbone, out / name, report, _CARD.format(**report | _WORDS[recipe.architecture] | facts), tokenizer)
+    facts["then"] = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
+    save(model.backbone, out / name, report, card("language_model", report | _WORDS[recipe.architecture] | facts), tokenizer)
     return report
 
 
@@ -303,24 +302,3 @@ _WORDS = {
     "distilbert": {"title": "DistilBERT", **_MASKED},
     "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
 }
-
-_THEN = """- then: {steps:,} steps with supervised contrast (Khosla et al., 2020) beside it, 1 : 1, at a peak learning rate of {lr}: the
-  mean tokens of two texts of one topic are neighbours, at temperature {temperature}. {about}
-"""
-_CARD = """---
-library_name: transformers
-license: {license}
----
-# {name} of {world}
-
-A {parameters:,}-parameter {title} ({layers} layers of width {hidden}, {heads} heads) for texts of up to {longest} tokens, pretrained
-to {guessing}. Its {vocabulary:,} tokens ({tokens}) were learnt from the same texts. Stored in half precision, to be loaded in float32.
-
-- data: {texts:,} texts, {held_out:,} more held out. {data}
-- recipe: {steps:,} steps of {batch} texts or pieces of them; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay
-  {decay}, gradients clipped at norm {norm:g}, no dropout
-{then}- on the held-out texts: {accuracy:.1%} of the tokens guessed, perplexity {perplexity}; by a token's frequency alone
-  {trivial_accuracy:.1%}, perplexity {trivial_perplexity}
-- cost: {cpu_seconds} CPU seconds (threads: {threads}), torch {torch}, {machine}
-- remade by: `{command}`
-"""

@@ -26,16 +26,27 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, SegformerConfig, SegformerModel, ViTConfig, ViTModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep.pretrain import language_models, segformer, vit
-from data_prep.pretrain.contrast import TEMPERATURE, contrastive
-from data_prep.pretrain.training import MAX_NORM, WARM_UP, WEIGHT_DECAY, describe, fit, optimisation, read_report, save
+from data_prep.pretrain import language_models
+from data_prep.pretrain.training import (
+    MAX_NORM,
+    TEMPERATURE,
+    WARM_UP,
+    WEIGHT_DECAY,
+    card,
+    contrastive,
+    describe,
+    fit,
+    optimisation,
+    read_report,
+    save,
+)
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
-from data_prep.world.pictures import SIZE, Pictures, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
 from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
@@ -43,6 +54,7 @@ VERSION = 1  # of this module: raise it when the same recipe makes other weights
 
 PATCH = 8
 BATCH = 96
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels in [0, 1]: what SegFormer checkpoints expect
 LR, CONTRAST_LR = 2e-3, 1e-3  # at their peaks
 
 
@@ -190,7 +202,18 @@ class _WithPatches(Pretraining):
     """
 
     def __init__(self, shape: ViT, classes: int) -> None:
-        super().__init__(vit.build(shape.hidden, shape.layers, shape.heads, shape.mlp, size=SIZE, patch=PATCH), shape.hidden, classes)
+        config = ViTConfig(
+            hidden_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            intermediate_size=shape.mlp,
+            image_size=SIZE,
+            patch_size=PATCH,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            attn_implementation="sdpa",  # type: ignore[call-arg]  # one of PretrainedConfig's **kwargs, which the stubs lack
+        )
+        super().__init__(ViTModel(config, add_pooling_layer=False), shape.hidden, classes)
 
     def build_segment(self, width: int, classes: int) -> nn.Module:
         return nn.Linear(width, PATCH * PATCH)
@@ -213,7 +236,19 @@ class _WithDecoder(Pretraining):
     dense_to_the_end = True  # its users segment
 
     def __init__(self, shape: SegFormer, classes: int) -> None:
-        super().__init__(segformer.build(shape.hidden, (1, 1, 1, 1), (1, 2, 4, 4), shape.decoder), shape.hidden[-1], classes)
+        config = SegformerConfig(
+            hidden_sizes=list(shape.hidden),
+            depths=[1, 1, 1, 1],
+            num_attention_heads=[1, 2, 4, 4],
+            decoder_hidden_size=shape.decoder,
+            sr_ratios=[4, 2, 1, 1],  # keys and values shrink less than in the paper's checkpoints, since the images are small
+            mlp_ratios=[2, 2, 2, 2],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            classifier_dropout_prob=0.0,
+            drop_path_rate=0.0,
+        )
+        super().__init__(SegformerModel(config), shape.hidden[-1], classes)
 
     def build_segment(self, width: int, classes: int) -> nn.Module:
         config = copy.deepcopy(self.backbone.config)
@@ -221,7 +256,8 @@ class _WithDecoder(Pretraining):
         return SegformerDecodeHead(config)
 
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        stages = self.backbone(pixel_values=segformer.normalised(images), output_hidden_states=True).hidden_states
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (_MEAN, _STD))
+        stages = self.backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
         return stages[-1].mean((2, 3)), stages
 
     def dense_loss(self, places: tuple[torch.Tensor, ...], batch: Batch) -> torch.Tensor:
@@ -419,27 +455,5 @@ def _card(recipe: Recipe, report: dict) -> str:
     if recipe.phases:
         facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
         facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)
-        facts["then"] = _THEN.format(**facts)
-    return _CARD.format(**facts)
-
-
-_THEN = """- then: {terms}, over all {known} upstream classes, on grounds as detailed as the
-  downstream pictures', each picture drawn twice: {batches}.
-  The two drawings' features are neighbours (Khosla et al., 2020), at temperature {temperature}; the peak learning rate is {contrast_lr}
-"""
-_CARD = """---
-library_name: transformers
-license: mit
----
-# {name} of the embedded world
-
-A {parameters:,}-parameter {kind} pretrained on {pictures:,} generated 32x32 pictures of upstream glyph classes, which no downstream task
-of the embedded world contains. Features are {features}.
-Stored in half precision, to be loaded in float32.
-
-- recipe: {steps:,} steps of {batch} pictures of {classes} classes, on grounds of detail 0.3 to {detail} (downstream pictures have 1), at a
-  peak learning rate of {lr}
-{then}- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {known} classes
-- cost: {cpu_seconds} CPU seconds, one thread, torch {torch}
-- remade by: `python -m data_prep mini-backbones {name}`
-"""
+        facts["then"] = card("mini_vision_contrast", facts)
+    return card("mini_vision", facts)

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from data_prep import MINI_WEIGHTS
-from data_prep.io.files import put
-from data_prep.io.layout import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
-from data_prep.world.pictures import SIZE, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
+from fedmuscle_lib.core.files import put
 
 VERSION = 5
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets

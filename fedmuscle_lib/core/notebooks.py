@@ -21,6 +21,7 @@ from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json
 NOTEBOOKS = ROOT / "notebooks"
 FIGURES = ROOT / "figures"  # the reference
 RESULTS = ROOT / "results"  # which git ignores
+PROVENANCE = "provenance.json"  # in a folder of results
 # The contract puts a notebook's results for any seeds in one folder; the others say where and on what it runs.
 UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "models_path"}
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
@@ -170,11 +171,39 @@ def reference_parameters(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: naming the file; it has other than a notebook's parameters.
     """
-    path = folder / "provenance.json"
+    path = folder / PROVENANCE
     parameters = read_json(path).get("parameters", {}) if path.exists() else {}
     if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
         raise DataError(f"{path}: not the provenance of a notebook: its parameters have no names")
     return parameters
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    """The runs that the provenance in a notebook's folder names, each with all its facts; none where there is no provenance.
+
+    Returns:
+        For each run its arm, address, system, settings (as JSON values, without places), origin ("shipped" or "computed"), versions,
+        seconds, finished (ISO format, UTC) and peak_memory_bytes.
+
+    Raises:
+        DataError: naming the file; it can't be read, or its runs are not as ``report.provenance.provenance_of`` gives them.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return []
+    provenance = read_json(path)
+    try:
+        runs = [_merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run) for run in provenance["runs"]]
+    except (AttributeError, KeyError, TypeError):
+        raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
+    if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
+        raise DataError(f"{path}: not the provenance of a notebook: a run without its address, or when it was finished")
+    return runs
+
+
+def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
+    return known | facts | {name: _merged(known[name], facts[name]) for name in both}
 
 
 def _found(notebook: str, among: Path | None) -> Path | None:

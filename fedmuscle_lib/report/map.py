@@ -26,8 +26,7 @@ from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.costs import alignment_steps
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.provenance import save
-from fedmuscle_lib.report.side_by_side import with_interval
-from fedmuscle_lib.report.statistics import side_of_zero
+from fedmuscle_lib.report.statistics import side_of_zero, with_interval
 from fedmuscle_lib.report.write import file_of, write
 from fedmuscle_lib.runs import run_all
 from fedmuscle_lib.runs.history import History

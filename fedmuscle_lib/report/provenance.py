@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import notebook_of
+from fedmuscle_lib.core.notebooks import PROVENANCE, notebook_of
 from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
@@ -31,42 +32,71 @@ def option(name: str, value: object) -> str:
 def provenance_of(
     histories: Sequence[History[Any]],
     folder: str,
-    names: Sequence[Mapping[str, Any]],
+    arms: Sequence[str],
     usual: Mapping[str, Any],
     unsaid: Collection[str],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The command that repeats the runs and, for each of them, what it was, its address in the store, how long it took and on what.
+    """The command that repeats the runs, what made them, and the runs themselves, as ``core.notebooks.runs_of`` reads them.
 
-    The settings in which runs differ stand with each of them; the command has the first one's.
+    A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the others with each of ``runs``. The
+    command has the settings of the first run.
 
     Args:
         folder: name of a folder of results, which begins with that of the notebook.
-        names: of each run, what tells it from the others, such as algorithm and seed.
+        arms: of each run.
         usual: the values that settings have without a word of the command's, as JSON values.
         unsaid: settings that the command never names.
         data: see :func:`manifests`.
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
-    own = [history.settings.model_dump(mode="json") for history in histories]
-    differing = [name for name in usual if name not in names[0] and any(o[name] != own[0][name] for o in own)]
-    changed = {name: value for name, value in own[0].items() if name not in unsaid and value != usual[name]}
+    first = histories[0].settings.model_dump(mode="json")
+    changed = {name: value for name, value in first.items() if name not in unsaid and value != usual[name]}
     overrides = "".join(option(name, value) for name, value in changed.items())
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
-    runs = [
-        {**own_name}
-        | {name: o[name] for name in differing}
-        | {"address": h.provenance.get("address"), "origin": h.origin, "versions": h.provenance.get("versions")}
-        | {name: h.provenance[name] for name in ("seconds", "finished", "peak_memory_bytes")}
-        for h, o, own_name in zip(histories, own, names, strict=True)
+    facts = [
+        {"arm": arm, "system": h.settings.system, "settings": h.settings.recorded(), "origin": h.origin}
+        | {name: h.provenance[name] for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")}
+        for h, arm in zip(histories, arms, strict=True)
     ]
     chosen = f"{notebook_of(folder)} --profile {histories[0].settings.profile} --seeds {seeds}"
     return {
         "command": f"python -m fedmuscle_lib reproduce {chosen}{overrides}",
         "made_with": [fact for i, fact in enumerate(made_with) if fact not in made_with[:i]],
         "data": data,
-        "runs": runs,
+        **_factored(facts),
     }
+
+
+def _factored(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    shared = _common(runs)
+    arms = {run["arm"]: _common([other for other in runs if other["arm"] == run["arm"]]) for run in runs}
+    own = {name: _rest({key: fact for key, fact in facts.items() if key != "arm"}, shared) for name, facts in arms.items()}
+    return {"shared": shared, "arms": own, "runs": [{"arm": run["arm"]} | _rest(run, arms[run["arm"]]) for run in runs]}
+
+
+def _common(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts that all runs have; of a fact that is a mapping, the items that all have."""
+    found = {}
+    for name, value in runs[0].items():
+        mappings = [run[name] for run in runs if isinstance(run.get(name), dict)]
+        if all(name in run and run[name] == value for run in runs):
+            found[name] = value
+        elif len(mappings) == len(runs) and (items := _common(mappings)):
+            found[name] = items
+    return found
+
+
+def _rest(facts: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """``facts`` without ``known``, which ``runs_of`` puts back."""
+    new = {name: value for name, value in facts.items() if name not in known or known[name] != value}
+    return {name: _rest(value, known[name]) if isinstance(value, dict) and name in known else value for name, value in new.items()}
+
+
+def write_provenance(provenance: Mapping[str, Any], folder: Path) -> None:
+    """Write ``provenance.json``, whole or not at all, with a line for each run."""
+    lines = re.sub(r"\n {3,}|\n {2}(?=[]}])", " ", json.dumps(provenance, indent=1))  # a string has no newline in JSON
+    write(folder / PROVENANCE, lines + "\n")
 
 
 def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -22,8 +22,7 @@ from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.report.costs import alignment_steps, local_steps
 from fedmuscle_lib.report.delta import delta, table
 from fedmuscle_lib.report.paper import paper_table
-from fedmuscle_lib.report.side_by_side import with_interval
-from fedmuscle_lib.report.statistics import side_of_zero
+from fedmuscle_lib.report.statistics import side_of_zero, with_interval
 from fedmuscle_lib.report.write import USUAL_SETUP
 from fedmuscle_lib.runs.history import History
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedmuscle_lib.core.files import read_json
-from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS, UNNAMED, own, reference_parameters
+from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS, UNNAMED, own, reference_parameters, runs_of
 from fedmuscle_lib.reproduce.plan import ALL, folder_of, select
 
 
-def runs_of(path: Path, given: dict[str, Any], reference: Path) -> dict[str, float] | None:
+def needed(path: Path, given: dict[str, Any], reference: Path) -> dict[str, float] | None:
     """Return the seconds of the notebook's runs by their addresses; None if the reference has no results of these parameters.
 
     A seed that the reference does not have is taken to need as long as its last one, at addresses that nothing has.
@@ -22,18 +21,20 @@ def runs_of(path: Path, given: dict[str, Any], reference: Path) -> dict[str, flo
         reference: the profile's folder in figures/.
     """
     folder = reference / folder_of(path, given)
-    if not (folder / "provenance.json").exists():
+    if not (runs := runs_of(folder)):
         return None
     usual = {name: parameter.value for name, parameter in own(path).items()}
     theirs, wanted = usual | reference_parameters(folder), usual | given
     if any(wanted[name] != theirs[name] for name in usual if name not in UNNAMED):
         return None
-    runs = read_json(folder / "provenance.json")["runs"]
-    known = sorted({run["seed"] for run in runs})
+    by_seed: dict[int, list[dict[str, Any]]] = {}
+    for run in runs:
+        by_seed.setdefault(run["settings"]["seed"], []).append(run)
+    last = max(by_seed)
     found: dict[str, float] = {}
-    for seed in wanted.get("seeds", known):
-        like = seed if seed in known else known[-1]
-        found |= {run["address"] + ("" if seed == like else f"?{seed}"): run["seconds"] for run in runs if run["seed"] == like}
+    for seed in wanted.get("seeds", by_seed):
+        unknown = "" if seed in by_seed else f", seed {seed}"
+        found |= {run["address"] + unknown: run["seconds"] for run in by_seed.get(seed, by_seed[last])}
     return found
 
 
@@ -51,7 +52,7 @@ def announcement(planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path
     lines: list[str] = []
     everything: dict[str, float] = {}
     for path, given in planned:
-        name, runs = folder_of(path, given), runs_of(path, given, reference)
+        name, runs = folder_of(path, given), needed(path, given, reference)
         if runs is None:
             lines.append(f"{name}: time unknown, since the reference has no results of these parameters")
             continue
@@ -78,7 +79,7 @@ def overview(profiles: Sequence[str], folder: Path = NOTEBOOKS, figures: Path = 
 
 
 def _told(path: Path, reference: Path) -> str:
-    if (runs := runs_of(path, {"profile": reference.name}, reference)) is not None:
+    if (runs := needed(path, {"profile": reference.name}, reference)) is not None:
         return f"shown at once ({_count(len(runs))}; {_time(runs.values())} to compute)"
     usual = {name: parameter.value for name, parameter in own(path).items()}
     theirs = {name: value for name, value in reference_parameters(reference / path.stem).items() if name not in UNNAMED}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
-from fedmuscle_lib.core.notebooks import fits
+from fedmuscle_lib.core.notebooks import fits, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,10 +53,7 @@ def made(entry: Path) -> Made:
     if result.get("failure") or result.get("missing"):
         return Made("failed" if result.get("failure") else "missing", executed, "")
     with _blamed(path := entry / "provenance.json"):
-        provenance = _read(path)
-        runs = provenance.get("runs", [])
-        if not isinstance(runs, list) or not all(isinstance(run, dict) and isinstance(run.get("finished"), str) for run in runs):
-            raise DataError("its runs are no list of objects that say when they were finished")
+        provenance, runs = _read(path), runs_of(entry)
         when = _minute(max(run["finished"] for run in runs)) if runs else executed
     origins = [run.get("origin", "computed") for run in runs]
     shipped = provenance.get("shipped") or (runs and all(origin == "shipped" for origin in origins))
@@ -97,7 +94,7 @@ def _contents(entry: Path) -> dict[str, Any]:
         if (seconds := result.get("seconds")) is not None and not fits(seconds, "float"):
             raise DataError(f"its seconds are {shown(seconds)}, not a number")
         given = result.get("parameters", {})
-        seeds = sorted({run["seed"] for run in provenance.get("runs", []) if "seed" in run})
+        seeds = sorted({run["settings"]["seed"] for run in runs_of(entry) if "settings" in run})
         executed = not (seeds and "seeds" in given) or sorted(given["seeds"]) == seeds
         time = f"{seconds:.0f} s" if seconds is not None and (executed or not done) else ""
     origin = provenance.get("command", "") if done else ""

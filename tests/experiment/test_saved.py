@@ -58,7 +58,7 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
         with torch.no_grad():
             assert torch.equal(found(inputs)[rows], call(kept.take(rows)))
     if len(client.public):
-        assert torch.equal(user.represent(client.public), client.represent_all())
+        assert torch.equal(user.represent(client.public), client.over_public(client.model.represent))
     assert metric(user, client) == client.evaluate() == user.about["metrics"][-1]["value"]
     return user
 

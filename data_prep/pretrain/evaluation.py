@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from data_prep.io.entry import SourceError
-from data_prep.pretrain.pretrained import Checkpoint
+from data_prep.pretrain.wheel_checkpoints import Checkpoint
 from fedmuscle_lib import models
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.encodings import Pixels, Tokens

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from data_prep.io.entry import SourceError
-from data_prep.io.layout import write_pickle, write_texts
+from data_prep.io.writers import write_pickle, write_texts
 from fedmuscle_lib.data.images import decode
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from data_prep.io.files import put
-from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.files import named, put
 
 # Folders below the data directory, for files of one's own. The original README's, with the validation split and this project's others.
 _SPLITS = ("train", "val", "test")

