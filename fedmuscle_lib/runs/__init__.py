@@ -7,7 +7,7 @@ their processes on this machine), and ``short_runs`` (fingerprints of the arithm
 
 from __future__ import annotations
 
-from fedmuscle_lib.runs.compute import NotStored, asked_by, may_compute, run, stored
+from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import torch_threads
 from fedmuscle_lib.runs.progress import Interrupted
@@ -32,7 +32,6 @@ __all__ = [
     "System",
     "Tables",
     "Tick",
-    "asked_by",
     "default_store",
     "may_compute",
     "named",
