@@ -118,7 +118,7 @@ def forest(
     n_columns = wrap or len(units)
     size = width * n_columns + _LETTER * (letters.max() if share else letters.sum()), 1.1 + line * panels.size().max()
     beside = so.Dodge(empty="drop", by=["color"])
-    plot = so.Plot(rows, x="value", y="line", color="arm", marker="arm", pointsize="arm").facet("panel", wrap=wrap)
+    plot = so.Plot(rows.reset_index(drop=True), x="value", y="line", color="arm", marker="arm", pointsize="arm").facet("panel", wrap=wrap)
     plot = plot.share(x=False, y=share).add(so.Range(linewidth=2), beside, xmin="ci_low", xmax="ci_high", legend=False)
     if theirs:
         plot = plot.add(so.Dot(fill=False, stroke=1), beside, x="theirs", legend=False)
