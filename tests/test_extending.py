@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib.data.encodings import Pixels
-from fedmuscle_lib.reproduce import declared_parameters
+from fedmuscle_lib.reproduce import declared
 from fedmuscle_lib.tasks import ImageClassification
 
 ROOT = Path(__file__).parents[1]
@@ -109,6 +109,17 @@ def test_an_algorithm_is_one_file(house: House, small: list[str]) -> None:
 
 
 @pytest.mark.slow
+def test_what_only_an_algorithm_asks_of_a_client_is_in_its_file(house: House, small: list[str]) -> None:
+    """Without its weight it is local training; with one it isn't."""
+    section = "An algorithm that asks something new of a client"
+    house.lay(section)
+    plain, pulled = (house.run(section, *small, "--users", "4,6", "--options", f'{{"near_start.weight": {w}}}') for w in (0, 9))
+    assert house.touched() == named(section)
+    deltas = [next(line for line in printed if line.startswith("Delta after alignment: ")) for printed in (plain, pulled)]
+    assert "+0.0" in deltas[0] and deltas[0] != deltas[1]
+
+
+@pytest.mark.slow
 def test_a_baseline_of_fedloges_system_is_one_file(house: House, mini_world: Path) -> None:
     """With the counts to the power of 0 it is FedAvg, so the option is read."""
     house.lay("A baseline of your own")
@@ -139,8 +150,8 @@ def test_an_ablation_notebook_is_one_command(house: House, small: list[str], tmp
     tiny = [text for flag, value in settings.items() for text in ("-p", f"{flag.strip('-').replace('-', '_')}={value}")]
     house.run("An ablation notebook", "--output", str(tmp_path / "results"), *tiny)
     assert house.touched() == named("An ablation notebook")
-    assert {"profile", "seeds", "setting", "values", "output", "overrides"} <= set(declared_parameters(house.root / "notebooks/rank.ipynb"))
-    folder = tmp_path / "results/mini/rank"
+    assert {"profile", "seeds", "setting", "values", "output", "overrides"} <= set(declared(house.root / "notebooks/rank.ipynb"))
+    (folder,) = (tmp_path / "results/mini").glob("rank_*")  # its parameters were changed
     delta = pd.read_csv(folder / "delta.csv")
     controls = ["local, tuned", "head_only", "self", "probe"]
     assert delta.algorithm.tolist() == ["local", *controls, "fedmuscle, rank = 4", "fedmuscle, rank = 16"]
