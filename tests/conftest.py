@@ -30,6 +30,17 @@ ROOT = Path(__file__).parents[1]
 SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
 
 
+IN_THE_GATE = "test_contraction.py"  # the one lesson that the gate executes
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what an executed lesson shows."""
+    for item in items:
+        if "lesson" in getattr(item, "fixturenames", ()) and item.path.name != IN_THE_GATE:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def mini_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded world: the repository's own if it was prepared, else one of this session."""

@@ -80,6 +80,7 @@ def test_a_model_may_be_exchanged_for_one_that_does_the_same(given):
     assert chosen["ViT-Tiny"] == "vit-large" and chosen["ViT-Base"] == "vit-base"
 
 
+@pytest.mark.slow
 def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     explorer = Explorer(given)
     drawn = []

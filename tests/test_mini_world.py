@@ -23,11 +23,11 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.pretrain import mini_backbones
-from data_prep.pretrain.contrast import contrastive
 from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPSTREAM_BOOKS, SegFormer, pretrain
+from data_prep.pretrain.training import contrastive
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
-from data_prep.world.pictures import draw, outlined, scenes
+from data_prep.world.rendering import draw, outlined, scenes
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import PUBLIC_SETS
@@ -45,6 +45,7 @@ def _char(class_id: int) -> str:
     return chr(int(vocabulary().names[class_id].removeprefix("U+"), 16))
 
 
+@pytest.mark.slow
 def test_no_upstream_class_is_a_downstream_class() -> None:
     words = vocabulary()
     assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
@@ -98,6 +99,7 @@ def _digest(root: Path) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data/mini"
     manifest = mini.prepare(data_dir)
@@ -114,12 +116,13 @@ def test_the_world_has_the_same_bytes_everywhere(mini_world: Path) -> None:
     assert found == DIGEST, "another recipe raises mini.VERSION and records its digest here; another processor must not change it"
 
 
+@pytest.mark.slow
 def test_pictures_do_not_follow_how_a_processor_rounds() -> None:
     """Torch's code for processors without AVX rounds sines, exponentials and sums in other ways."""
     drawn = """
 import hashlib, numpy as np
 from data_prep.world.glyphs import vocabulary
-from data_prep.world.pictures import draw, single
+from data_prep.world.rendering import draw, single
 words, rng = vocabulary(), np.random.RandomState(0)
 pictures = draw(single(rng.choice(words.digits, 600)), "train", words, rng)
 print(hashlib.sha256(pictures.uint8().tobytes() + (pictures.alphas > 0.5).numpy().tobytes()).hexdigest())
@@ -209,10 +212,10 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
 
 def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
     found = labelled_sets.read(mini_world, "glyphs")
-    assert found.classes == tuple(f"digit {d}" for d in range(10))
+    assert found.train.classes == tuple(f"digit {d}" for d in range(10))
     for images, each in ((found.train, 500), (found.test, 100)):
         assert np.bincount(images.labels).tolist() == [each] * 10
-        assert images.pictures([0, 7]).shape == (2, 3, 32, 32)
+        assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 
 
 def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:

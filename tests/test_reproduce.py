@@ -126,6 +126,7 @@ def test_unknown_notebooks_are_refused(folder):
 # --- failures ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, capsys):
     good = "from pathlib import Path\nPath(output, profile, 'good', 'table.txt').write_text(str(seeds))\nprint('first', 'line')"
     notebook(folder, "good", good, "from IPython.display import Markdown\nMarkdown('**No gain.**')")
@@ -174,6 +175,7 @@ sys.exit(main(["reproduce", "--output", *sys.argv[2:]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     pid_file = tmp_path / "pid"
@@ -190,6 +192,7 @@ def test_no_kernel_outlives_the_grid(folder, tmp_path, sign):
     assert eventually(lambda: not alive(int(pid_file.read_text())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
     """Neither its own nor those that others keep for it, such as sockets and the file that tells its ports."""
@@ -208,6 +211,7 @@ def test_a_killed_kernel_leaves_no_temporary_files(folder, tmp_path, sign):
         assert eventually(lambda: not list(Path(temporary).iterdir()))
 
 
+@pytest.mark.slow
 def test_an_interrupted_repetition_keeps_the_results_that_there_were(folder, tmp_path):
     """Of two notebooks the second is interrupted after it has overwritten its table; the page is that of what lies there."""
     again, there = tmp_path / "again", tmp_path / "there"
@@ -302,6 +306,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypat
     assert line.startswith("error: ") and "Not a directory" in line
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device", "results/mini/good/result.json")
@@ -335,6 +340,7 @@ def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, c
     assert not (target / "mini/bare/executed.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path):
     notebook(folder, "table", "print('seeds', seeds, 'overrides', overrides)")
     reference = tmp_path / "figures/mini/table"
@@ -351,6 +357,7 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
     assert given() == {"seeds": [0]}
 
 
+@pytest.mark.slow
 def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
     write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup))"
     notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
@@ -383,18 +390,20 @@ def entry(tmp_path, provenance=None, result=None):
 
 
 def runs(*origins):
-    return [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
+    """A provenance's runs of one arm."""
+    named = [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
+    return {"shared": {"address": "01"}, "arms": {"local": {}}, "runs": [{"arm": "local"} | run for run in named]}
 
 
 @pytest.mark.parametrize(
     ("provenance", "result", "expected"),
     [
-        ({"runs": runs("shipped", "shipped")}, {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
-        ({"runs": runs("shipped", "computed", "shipped")}, None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
-        ({"runs": runs("computed"), "shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
+        (runs("shipped", "shipped"), {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
+        (runs("shipped", "computed", "shipped"), None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
+        (runs("computed") | {"shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
         (None, {"finished": EARLY}, ("computed here", "2026-11-20 14:23 UTC", "")),  # a notebook without runs
-        ({"runs": runs("computed")}, {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
-        ({"runs": runs("computed")}, {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
+        (runs("computed"), {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
+        (runs("computed"), {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
     ],
 )
 def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result, expected):
@@ -403,7 +412,7 @@ def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result,
 
 
 def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
-    folder = entry(tmp_path, {"runs": runs("computed")}, {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
+    folder = entry(tmp_path, runs("computed"), {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
     (folder / "figure.png").write_bytes(b"")
     assert "no luck" in (page := index(tmp_path).read_text()) and "figure.png" not in page
     (folder / "result.json").unlink()
@@ -415,10 +424,10 @@ def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     ("name", "content", "reason"),
     [
         ("provenance.json", '{"runs": [', "not JSON"),
-        ("provenance.json", '{"runs": [1]}', "its runs are no list of objects that say when they were finished"),
-        ("provenance.json", '{"runs": [{}]}', "its runs are no list"),
-        ("provenance.json", '{"runs": 1}', "its runs are no list"),
-        ("provenance.json", '{"runs": [{"finished": "yesterday"}]}', "Invalid isoformat string"),
+        ("provenance.json", '{"runs": [1]}', "no list of runs"),
+        ("provenance.json", '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": ""}]}', "a run without its address"),
+        ("provenance.json", '{"shared": 7, "arms": {"": {}}, "runs": [{"arm": ""}]}', "no list of runs"),
+        ("provenance.json", json.dumps(runs("computed")).replace(EARLY, "yesterday"), "Invalid isoformat string"),
         ("result.json", '{"finished": "yesterday"}', "Invalid isoformat string"),
         ("result.json", '{"seconds": "long"}', "its seconds are 'long', not a number"),
         ("result.json", '{"seconds": 1' + "0" * 400 + "}", "OverflowError"),

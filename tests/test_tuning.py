@@ -99,6 +99,7 @@ def test_an_error_metric_is_ranked_from_below() -> None:
     assert tuning._ranked(rows.assign(metric="Accuracy")) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_files_and_a_second_call_computes_nothing(mini_world, folder, store, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tuning, "CONFIGURATIONS", {"quick": QUICK})
     places = [f"data_dir={mini_world}", f"models_path={mini_world / 'models'}", "users=[5, 6]", "rounds=1"]
@@ -169,6 +170,7 @@ def test_the_finalists_of_a_task_are_two_trainings() -> None:
 # --- what diverges ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base, store) -> None:
     wild = QUICK | {"lr": 1e9}
     table = tune(base, (100, 101), {"wild": wild, "quick": QUICK}, progress=str, store=store)

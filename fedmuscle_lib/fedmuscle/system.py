@@ -1,7 +1,7 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
-In the order of their imports: ``asked`` (what a run depends on), ``build`` (the federation), ``worth`` (of its checkpoints), ``rounds``,
-``card`` and ``saved`` (trained users as folders), and ``fingerprints`` of what they compute.
+In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation), ``rounds``, ``model_card`` and
+``export`` (trained users as folders), ``arms`` (runs of a table), and ``fingerprints`` of what they compute.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle import dependencies
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.build import evaluation_sizes
 from fedmuscle_lib.fedmuscle.export import SavedUser, load_user, save
-from fedmuscle_lib.fedmuscle.one_shot import one_shot
 from fedmuscle_lib.fedmuscle.rounds import Rounds, delta_over_local
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import Experiment, Store, System, Tick
 from fedmuscle_lib.tasks import direction
 
-__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_user", "one_shot"]
+__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "load_user"]
 
 # Columns of a run's tables.
 #
@@ -52,9 +51,8 @@ class _FedMuscle(System[Settings]):
         return Rounds(settings)
 
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
-        sizes = {client.user.number: len(client.evaluation) for client in build(settings).clients}
         whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
-        return whole / metrics.user.map(sizes)
+        return whole / metrics.user.map(evaluation_sizes(settings))
 
     def gain(self, settings: Settings, store: Store) -> Callable[[Tick], float | None]:
         return delta_over_local(settings, store)

@@ -20,6 +20,7 @@ def bridged(settings):
     return lambda **given: Settings(**settings(**TAILED | given).model_dump())
 
 
+@pytest.mark.slow
 def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged, store, mini_world, tmp_path):
     fedmuscle = settings(**TAILED)
     history, theirs = run(bridged(), progress=str, store=store), run(fedmuscle, progress=str, store=store, save_models=tmp_path)
@@ -47,6 +48,7 @@ def test_groups_are_parts_of_the_whole(bridged, store):
     assert SYSTEM.per_sample(bridged(), rows).tolist() == pytest.approx((100 / rows.tested).tolist())
 
 
+@pytest.mark.slow
 def test_it_is_resumed_to_the_bit_after_the_heads(bridged, cut_off_and_resumed):
     cut_off_and_resumed(bridged(users=(5, 6), others=1), 2)
 

@@ -36,6 +36,7 @@ def by_hand(s, begin=lambda clients: clients):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["local_first", "alignment_first"])
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_round_begins_with_what_the_order_says(settings, name, order):
@@ -68,6 +69,7 @@ def test_refitting_a_copy_leaves_training_as_it_was(settings, name):
     assert plain.metrics.value.tolist() != refitted.metrics.value.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["local_first", "alignment_first"])
 def test_what_refit_evaluates_is_a_restored_client_that_was_trained_once_more(settings, order):
     s = settings(refit=1, order=order, local_epochs=2)
@@ -83,6 +85,7 @@ def test_what_refit_evaluates_is_a_restored_client_that_was_trained_once_more(se
     assert run(s, progress=str).metrics.value.tolist() == by_hand(s, copies)
 
 
+@pytest.mark.slow
 def test_a_run_of_every_open_choice_is_resumed_to_the_bit(settings, cut_off_and_resumed):
     choices = {"order": "alignment_first", "refit": 1, "optimisers": "shared", "public_batch_size": 20, "local_draw": "fixed"}
     cut_off_and_resumed(settings(rounds=3, **choices), 2)

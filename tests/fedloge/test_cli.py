@@ -240,6 +240,7 @@ def verify(figures, mini_world, *further):
     return main(["verify", "--figures", str(figures), *places, "--sample", "2", *further])
 
 
+@pytest.mark.slow
 def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, capsys):
     assert verify(figures, mini_world) == 0
     _, *lines = capsys.readouterr().out.splitlines()

@@ -29,6 +29,7 @@ def evaluated(path, norm=None, **changes) -> pd.DataFrame:
     return pd.DataFrame(rounds.federation.evaluate(rounds.settings.rounds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedloge", "ditto"])
 def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_path, mini_world, algorithm):
     history = run(settings(algorithm=algorithm), progress=str, store=store, save_models=tmp_path / "models")
@@ -36,6 +37,7 @@ def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_pa
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_stored_run_is_computed_again_for_its_models_and_compared(settings, store, tmp_path, mini_world):
     first = run(settings(), progress=str, store=store)
     again = run(settings(), progress=str, store=store, save_models=tmp_path / "models")
@@ -64,7 +66,7 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
         load(tmp_path)
     path = tmp_path / FILE
     path.write_bytes(b"{}")
-    with pytest.raises(DataError, match=f"{FILE}: not a saved model"):
+    with pytest.raises(DataError, match=f"{FILE}: not readable tensors"):
         load(path)
     run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
     with safe_open(path, "pt") as file:

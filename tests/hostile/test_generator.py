@@ -11,6 +11,7 @@ from hostile.faults import FAULTS
 from hostile.kind import KINDS, kind
 
 
+@pytest.mark.slow
 def test_no_malformed_input_is_bad() -> None:
     """A fixed seed; ``make fuzz`` goes on with others for as long as one likes."""
     found = fuzz(KINDS, seed=0, cases=50 * len(KINDS))

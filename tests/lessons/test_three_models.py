@@ -34,6 +34,7 @@ def test_the_lesson_executes_and_shows_what_it_kept(lesson):
     assert_shows_what_it_kept(LESSON, lesson)
 
 
+@pytest.mark.slow
 def test_the_sliders_leave_nothing_behind_and_move_the_picture_where_there_is_a_frontend(tmp_path, monkeypatch):
     notebook = nbformat.read(LESSON, as_version=4)
     assert by_name(notebook)["slider"].outputs == [] and "widgets" not in notebook.metadata

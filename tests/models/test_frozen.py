@@ -54,7 +54,7 @@ def test_a_language_model_without_lora_has_nothing_to_train(settings):
 
 def test_a_frozen_representation_is_kept_whole(settings):
     client = _client(settings, 3)
-    client.freeze_representation()
+    client.model.freeze_representation()
     state = client.model.frozen(client.train.inputs[:4])
     assert set(state) == {"features"} and state["features"].shape == (4, client.model.projection.in_features)
     assert [p for p in client.model.parameters() if p.requires_grad] == list(client.model.head.parameters())
@@ -111,6 +111,7 @@ def test_operations_are_counted_as_written_and_as_done(settings):
     assert written - ran == frozen_pass * 2 * len(client.train)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_costs_of_the_uninterrupted_one(settings, cut_off_and_resumed):
     cut_off_and_resumed(settings(users=(1, 4), others=1, lora_blocks="last", rounds=2, local_epochs=1, evaluate_every=2), 1)
 

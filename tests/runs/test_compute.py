@@ -25,6 +25,7 @@ def quiet(settings, store):
     return run(settings, progress=str, store=store)
 
 
+@pytest.mark.slow
 def test_two_runs_are_identical_and_another_seed_is_not(settings, store, tmp_path):
     first, again = quiet(settings(), store), quiet(settings(), Store(tmp_path / "again"))
     for name in TABLES:
@@ -51,6 +52,7 @@ def _run_in_a_process(folder, s):
     run(s, progress=str, store=Store(folder))
 
 
+@pytest.mark.slow
 def test_kill_9_loses_at_most_the_round_it_hits(settings, store, tmp_path):
     s = settings(rounds=6)
     process = multiprocessing.get_context("spawn").Process(target=_run_in_a_process, args=(store.root, s))
@@ -84,6 +86,7 @@ def test_a_damaged_checkpoint_is_told_set_aside_and_not_gone_on_from(settings, s
     assert checkpoint.with_name("checkpoint.pt.damaged").exists()
 
 
+@pytest.mark.slow
 def test_the_three_replies_train_alike(settings, store):
     """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so metrics agree to 0.5 points."""
     histories = {reply: quiet(settings(reply=reply), store) for reply in ("gradient", "factored", "dense")}
@@ -151,6 +154,7 @@ def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
         quiet(settings(public_size=5000), store)
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(settings, store, mini_world, tmp_path):
     """Their content counts, and not the manifest beside them."""
     copy = tmp_path / "world"

@@ -1,0 +1,181 @@
+"""Notebooks as files: thin, stripped and whole."""
+
+from __future__ import annotations
+
+import ast
+import os
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from staged import NOTEBOOKS, as_committed, checked_out, place
+
+from fedmuscle_lib import Settings, Store, bridge, fedloge, report
+from fedmuscle_lib.cli.notebook import SKELETON, lay_down
+from fedmuscle_lib.reproduce import declared_parameters, reproduce, select
+from fedmuscle_lib.reproduce.needs import asked_for
+from fedmuscle_lib.runs import stored
+from fedmuscle_lib.runs.address import address_of
+
+ROOT = Path(__file__).parents[2]
+PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]
+TEACHING = [NOTEBOOKS / "01_muscle_loss.ipynb"]
+TABLES = [*(path for path in select(None, NOTEBOOKS) if path not in TEACHING), SKELETON]
+CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
+
+every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+every_table = pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def tags(cell):
+    return set(cell.metadata.get("tags", []))
+
+
+@as_committed
+@every_notebook
+def test_nothing_of_an_execution_is_left(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert set(notebook.metadata) - {"fedmuscle"} == {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+    for cell in code_cells(path):
+        if tags(cell) & CHECKED:
+            assert tags(cell) >= CHECKED
+            assert cell.outputs and cell.execution_count, f"{cell.id}: nbval passes a cell that was not run, whatever it prints"
+        else:
+            assert not cell.outputs and cell.execution_count is None, cell.id
+        assert set(cell.metadata) <= {"tags"}
+
+
+@every_notebook
+def test_cells_have_names(path):
+    names = [cell.id for cell in nbformat.read(path, as_version=4).cells]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert re.fullmatch(r"[a-z]+[0-9]?(-[a-z]+)*", name), f"{name}: a name, not a random id"
+
+
+@every_notebook
+def test_the_first_code_cell_is_the_only_parameters_cell(path):
+    first, *others = code_cells(path)
+    assert "parameters" in tags(first) and not any("parameters" in tags(cell) for cell in others)
+    lines = first.source.splitlines()
+    for statement in ast.parse(first.source).body:
+        assert isinstance(statement, ast.AnnAssign), "name: type = literal"
+        ast.literal_eval(statement.value)
+        assert "  # " in lines[statement.lineno - 1], f"{statement.target.id} says what it is"
+    assert set(declared_parameters(path).values()) <= {"str", "int", "float", "bool", "list", "dict"}
+
+
+@every_notebook
+def test_no_path_of_a_machine(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        text = cell.source + str(cell.get("outputs", ""))
+        assert not re.search(r"""["'\s(](/(home|root|tmp|work|usr|Users|mnt)/|~/|[A-Z]:\\)""", text), cell.id
+
+
+@every_table
+def test_tables_are_thin(path):
+    cells = [cell.source for cell in code_cells(path)]
+    source = "\n".join(cells)
+    assert len(source.splitlines()) < 80
+    assert {"profile", "seeds", "output", "overrides"} <= set(declared_parameters(path))
+    assert not list(misplaced(cells)), "what computes belongs to the library"
+    assert "backward" not in source and "torch" not in source
+
+
+def misplaced(cells):
+    """What the code cells define that does not serve one figure: classes, and functions of more than 12 lines or called in another number
+    of cells than one."""
+    trees = [ast.parse(cell) for cell in cells]
+    calls = [{node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} for tree in trees]
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield node.name
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                long = node.end_lineno - node.lineno + 1 > 12
+                if long or sum(node.name in called for called in calls) != 1:
+                    yield node.name
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["def bars(rows):\n    return rows\nbars(1)"], []),
+        (["def bars(rows):\n    return rows", "bars(1)", "x = 2"], []),
+        (["def bars(rows):\n    return rows", "bars(1)", "bars(2)"], ["bars"]),
+        (["def bars(rows):\n    return rows"], ["bars"]),
+        (["def bars(rows):\n" + "    rows += 1\n" * 12 + "bars(1)"], ["bars"]),
+        (["class Bars:\n    pass"], ["Bars"]),
+    ],
+)
+def test_a_helper_serves_one_figure(cells, found):
+    assert list(misplaced(cells)) == found
+
+
+@every_notebook
+def test_parameters_that_papermill_hands_over_as_text_are_read(path):
+    """``papermill -p`` can't say that a value is a list or a dict."""
+    first, *others = code_cells(path)
+    for name, kind in declared_parameters(path).items():
+        if kind in ("list", "dict"):
+            assert any(f'literal("{name}", {name}, {kind})' in cell.source for cell in others[:2]), name
+
+
+@every_notebook
+def test_it_begins_with_a_title_and_a_claim(path):
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    assert len(first.source.splitlines()) > 2
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_links_lead_somewhere(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert link.startswith("https://") or (place(path).parent / link).exists(), link
+
+
+def test_the_first_notebook_leads_to_all_others():
+    text = json.dumps(nbformat.read(NOTEBOOKS / "00_start_here.ipynb", as_version=4))
+    others = {path.relative_to(NOTEBOOKS).as_posix() for path in [*NOTEBOOKS.glob("*.ipynb"), *NOTEBOOKS.glob("lessons/*.ipynb")]}
+    assert others - set(re.findall(r"\]\(([^)#]+)", text)) == {"00_start_here.ipynb"}
+
+
+def test_notebooks_pass_the_linter_and_the_formatter():
+    """`ruff format notebooks/*.ipynb` mends them."""
+    for command in (["check"], ["format", "--check"]):
+        own = ["--config", ROOT / "pyproject.toml", "--no-cache", *NOTEBOOKS.rglob("*.ipynb")]
+        checked = subprocess.run([sys.executable, "-m", "ruff", *command, *own], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_what_a_reader_saves_is_not_looked_at(tmp_path, monkeypatch):
+    """Of a clone the tests see what is staged: no outputs of the working copy, no notebook that git does not know."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # of a hook, which would name another clone
+        monkeypatch.delenv(name)
+    clone, target = tmp_path / "clone", tmp_path / "target"
+    (clone / "notebooks/lessons").mkdir(parents=True)
+    git = ["git", "-C", str(clone)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert checked_out(clone, target) is None
+    for name in ("a.ipynb", "lessons/b.ipynb"):
+        (clone / "notebooks" / name).write_text("staged")
+    subprocess.run([*git, "add", "notebooks"], check=True)
+    for name in ("a.ipynb", "lessons/b.ipynb", "c.ipynb"):
+        (clone / "notebooks" / name).write_text("saved later")
+    folder = checked_out(clone, target)
+    assert {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.ipynb")} == {
+        "a.ipynb": "staged",
+        "lessons/b.ipynb": "staged",
+    }
