@@ -158,7 +158,7 @@ def test_a_fresh_process_loads_no_more_than_it_asked_for(program: str, spared: s
 def test_every_import_is_declared() -> None:
     """What the code imports is a dependency of pyproject.toml by its own name, not by the grace of another package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {requirement.split("==")[0] for requirement in (*project["dependencies"], *project["optional-dependencies"]["cluster"])}
+    declared = {requirement.split("==")[0] for requirement in project["dependencies"]}
     tops = {name.split(".")[0] for path in MODULES for name in _imported(path)}
     distributions = packages_distributions()
     foreign = tops - sys.stdlib_module_names - {LIBRARY, DATA_PREP}

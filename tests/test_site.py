@@ -15,7 +15,7 @@ import site_pages
 from nbformat.v4 import new_code_cell, new_output
 from site_pages import Reference, filled, lay, references
 
-from fedmuscle_lib.report.provenance import runs_of
+from fedmuscle_lib.core.notebooks import runs_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+from tqdm.auto import tqdm
 
 from fedmuscle_lib import report
 from fedmuscle_lib.cli import original
@@ -10,7 +13,9 @@ from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.core import files
 from fedmuscle_lib.fedmuscle import outliers
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import History, run, stored
+from fedmuscle_lib.report.scores import gain
+from fedmuscle_lib.runs import History, Progress, Tick, default_store, run, stored
+from fedmuscle_lib.runs.address import address_of
 
 FORM = Form(Settings, original.translated, original.VALUES, original.NAMES)
 
@@ -22,12 +27,30 @@ def command(with_local: bool, save_models: Path | None, logs: Path | None, **opt
         _logs_of(settings, logs).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
-    history = run(settings, save_models=save_models)
-    show([history] if settings.algorithm == report.BASELINE or local is None else [local, history])
+    known = stored(settings) is not None
+    if settings.algorithm == report.BASELINE:
+        local = None
+    history = run(settings, save_models=save_models, on_round=following(local) if local and sys.stderr.isatty() else None)
+    show([local, history] if local else [history])
+    if found := default_store().find(address_of(settings)):
+        print(f"{'fetched from' if known else 'computed, and stored in'} {found[1].path}")
     if save_models is not None:
         print(f"saved in {save_models}: " + ", ".join(f"user_{user.number}" for user in settings.members))
     if logs is not None:
         print(f"logs in {write_logs(history, logs)}")
+
+
+def following(local: History) -> Progress:
+    """Return a listener that prints Delta over the local run after each round that both evaluated."""
+    rows = local.metrics[local.metrics.phase == report.HEADLINE].rename(columns={"value": "local"})
+
+    def tell(tick: Tick) -> None:
+        own = rows[rows["round"] == tick.round]
+        delta = gain(own.assign(value=own.user.map(dict(tick.metrics)))).value.mean(skipna=False)
+        if delta == delta:
+            tqdm.write(f"{tick.run}: round {tick.round}/{tick.rounds}, Delta {delta:+.1f} %")
+
+    return tell
 
 
 def show(histories: list[History]) -> None:
@@ -41,7 +64,7 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    for remark in outliers.remarks(history.measures.to_dict("records")):
+    if remark := outliers.remark(history.measures.to_dict("records")):
         print(remark)
     if history.remark:
         print(history.remark)

@@ -12,10 +12,11 @@ import typer
 
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.report.provenance import PROVENANCE, option, runs_of, write_provenance
+from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.store import Said, seal

@@ -1,50 +1,24 @@
-"""``run(settings) -> History``: a run is computed once; afterwards it is read, and one that was cut off goes on after its last round."""
+"""``run(settings) -> History``: compute a run once and read it afterwards. An interrupted run is resumed after its last round."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.loop import train
-from fedmuscle_lib.runs.progress import Progress, Tick, heard_by, showing
+from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
-from fedmuscle_lib.runs.system import system_of
+from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 
 class NotStored(LookupError):
     """Runs are missing, and the environment says that none is to be computed."""
-
-
-class _Asked(Exception):
-    """Ends a call that asked for runs where only the question matters; ``args`` are the runs' settings."""
-
-
-_only_asking: ContextVar[bool] = ContextVar("only asking", default=False)
-
-
-def asked_by(call: Callable[[], object]) -> list[RunSettings]:
-    """The settings of the runs that ``call`` asks :func:`run` or ``run_all`` for; there the call ends, nothing is computed or fetched."""
-    token = _only_asking.set(True)
-    try:
-        call()
-    except _Asked as asked:
-        return list(asked.args)
-    finally:
-        _only_asking.reset(token)
-    return []
-
-
-def heed_asking(wanted: Sequence[RunSettings]) -> None:
-    """End the call if only the question matters."""
-    if _only_asking.get():
-        raise _Asked(*wanted)
 
 
 def run(
@@ -59,7 +33,7 @@ def run(
 
     Args:
         settings: what to run; their class says of which system.
-        progress: called with a ``Tick`` after every round; by default a bar shows them.
+        progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed again for it, and compared.
@@ -74,7 +48,6 @@ def run(
         Damaged: its result was lost after it was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
     """
-    heed_asking([settings])
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
@@ -162,20 +135,18 @@ def compute_here(
     with entry.lock(wait):
         if store.find(address) is not None:
             return False
-        desk = Desk(settings, entry, store, tell)
-        entry.save(train(settings, desk, models).pack())
+        entry.save(train(settings, Desk(entry, tell), models).pack())
         return True
 
 
-class Desk:
-    """What the process that asked for a run does with what the run tells: keeps its checkpoints, passes its ticks on."""
+class Desk(Post):
+    """What the process that asked for a run does with its reports: it stores checkpoints and passes ticks on."""
 
-    def __init__(self, settings: RunSettings, entry: Entry, store: Store, tell: Progress) -> None:
+    def __init__(self, entry: Entry, tell: Progress) -> None:
         self._entry, self._tell = entry, tell
-        self._gain = system_of(settings).gain(settings, store)
 
     def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, delta=self._gain(tick), address=self._entry.address))
+        self._tell(replace(tick, address=self._entry.address))
 
     def keep(self, checkpoint: bytes) -> None:
         self._entry.save_checkpoint(checkpoint)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib.bridge import HEADS, TABLES, Settings, arms, plots, report
-from fedmuscle_lib.report.provenance import results_folder
+from fedmuscle_lib.core.notebooks import results_folder
 from fedmuscle_lib.report.results import results_page
 from fedmuscle_lib.runs import History
 

@@ -8,9 +8,9 @@ import math
 import pandas as pd
 import pytest
 
+from fedmuscle_lib.core.notebooks import results_folder, runs_of
 from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
 from fedmuscle_lib.fedloge.system import SYSTEM
-from fedmuscle_lib.report.provenance import results_folder, runs_of
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.runs import History
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedmuscle_lib import Store, run, run_all
-from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, asked_by, named, stored, system
+from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, named, stored, system
 from fedmuscle_lib.runs.address import address_of
 
 
@@ -67,7 +67,12 @@ class Walkers:
 
 class _Walking(System[Walk]):
     name, settings = "walk", Walk
-    tables = {"metrics": ("round", "place"), "costs": ("round", "walker", "bytes"), "losses": ("round",), "measures": ("round",)}
+    tables = {
+        "metrics": {"round": int, "place": float},
+        "costs": {"round": int, "walker": int, "bytes": int},
+        "losses": {"round": int},
+        "measures": {"round": int},
+    }
 
     def asked(self, settings: Walk) -> dict[str, Any]:
         return {"settings": settings.seen({"profile", "threads"}), "versions": {"walk": "1"}}
@@ -170,15 +175,6 @@ def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goe
     assert [(tick.run, tick.round) for tick in heard] == [("walk seed 1", 4), *(("walk seed 2", k) for k in range(1, 5))]
 
 
-def test_what_a_call_would_run_is_told_without_running_it(store: Store) -> None:
-    assert asked_by(lambda: run_all((Walk(seed=seed) for seed in (1, 2)), store=store)) == [Walk(seed=1), Walk(seed=2)]
-    assert asked_by(lambda: run(Walk(), store=store)) == [Walk()]
-    assert asked_by(lambda: None) == [] == list(store.entries())
-    with pytest.raises(ZeroDivisionError):
-        asked_by(lambda: 1 / 0)
-    assert run(Walk(), progress=str, store=store).final()["round"].item() == 4, "outside, a run is run"
-
-
 def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) -> None:
     def fail(tick: Tick) -> None:
         raise OSError("no answer")
@@ -186,3 +182,9 @@ def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) ->
     history = run(Walk(), progress=str, store=store, on_round=fail)
     assert "walk seed 0: on_round failed after round 4 (OSError: no answer)" in caplog.text
     assert history.metrics.equals(run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics)
+
+
+def test_rows_that_the_system_does_not_declare_are_an_error(store: Store, monkeypatch) -> None:
+    monkeypatch.setitem(_Walking.tables, "costs", {"round": int, "walker": int})
+    with pytest.raises(ValueError, match=r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are declared"):
+        run(Walk(), progress=str, store=store)
