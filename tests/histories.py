@@ -39,6 +39,7 @@ def history(
         for u in users
     ]
     provenance = {"seconds": 5.0, "peak_memory_bytes": 2**30, "finished": "2026-01-01", "machine": "a machine", "settings": {}}
+    provenance |= {"address": "", "versions": {}}
     provenance["trivial"] = {str(u.number): float(u.number + seed) for u in users}
     return History(
         Settings(algorithm=algorithm, public=public, seed=seed, **settings),

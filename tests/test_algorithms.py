@@ -17,13 +17,14 @@ from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.fedmuscle import algorithms, augmentation
 from fedmuscle_lib.fedmuscle.algorithms import Algorithm, Federation, IgnoredSetting, Reading
-from fedmuscle_lib.fedmuscle.algorithms.cofed import Vote, merge
-from fedmuscle_lib.fedmuscle.algorithms.feddf import ensemble
+from fedmuscle_lib.fedmuscle.algorithms.cofed import FitLabelled, Keep, Vote, merge
+from fedmuscle_lib.fedmuscle.algorithms.feddf import Predict, ensemble
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.algorithms.local import LocalTraining
 from fedmuscle_lib.fedmuscle.algorithms.pseudo_labeling import Surest, phase
 from fedmuscle_lib.fedmuscle.build import build
-from fedmuscle_lib.fedmuscle.messages import HardLabels, LabelSpace
+from fedmuscle_lib.fedmuscle.messages import LabelSpace
+from fedmuscle_lib.fedmuscle.objectives import hard_label_loss
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
@@ -125,10 +126,10 @@ def test_predictions_travel_within_a_label_space(settings, name, coupled):
 
 def test_a_client_that_sends_nonsense_is_named(settings):
     federation, algorithm = begun(settings, "feddf")
-    federation.clients[2].predict_all = lambda: torch.full((PUBLIC, 100), torch.nan)
+    federation.clients[2].do = lambda part: torch.full((PUBLIC, 100), torch.nan)
     with pytest.raises(RefusedMessage, match="user 5 sent predictions that are not finite"):
         algorithm.communicate(federation, 0)
-    federation.clients[2].predict_all = lambda: torch.zeros(PUBLIC, 10)
+    federation.clients[2].do = lambda part: torch.zeros(PUBLIC, 10)
     with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(66, 10\); \(66, 100\)"):
         algorithm.communicate(federation, 1)
 
@@ -149,7 +150,9 @@ def test_an_algorithm_never_reaches_into_a_client(module):
     tree = ast.parse((Path(algorithms.__file__).parent / f"{module}.py").read_text())
     own = {"model", "task", "public", "train", "evaluation", "classes", "meter"}
     others = {"settings", "self.settings", "group", "space", "group.space", "self.space"}  # that have one of their own
-    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in own]
+    beside = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and "ClientSide" in map(ast.unparse, n.bases)]  # run at the client
+    theirs = {inner for node in beside for inner in ast.walk(node)}
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in own and node not in theirs]
     assert not [ast.unparse(node) for node in read if ast.unparse(node.value) not in others]
     imported = {name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in [node.module]}
     assert not imported & {"fedmuscle_lib.fedmuscle.settings", "fedmuscle_lib.models", "fedmuscle_lib.data"}
@@ -352,13 +355,13 @@ def test_feddf_leaves_a_user_alone_in_its_label_space_alone(settings):
     assert [same(state, client) for state, client in zip(before, federation.clients, strict=True)] == [True, False, False, True]
 
 
-def test_own_teacher_is_feddf_where_all_teachers_agree(settings):
+def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
     """With equal predictions of both users the ensemble is each user's own."""
     states = []
     for name in ("feddf", "own_teacher"):
         federation, algorithm = begun(settings, name)
         for client in federation.clients[1:3]:
-            client.predict_all = lambda: unlike(PUBLIC, 100)
+            monkeypatch.setattr(client, "over_public", lambda call: unlike(PUBLIC, 100))
         algorithm.communicate(federation, 0)
         states.append([weights(client) for client in federation.clients])
     for a, b in zip(*states, strict=True):
@@ -368,13 +371,14 @@ def test_own_teacher_is_feddf_where_all_teachers_agree(settings):
 def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
     federation, algorithm = begun(settings, "own_teacher")
     client, taught = federation.clients[1], {}
-    expected, fit = client.predict_all().softmax(-1), client.fit_public
+    expected, do = client.do(Predict()).softmax(-1), client.do
 
-    def fit_public(rows, labels):
-        taught.update({row: p for row, p in zip(rows.tolist(), labels.probabilities[:, 0], strict=True)})
-        return fit(rows, labels)
+    def spy(part):
+        if hasattr(part, "probabilities"):
+            taught.update({row: p for row, p in zip(part.rows.tolist(), part.probabilities[:, 0], strict=True)})
+        return do(part)
 
-    client.fit_public = fit_public
+    client.do = spy
     algorithm.communicate(federation, 0)
     torch.testing.assert_close(torch.stack([taught[row] for row in range(PUBLIC)]), expected)
 
@@ -414,10 +418,10 @@ def test_the_ensemble_of_probabilities_is_their_mean():
 
 def test_votes_are_cast_by_margin():
     p = torch.tensor([[[0.59, 0.3, 0.11]], [[0.65, 0.34, 0.01]], [[0.1, 0.2, 0.7]], [[0.4, 0.35, 0.25]]])
-    assert Vote(0.3).labels(p.log(), None).flatten().tolist() == [-1, 0, 2, -1]
+    assert Vote(0.3).labels(p.log()).flatten().tolist() == [-1, 0, 2, -1]
     present = torch.tensor([0.7, 0.6, 0.4, 0.3])
     mlc = torch.stack([1 - present, present], -1)[:, None]
-    assert Vote(0.3).labels(mlc.log(), None).flatten().tolist() == [1, -1, -1, 0]
+    assert Vote(0.3).labels(mlc.log()).flatten().tolist() == [1, -1, -1, 0]
 
 
 def test_votes_are_merged_by_quorum_and_contradictions_dropped():
@@ -457,7 +461,7 @@ def test_cofed_ends_with_at_most_twenty_epochs_on_both_sets(settings, given, fir
 def test_cofed_in_a_long_round_passes_over_both_sets_at_its_end(settings):
     federation, algorithm = begun(settings, "cofed", users=(4, 5), others=1, rounds=2, local_epochs=3, options={"cofed.epochs": 2})
     client = federation.clients[0]
-    client.keep_labels(torch.zeros(PUBLIC, 1, dtype=torch.int8))
+    client.do(Keep(torch.zeros(PUBLIC, 1, dtype=torch.int8)))
     algorithm.local_phase(client, 1)
     assert steps(client) == 4 + 2 * 6  # batches of 100 samples, then of 166
 
@@ -492,7 +496,7 @@ def test_models_are_built_by_task(settings):
 
 def test_votes_for_many_classes_take_two_bytes():
     log_p = torch.zeros(2, 1, 200).index_fill(2, torch.tensor([150]), 9).log_softmax(-1)
-    votes = Vote(0.3).labels(log_p, None)
+    votes = Vote(0.3).labels(log_p)
     assert votes.tolist() == [[150], [150]] and votes.dtype == torch.int16
 
 
@@ -522,12 +526,12 @@ def test_labelled_and_accepted_samples_are_passed_over_together(settings):
     """Labels that a user's own samples already have change the loss of a pass by nothing but its order; each sample is seen once."""
     client = build(settings(users=(2, 5, 6))).clients[2]
     seen = []
-    read = client._read
-    client._read = lambda inputs, rows: (seen.append((inputs is client.public, rows.tolist())), read(inputs, rows))[1]
+    read = client.read
+    client.read = lambda inputs, rows: (seen.append((inputs is client.public, rows.tolist())), read(inputs, rows))[1]
     labels = torch.full((PUBLIC, 1), -1, dtype=torch.int8)
     labels[[3, 7, 9]] = 4
-    client.keep_labels(labels)
-    client.fit_labelled(2, balanced=True)
+    client.do(Keep(labels))
+    client.do(FitLabelled(2, balanced=True))
     assert steps(client) == 4  # two batches of 53 samples, twice
     own, public = (sorted(row for there, rows in seen if there == kind for row in rows) for kind in (False, True))
     assert own == sorted([*range(50), *range(50)]) and public == [3, 3, 7, 7, 9, 9]
@@ -539,7 +543,7 @@ def test_a_step_on_own_samples_by_labels_is_one_by_targets(settings, user):
     client = next(c for c in build(settings(users=(2, 5, 6))).clients if c.user.number == user)
     targets = client.train.targets[:8]
     outputs = client.model(client.train.inputs[:8])
-    by_labels = HardLabels(client.task.labels(targets)).loss(client.task.decisions(outputs))
+    by_labels = hard_label_loss(client.task.decisions(outputs), client.task.labels(targets))
     torch.testing.assert_close(by_labels, client.task.loss(outputs, targets))
 
 
@@ -579,10 +583,10 @@ def test_fedhenn_pulls_at_every_local_step_and_a_user_alone_by_nothing_at_first(
     assert steps(client) == 2 and all(state["step"] == 2 for state in client.state()["local"]["state"].values())  # the projection's too
     plain = build(settings()).clients[3]
     rows = torch.arange(8)
-    term = algorithm.local_term(client)
+    step = algorithm.local_step(client)
     client.restore(build(settings()).clients[3].state())
-    assert client.fit_batch(rows, term).item() == pytest.approx(plain.fit_batch(rows).item(), abs=1)  # of 1e6 (1 - CKA)
-    assert client.fit_batch(rows, term) > plain.fit_batch(rows) + 1
+    assert step(client, rows, 0).item() == pytest.approx(plain.fit_batch(rows).item(), abs=1)  # of 1e6 (1 - CKA)
+    assert step(client, rows, 0) > plain.fit_batch(rows) + 1
 
 
 # --- SAGE and SimCLR: views ---------------------------------------------------------------------------------------------------
@@ -646,11 +650,11 @@ def test_sage_takes_as_many_labelled_steps_as_local_training_and_sees_two_public
     assert [steps(client) for client in ours] == [steps(client) for client in local] == [8, 8, 4]
     federation, algorithm = begun(settings, "sage", **given)
     client, seen = federation.clients[2], []
-    predict = client.predict
-    client.predict = lambda rows, view=None: (seen.append((rows.tolist(), view)), predict(rows, view))[1]
+    over = client.over_public
+    client.over_public = lambda call, rows=None, view=None: (seen.append((rows, view)), over(call, rows, view))[1]
     for round in range(2):
         algorithm.local_update(federation, round)
-    batches = [(rows, view) for rows, view in seen if view is not None]
+    batches = [(rows.tolist(), view) for rows, view in seen if view is not None]
     assert [len(rows) for rows, _ in batches] == [40, 26, 40, 26]  # two passes over 66 samples
     assert sorted(batches[0][0] + batches[1][0]) == sorted(batches[2][0] + batches[3][0]) == list(range(PUBLIC))
     assert batches[0][0] != batches[2][0] and len({view for _, view in batches}) == 4
@@ -662,9 +666,9 @@ def test_one_loss_of_sage_is_the_local_and_the_unlabelled_one(settings):
     for weight in (1e-12, 1.0, 3.0):
         federation, algorithm = begun(settings, "sage", users=(4, 5, 6), options=EAGER | {"sage.weight": weight})
         algorithm.local_update(federation, 0)
-        term, client = algorithm.local_term(federation.clients[2]), federation.clients[2]
+        step, client = algorithm.local_step(federation.clients[2]), federation.clients[2]
         client.restore(build(settings(users=(4, 5, 6))).clients[2].state())
-        values[weight] = client.fit_batch(torch.arange(8), term).item()
+        values[weight] = step(client, torch.arange(8), 0).item()
     assert values[3.0] - values[1e-12] == pytest.approx(3 * (values[1.0] - values[1e-12]), rel=1e-3) and values[1.0] > values[1e-12]
 
 

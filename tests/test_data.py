@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from pycocotools.coco import COCO
 
-from data_prep.io.layout import write_coco, write_images, write_pickle
+from data_prep.io.writers import write_coco, write_images, write_pickle
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.long_tail import keep_long_tail

@@ -32,7 +32,7 @@ from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.archives import opened
 from data_prep.io.entry import Entry, SourceError
-from data_prep.io.layout import write_texts
+from data_prep.io.writers import write_texts
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.pickles import load_pickle
@@ -500,9 +500,9 @@ def test_coco_does_not_wait_for_what_is_queued(monkeypatch: pytest.MonkeyPatch, 
     [
         ({"images": [{"id": 1}], "annotations": [], "categories": []}, "a record of its images lacks one of file_name, height, id, width"),
         ({"images": [], "annotations": [{"bbox": []}], "categories": []}, "a record of its annotations lacks one of area, bbox, image_id"),
-        ({"images": [], "annotations": [], "categories": [3]}, "a record of its categories lacks"),
-        ({"images": []}, "lacks a list of annotations"),
-        ([], "lacks a list of images"),
+        ({"images": [], "annotations": [], "categories": [3]}, "not a COCO instances file (number 0 of its categories is no record)"),
+        ({"images": []}, "not a COCO instances file (it lacks a list of annotations)"),
+        ([], "not a COCO instances file (it lacks a list of images)"),
     ],
 )
 def test_coco_records_without_what_they_need_are_named(
@@ -863,11 +863,11 @@ def test_a_long_tailed_cifar_is_the_whole_archive(archives: Path, data_dir: Path
     MAKE[name](archives)
     assert _run(f"{name}-lt", "--archives", archives, "--data-dir", data_dir) == 0
     found = labelled_sets.read(data_dir, f"{name}_lt")
-    assert found.classes == tuple(f"class {c}" for c in range(classes))
+    assert found.train.classes == tuple(f"class {c}" for c in range(classes))
     row = 0  # in the archive, whose pixels and labels are drawn from it
     for images, n in zip((found.train, found.test), each, strict=True):
         assert np.bincount(images.labels).tolist() == [n] * classes
-        for label, image in zip(images.labels, images.pictures(range(len(images))), strict=True):
+        for label, image in zip(images.labels, images.samples(range(len(images))).inputs, strict=True):
             assert np.array_equal(image.flatten().numpy(), np.random.RandomState(row).randint(0, 256, 3072).astype(np.uint8))
             assert label == row % classes
             row += 1
@@ -881,7 +881,7 @@ def test_fewer_of_a_class_are_drawn_from_the_seed(archives: Path, data_dir: Path
         assert _run(*command) == 0
         train = labelled_sets.read(data_dir, "cifar10_lt").train
         assert np.bincount(train.labels).tolist() == [min(each, 15)] * 10
-        return [image.numpy().tobytes() for image in train.pictures(range(len(train)))]
+        return [image.numpy().tobytes() for image in train.samples(range(len(train))).inputs]
 
     many, few, others = drawn(0, 9), drawn(0, 4), drawn(1, 4)
     assert few == [image for image in many if image in set(few)] and set(others) != set(few)
@@ -920,18 +920,18 @@ def test_lists_lead_to_the_users_images(
     command = [name, "--archives", archives, "--data-dir", data_dir]
     assert _run(*command, "--images", "images") == 0
     found = labelled_sets.read(data_dir, folder, 14)
-    assert list(found.classes) == classes
+    assert list(found.train.classes) == classes
     for read, path, sizes in zip((found.train, found.test), lists, ([4, 3, 2], [2, 2, 2]), strict=True):
         assert np.bincount(read.labels).tolist() == sizes
         rows = [line.split() for line in (archives / path.name).read_text().splitlines()]
         assert read.labels.tolist() == [int(label) for _, label in rows]
-        assert torch.equal(read.pictures(range(len(rows))), Pixels(14).load([images / image for image, _ in rows]))
+        assert torch.equal(read.samples(range(len(rows))).inputs, Pixels(14).load([images / image for image, _ in rows]))
 
     assert _run(*command, "--images", images, "--per-class", "2") == 0
     assert labelled_sets.read(data_dir, folder, 14).train.labels.tolist() == [0, 0, 1, 1, 2, 2]
     moved = images.rename(tmp_path / "moved")
     assert _run(*command, "--images", moved, "--per-class", "2") == 0
-    assert labelled_sets.read(data_dir, folder, 14).train.pictures([5]).shape == (1, 3, 14, 14)
+    assert labelled_sets.read(data_dir, folder, 14).train.samples([5]).inputs.shape == (1, 3, 14, 14)
     shutil.rmtree(data_dir)
     assert _tree(moved) == before
 
@@ -1127,7 +1127,7 @@ def test_real_archives(data_dir: Path, name: str, capsys: pytest.CaptureFixture)
         assert samples.targets.sum(1).min() >= 1
     for folder in (data_dir / "FedLT").glob("*/"):
         found = labelled_sets.read(data_dir, folder.name)
-        assert found.classes[:2] in {("airplane", "automobile"), ("apple", "aquarium_fish")}
+        assert found.train.classes[:2] in {("airplane", "automobile"), ("apple", "aquarium_fish")}
         for images, n in ((found.train, 5000), (found.test, 4000)):
             assert len(images) == n and np.ptp(np.bincount(images.labels)) == 0
     shutil.rmtree(data_dir)

@@ -13,7 +13,8 @@ from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.build import build
-from fedmuscle_lib.fedmuscle.messages import Batch, HardLabels, SoftLabels
+from fedmuscle_lib.fedmuscle.messages import Batch
+from fedmuscle_lib.fedmuscle.objectives import divergence
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import make_reply
 
@@ -140,18 +141,16 @@ def test_a_client_keeps_the_mean_losses_of_a_round_until_they_are_taken(settings
     assert set(nothing) == {"local", "alignment"} and all(map(math.isnan, nothing.values()))
     last_pass = client.fit(2)
     rows = torch.arange(16)
-    uniform = torch.full((16, 1, 10), 0.1)
-    steps = [client.fit_public(rows, SoftLabels(uniform)), client.fit_public(rows, HardLabels(rows[:, None] % 10))]
+    uniform, seen = torch.full((16, 1, 10), 0.1), client.seen(rows)
+    loss = lambda: divergence(client.task.decisions(client.model(seen)), uniform)  # noqa: E731
+    steps = [client.step_on_public(("uniform",), loss) for _ in range(2)]
     assert client.take_losses() == {"local": last_pass, "alignment": pytest.approx(sum(steps) / 2)}
     assert all(map(math.isnan, client.take_losses().values()))
 
 
-def test_a_client_starts_again_from_the_weights_that_it_kept(settings):
+def test_a_client_starts_again_from_the_weights_before_any_training(settings):
     client = build(settings()).clients[2]
-    with pytest.raises(RuntimeError, match="user 6: restart.. before keep_start"):
-        client.restart()
     before = {name: p.clone() for name, p in client.model.trainable_state().items()}
-    client.keep_start()
     client.fit(1)
     assert not all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
     client.restart()
@@ -275,6 +274,10 @@ def test_nothing_but_representations_of_public_data_reaches_the_server(settings,
         assert torch.equal(a, b)
 
 
+def represent_all(client):
+    return client.over_public(client.model.represent)
+
+
 def spied_members(s, name):
     """What users are aligned with in the first batch: {user: [(whose, matrix)]}, and the matrices as they were sent."""
     federation = build(s)
@@ -289,7 +292,7 @@ def spied_members(s, name):
 
     algorithm.reply = spy
     algorithm.begin(federation)
-    before = {c.user.number: c.represent_all() for c in federation.clients}
+    before = {c.user.number: represent_all(c) for c in federation.clients}
     algorithm.local_update(federation, 0)
     algorithm.communicate(federation, 0)
     return members, sent, before, federation.server
@@ -342,11 +345,11 @@ def test_head_only_leaves_the_representation_alone(settings):
     federation = build(s)
     algorithm = algorithms.get("head_only")(s)
     algorithm.begin(federation)
-    before = [c.represent_all() for c in federation.clients]
+    before = [represent_all(c) for c in federation.clients]
     heads = [c.model.head[0].weight.clone() for c in federation.clients]
     algorithm.local_update(federation, 0)
     for client, z, head in zip(federation.clients, before, heads, strict=True):
-        assert torch.equal(client.represent_all(), z)
+        assert torch.equal(represent_all(client), z)
         assert not torch.equal(client.model.head[0].weight, head)
 
 

@@ -23,11 +23,11 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.pretrain import mini_backbones
-from data_prep.pretrain.contrast import contrastive
 from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPSTREAM_BOOKS, SegFormer, pretrain
+from data_prep.pretrain.training import contrastive
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
-from data_prep.world.pictures import draw, outlined, scenes
+from data_prep.world.rendering import draw, outlined, scenes
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import PUBLIC_SETS
@@ -122,7 +122,7 @@ def test_pictures_do_not_follow_how_a_processor_rounds() -> None:
     drawn = """
 import hashlib, numpy as np
 from data_prep.world.glyphs import vocabulary
-from data_prep.world.pictures import draw, single
+from data_prep.world.rendering import draw, single
 words, rng = vocabulary(), np.random.RandomState(0)
 pictures = draw(single(rng.choice(words.digits, 600)), "train", words, rng)
 print(hashlib.sha256(pictures.uint8().tobytes() + (pictures.alphas > 0.5).numpy().tobytes()).hexdigest())
@@ -212,10 +212,10 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
 
 def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
     found = labelled_sets.read(mini_world, "glyphs")
-    assert found.classes == tuple(f"digit {d}" for d in range(10))
+    assert found.train.classes == tuple(f"digit {d}" for d in range(10))
     for images, each in ((found.train, 500), (found.test, 100)):
         assert np.bincount(images.labels).tolist() == [each] * 10
-        assert images.pictures([0, 7]).shape == (2, 3, 32, 32)
+        assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 
 
 def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:

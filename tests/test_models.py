@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from data_prep.pretrain.backbones import RECIPES
-from data_prep.pretrain.checkpoints import ARCHITECTURES, fetch
-from data_prep.pretrain.pretrained import CHECKPOINTS, shipped
+from data_prep.pretrain.hybrid_vits import RECIPES
+from data_prep.pretrain.paper_checkpoints import ARCHITECTURES, fetch
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS, shipped
 from fedmuscle_lib import Settings
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.profiles import PROFILES

@@ -14,8 +14,8 @@ import pytest
 from hostile.pictures import png
 from PIL import Image
 
-from data_prep.hugging_face import write_client
 from data_prep.io.entry import SourceError
+from data_prep.io.hugging_face import write_client
 from fedmuscle_lib.data.client_files import Pickled
 
 PAGE = (Path(__file__).parents[1] / "docs/practice.md").read_text(encoding="utf8")

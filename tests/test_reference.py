@@ -15,6 +15,7 @@ from fedmuscle_lib import report
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
+from fedmuscle_lib.report.provenance import runs_of
 from fedmuscle_lib.report.results import results_page
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ def federation(folder):
 
 def with_seeds(folder, name):
     """The rows of a CSV file without the paper's numbers, each with the seeds that it is over."""
-    runs = pd.DataFrame(provenance(folder)["runs"])
+    runs = pd.DataFrame([run["settings"] | {"algorithm": run["arm"]} for run in runs_of(folder)])
     rows = pd.read_csv(folder / name)
 
     def seeds(arm, public):
@@ -127,9 +128,11 @@ def test_cells_of_other_seeds_public_sets_or_users_are_others(tmp_path):
 def test_notebooks_of_two_systems_share_no_cell(tmp_path):
     """And those of the second system are compared by its own columns."""
     folders = [tmp_path / name for name in ("fedloge", "same", "other")]
+    run = {"arm": "fedloge", "settings": {"seed": 0}, "address": "01", "finished": "2026-01-01"}
+    told = {"shared": {}, "arms": {"fedloge": {}}, "runs": [run]}
     for folder, mean in zip(folders, (50.0, 50.0, 50.1), strict=True):
         folder.mkdir()
         (folder / "table.csv").write_text(f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n")
-        (folder / "provenance.json").write_text(json.dumps({"runs": [{"algorithm": "fedloge", "seed": 0}]}))
+        (folder / "provenance.json").write_text(json.dumps(told))
     assert disagreements(folders[0], notebook(tmp_path / "a", (44,))) == disagreements(*folders[:2]) == []
     assert disagreements(folders[0], folders[2]) == ["table.csv: mean of global shared False all fedloge 0"]

@@ -390,18 +390,20 @@ def entry(tmp_path, provenance=None, result=None):
 
 
 def runs(*origins):
-    return [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
+    """A provenance's runs of one arm."""
+    named = [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
+    return {"shared": {"address": "01"}, "arms": {"local": {}}, "runs": [{"arm": "local"} | run for run in named]}
 
 
 @pytest.mark.parametrize(
     ("provenance", "result", "expected"),
     [
-        ({"runs": runs("shipped", "shipped")}, {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
-        ({"runs": runs("shipped", "computed", "shipped")}, None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
-        ({"runs": runs("computed"), "shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
+        (runs("shipped", "shipped"), {"finished": LATE}, ("shipped", "2026-11-21 09:05 UTC", "2 shipped")),
+        (runs("shipped", "computed", "shipped"), None, ("computed here", "2026-11-21 09:05 UTC", "2 shipped, 1 computed")),
+        (runs("computed") | {"shipped": True}, None, ("shipped", "2026-11-20 14:23 UTC", "1 shipped")),  # a reference's folder
         (None, {"finished": EARLY}, ("computed here", "2026-11-20 14:23 UTC", "")),  # a notebook without runs
-        ({"runs": runs("computed")}, {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
-        ({"runs": runs("computed")}, {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
+        (runs("computed"), {"finished": LATE, "failure": "no luck"}, ("failed", "2026-11-21 09:05 UTC", "")),
+        (runs("computed"), {"finished": LATE, "missing": "1 run"}, ("missing", "2026-11-21 09:05 UTC", "")),
     ],
 )
 def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result, expected):
@@ -410,7 +412,7 @@ def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result,
 
 
 def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
-    folder = entry(tmp_path, {"runs": runs("computed")}, {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
+    folder = entry(tmp_path, runs("computed"), {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
     (folder / "figure.png").write_bytes(b"")
     assert "no luck" in (page := index(tmp_path).read_text()) and "figure.png" not in page
     (folder / "result.json").unlink()
@@ -422,10 +424,10 @@ def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     ("name", "content", "reason"),
     [
         ("provenance.json", '{"runs": [', "not JSON"),
-        ("provenance.json", '{"runs": [1]}', "its runs are no list of objects that say when they were finished"),
-        ("provenance.json", '{"runs": [{}]}', "its runs are no list"),
-        ("provenance.json", '{"runs": 1}', "its runs are no list"),
-        ("provenance.json", '{"runs": [{"finished": "yesterday"}]}', "Invalid isoformat string"),
+        ("provenance.json", '{"runs": [1]}', "no list of runs"),
+        ("provenance.json", '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": ""}]}', "a run without its address"),
+        ("provenance.json", '{"shared": 7, "arms": {"": {}}, "runs": [{"arm": ""}]}', "no list of runs"),
+        ("provenance.json", json.dumps(runs("computed")).replace(EARLY, "yesterday"), "Invalid isoformat string"),
         ("result.json", '{"finished": "yesterday"}', "Invalid isoformat string"),
         ("result.json", '{"seconds": "long"}', "its seconds are 'long', not a number"),
         ("result.json", '{"seconds": 1' + "0" * 400 + "}", "OverflowError"),

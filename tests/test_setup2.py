@@ -26,7 +26,7 @@ from transformers import (
     SegformerModel,
 )
 
-from data_prep.io.layout import write_coco, write_images, write_texts
+from data_prep.io.writers import write_coco, write_images, write_texts
 from fedmuscle_lib import Settings, run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels, Tokens

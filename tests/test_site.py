@@ -15,6 +15,8 @@ import site_pages
 from nbformat.v4 import new_code_cell, new_output
 from site_pages import Reference, filled, lay, references
 
+from fedmuscle_lib.report.provenance import runs_of
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -96,7 +98,7 @@ def printed(reference):
 
 
 def test_an_execution_beside_the_reference_is_shown_unless_a_run_is_newer(reference):
-    runs = json.loads((reference.folder / "provenance.json").read_text())["runs"]
+    runs = runs_of(reference.folder)
     last = max(run["finished"] for run in runs)
     execute(reference, ended="2999-01-01T00:00:00+00:00")
     assert set(printed(reference)) == {"seen"}

@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.datasets import topics
+from data_prep.datasets import CATALOGUE, topics
 from data_prep.pretrain import language_models
 from data_prep.pretrain.language_models import Contrast, Recipe, pretrain, train_tokenizer
 from data_prep.pretrain.text_backbones import CORPUS, NAME, RECIPE
@@ -219,8 +219,7 @@ def test_what_is_shipped_says_that_the_recipe_made_it() -> None:
 
 def test_the_backbone_has_not_read_the_data_set_of_its_users() -> None:
     users = [user for user in SETUPS["setup2_generation"] if PROFILES["small"]["backbones"][user.model] == NAME]
-    (place,) = topics.places(CORPUS, {})
-    assert users and place.folder not in {TASKS[user.task].folder for user in users}
+    assert users and CATALOGUE[CORPUS].folder not in {TASKS[user.task].folder for user in users}
 
 
 # --- command line ------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 A data set's module defines:
 
-* ``ENTRIES``: an ``Entry`` for each data set in it;
-* ``places(name, options)``: the folders below ``data_dir`` that a run of the data set ``name`` writes, as a tuple of ``Place``;
-* ``write(run)``: reads the archives of ``run.entry`` and writes these folders below ``run.root``.
+* ``ENTRIES``: an ``Entry`` for each data set in it, from ``catalogue.toml`` or built in the module;
+* ``write(run)``: reads the archives of ``run.entry`` and writes the folder ``run.folder``;
+* ``places(options)``, if its commands write several folders: a tuple of ``Place``, which ``write`` writes below ``run.root``.
 
-Sizes and checksums of archives are those that torchvision and the COCO tools check. Where no checksum of the whole file is published
-(fastai's are of its first MiB), the entry has none, and the size and the counts tell the official archive from another edition.
 Hugging Face ``datasets`` cannot take the place of these modules: it downloads conversions of its own, and reads neither the official
 archives nor a folder of them.
 """

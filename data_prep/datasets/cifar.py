@@ -1,47 +1,40 @@
-"""CIFAR-10 and CIFAR-100: the IC10 and IC100 users and public images, from the official Python archives."""
+"""CIFAR-10 and CIFAR-100, from the official Python archives: the IC10 and IC100 users and public images.
+
+``cifar10-lt`` and ``cifar100-lt`` are the whole balanced sets, of which a long-tailed federation's run draws its own from its settings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.datasets.partition import ALPHA, CLIENTS, PUBLIC, SAMPLES, SEED, division
-from data_prep.io.archives import opened
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.layout import write_images, write_pickle
+from data_prep.datasets.catalogue import described
+from data_prep.datasets.partition import ALPHA, CLIENTS, PER_CLASS, PUBLIC, SAMPLES, SEED, division, of_each_class
+from data_prep.io.archives import contents
+from data_prep.io.build import Run
+from data_prep.io.entry import SourceError
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_images, write_pickle
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
-_HOST = "https://www.cs.toronto.edu/~kriz"
-_TERMS = "No licence is stated; the authors ask to cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)."
 _TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, PUBLIC)
-ENTRIES = (
-    Entry(
-        name="cifar10",
-        title="CIFAR-10: the IC10 users, and a public set.",
-        home=f"{_HOST}/cifar.html",
-        terms=_TERMS,
-        archives=(Archive("cifar-10-python.tar.gz", f"{_HOST}/cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),),
-        counts={"train": 50000, "test": 10000},
-        takes=_TAKES,
-    ),
-    Entry(
-        name="cifar100",
-        title="CIFAR-100: the IC100 users, and a public set.",
-        home=f"{_HOST}/cifar.html",
-        terms=_TERMS,
-        archives=(Archive("cifar-100-python.tar.gz", f"{_HOST}/cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),),
-        counts={"train": 50000, "test": 10000},
-        takes=_TAKES,
-    ),
+_USERS = (described("cifar10", _TAKES), described("cifar100", _TAKES))
+ENTRIES = _USERS + tuple(
+    replace(
+        entry,
+        name=f"{entry.name}-lt",
+        title=f"{entry.title.partition(':')[0]}: the whole set, of which a long-tailed federation draws its own.",
+        folder=labelled(f"{entry.name}_lt"),
+        takes=(SEED, PER_CLASS),
+    )
+    for entry in _USERS
 )
 
 
 class Edition(NamedTuple):
-    """What the archive of CIFAR-10 or CIFAR-100 holds: files by their names, and keys of the dicts in them."""
+    """Names of the files in the archive of CIFAR-10 or CIFAR-100, and keys of the dicts in them."""
 
     task: str
     train: tuple[str, ...]
@@ -60,20 +53,29 @@ class Content(NamedTuple):
     names: tuple[str, ...]
 
 
-EDITIONS = {
+_EDITIONS = {
     "cifar10": Edition("IC10", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "labels", 10, "batches.meta", "label_names"),
     "cifar100": Edition("IC100", ("train",), "test", "fine_labels", 100, "meta", "fine_label_names"),
 }
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place(f"IC/{name.upper()}"),)
-
-
 def write(run: Run) -> None:
-    """Raises SourceError if a batch is missing or malformed."""
-    edition = EDITIONS[run.entry.name]
-    images, labels, _ = content(run, edition)
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
+    """
+    name, _, whole = run.entry.name.partition("-")
+    edition = _EDITIONS[name]
+    images, labels, names = _content(run, edition)
+    if whole:
+        if not names:
+            raise SourceError(f"{run.entry.archives[0].name}: lacks {edition.meta}, which names the classes")
+        write_classes(run.folder, names)
+        for split, of_split in labels.items():
+            rows = of_each_class(split, of_split, run)
+            write_arrays(run.folder, split, images[split][rows], of_split[rows])
+        return
     parts = division(edition.task, labels["train"], labels["test"], run.options, run.rng(), public=True)
     run.sizes += parts.sizes
     for user, split, rows in parts.users():
@@ -81,7 +83,7 @@ def write(run: Run) -> None:
     write_images(run.folder / "public", images["train"][parts.public])
 
 
-def content(run: Run, edition: Edition) -> Content:
+def _content(run: Run, edition: Edition) -> Content:
     """Read the archive of the run, and count what it holds.
 
     Raises:
@@ -90,13 +92,12 @@ def content(run: Run, edition: Edition) -> Content:
     path = run.archive(run.entry.archives[0])
     batches: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     names: tuple[str, ...] = ()
-    with opened(path) as members:
-        for name, file in members:
-            last = PurePosixPath(name).name
-            if last in {*edition.train, edition.test}:
-                batches[last] = _batch(file.read(), f"{path}: {name}", edition)
-            elif last == edition.meta:
-                names = _names(file.read(), f"{path}: {name}", edition)
+    wanted = {*edition.train, edition.test, edition.meta}
+    for name, content in contents(path, lambda path: path.name in wanted).items():
+        if (last := PurePosixPath(name).name) == edition.meta:
+            names = _names(content, f"{path}: {name}", edition)
+        else:
+            batches[last] = _batch(content, f"{path}: {name}", edition)
     if missing := {*edition.train, edition.test} - batches.keys():
         raise SourceError(f"{path}: lacks {sorted(missing)}")
     train = tuple(np.concatenate([batches[name][i] for name in edition.train]) for i in (0, 1))
@@ -130,7 +131,4 @@ def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.
 
 def _dict(pickled: bytes, name: str) -> dict:
     """Return a pickled dict, whose keys may be strings or byte strings."""
-    try:
-        return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, name).items()}
-    except DataError as error:
-        raise SourceError(str(error)) from None
+    return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in parse_pickle(pickled, name).items()}

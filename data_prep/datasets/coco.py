@@ -7,7 +7,6 @@ annotated images, with COCO's own records. Parsing the annotations of train2017 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -17,61 +16,43 @@ import numpy as np
 from pycocotools import mask as coco_mask
 from tqdm import tqdm
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Archive, Entry, Option, SourceError
+from data_prep.io.entry import Option, SourceError
 from data_prep.io.fetch import download
-from data_prep.io.layout import write_instances
-from data_prep.io.photos import SIZE, keep
-from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.data.coco_checks import check_instances, plain_mask, segmentation_fault
+from data_prep.io.image_files import SIZE, keep
+from data_prep.io.writers import write_instances
+from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
 PARTS = {
     "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_COCO"),
 }
-_HOST = "http://images.cocodataset.org"
-ENTRIES = (
-    Entry(
-        name="coco",
-        title="COCO 2017: the MLC and SS users, and a public set; images are fetched one by one.",
-        home="https://cocodataset.org/#termsofuse",
-        terms="Annotations: CC BY 4.0. The images are Flickr's, under Flickr's terms and each image's own licence (in the JSON files).",
-        archives=(
-            Archive(
-                "annotations_trainval2017.zip",
-                f"{_HOST}/annotations/annotations_trainval2017.zip",
-                252907541,
-                "f4bbac642086de4f52a3fdda2de5fa2c",
-            ),
-            Archive("train2017.zip", f"{_HOST}/zips/train2017.zip", 19336861798, "cced6f7f71b7629ddf16f17bbcfab6b2", bulk=True),
-            Archive("val2017.zip", f"{_HOST}/zips/val2017.zip", 815585330, "442b8da7639aecaf257c1dceb8ba8c80", bulk=True),
-        ),
-        counts={"train": 118287, "test": 5000},
-        takes=(
-            SEED,
-            *SAMPLES,
-            PUBLIC,
-            SIZE,
-            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
-            Option("skip_missing", bool, "Leave out images that could not be fetched."),
-        ),
-    ),
+_TAKES = (
+    *(SEED, *SAMPLES, PUBLIC, SIZE),
+    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
+    Option("skip_missing", bool, "Leave out images that could not be fetched."),
 )
+ENTRIES = (described("coco", _TAKES),)
 _CONNECTIONS = 8
 # fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
 Image = tuple[str, str]  # train2017 or val2017, and file name
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
+def places(options: dict) -> tuple[Place, ...]:
     return tuple(PARTS[part] for part in _parts(options))
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the annotations are damaged, or images are too few or could not be fetched."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: the annotations are damaged, or images are too few or could not be fetched.
+    """
     instances = _instances(run)
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
     others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
@@ -118,33 +99,22 @@ def _from(part: str, split: str) -> str:
 
 def _instances(run: Run) -> dict[str, dict]:
     path = run.archive(run.entry.archives[0])
-    contents = {}
-    with opened(path) as members:
-        for name, file in members:
-            for split in ("train2017", "val2017"):
-                if PurePosixPath(name).name == f"instances_{split}.json":
-                    try:
-                        contents[split] = json.loads(file.read())
-                    except (ValueError, RecursionError) as error:
-                        raise SourceError(f"{path}: {name}: not JSON ({error})") from None
-                    _check(contents[split], f"{path}: {name}")
-    if missing := {"train2017", "val2017"} - contents.keys():
+    found = {}
+    for name, content in contents(path, lambda path: path.name in {"instances_train2017.json", "instances_val2017.json"}).items():
+        split = PurePosixPath(name).stem.removeprefix("instances_")
+        found[split] = parse_instances(content, f"{path}: {name}")
+        _check(found[split], f"{path}: {name}")
+    if missing := {"train2017", "val2017"} - found.keys():
         raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
-    return contents
+    return found
 
 
-def _check(document: Any, name: str) -> None:
-    """Raise SourceError if a parsed document is no instances file."""
+def _check(document: dict[str, list[dict[str, Any]]], name: str) -> None:
+    """Raise SourceError or DataError if records lack what is read of them, or contradict each other."""
     for kind, fields in _FIELDS.items():
-        records = document.get(kind) if isinstance(document, dict) else None
-        if not isinstance(records, list):
-            raise SourceError(f"{name}: lacks a list of {kind}")
-        if not all(isinstance(record, dict) and fields <= record.keys() for record in records):
+        if not all(fields <= record.keys() for record in document[kind]):
             raise SourceError(f"{name}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
-    try:
-        check_instances(document, name)
-    except DataError as error:
-        raise SourceError(str(error)) from None
+    check_instances(document, name)
 
 
 def _annotated(instances: dict) -> list[dict]:

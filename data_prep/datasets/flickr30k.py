@@ -5,51 +5,31 @@ from __future__ import annotations
 import pickle
 from pathlib import PurePosixPath
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
-from data_prep.io.archives import opened, plain_name
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.files import put
-from data_prep.io.photos import SIZE, keep
+from data_prep.io.archives import contents, opened, plain_name, text_of
+from data_prep.io.build import Run
+from data_prep.io.entry import SourceError
+from data_prep.io.image_files import SIZE, keep
+from fedmuscle_lib.core.files import put
 
-_HOST = "http://shannon.cs.illinois.edu/DenotationGraph"
-ENTRIES = (
-    Entry(
-        name="flickr30k",
-        title="Flickr30k: the public set of images and captions for Setup2.",
-        home=f"{_HOST}/",
-        terms="For non-commercial research and education; the images are Flickr's, under Flickr's terms of use. The images are given out "
-        "after a form on the home page: where the address below answers no more, fill it in and pass --archives FOLDER.",
-        archives=(
-            Archive("flickr30k-images.tar.gz", f"{_HOST}/data/flickr30k-images.tar.gz", None),
-            Archive("flickr30k.tar.gz", f"{_HOST}/data/flickr30k.tar.gz", None),
-        ),
-        counts={"images": 31783},
-        takes=(SEED, PUBLIC, SIZE),
-    ),
-)
+ENTRIES = (described("flickr30k", (SEED, PUBLIC, SIZE)),)
 _TOKENS = "results_20130124.token"
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place("TC/flicker_public"),)  # the README's spelling
-
-
 def write(run: Run) -> None:
-    """Raises SourceError if captions or images are missing or damaged."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: captions or images are missing or damaged.
+    """
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
-    with opened(caption_archive) as members:
-        for name, file in members:
-            if PurePosixPath(name).name == _TOKENS:
-                try:
-                    lines = file.read().decode("utf-8").split("\n")  # splitlines would also break at marks inside a caption
-                except UnicodeDecodeError as error:
-                    raise SourceError(f"{caption_archive}: {name}: not UTF-8 ({error})") from None
-                for image, tab, caption in (line.partition("\t") for line in lines):
-                    if not tab:
-                        continue
-                    captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+    for name, content in contents(caption_archive, lambda path: path.name == _TOKENS).items():
+        lines = text_of(content, name, caption_archive).split("\n")  # splitlines would also break at marks inside a caption
+        for image, tab, caption in (line.partition("\t") for line in lines):
+            if tab:
+                captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
     if not names:

@@ -8,44 +8,25 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
 from data_prep.io.archives import opened
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.layout import write_texts
+from data_prep.io.build import Run
+from data_prep.io.entry import SourceError
+from data_prep.io.writers import write_texts
 
-_HOST = "https://s3.amazonaws.com/fast-ai-nlp"  # the files of Zhang et al. (2015); their own host is a web drive
-ENTRIES = (
-    Entry(
-        name="yahoo",
-        title="Yahoo! Answers topics: the TC users.",
-        home="https://webscope.sandbox.yahoo.com",
-        terms="Yahoo! Webscope L6: for non-commercial academic research, under Yahoo's terms; cite Zhang, Zhao and LeCun (2015).",
-        archives=(Archive("yahoo_answers_csv.tar.gz", f"{_HOST}/yahoo_answers_csv.tgz", 319476345),),
-        counts={"train": 1400000, "test": 60000},
-        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
-    ),
-    Entry(
-        name="ag-news",
-        title="AG's News: further TC users.",
-        home="http://groups.di.unipi.it/~gulli/AG_corpus_of_news_articles.html",
-        terms="For non-commercial research; cite Zhang, Zhao and LeCun (2015).",
-        archives=(Archive("ag_news_csv.tar.gz", f"{_HOST}/ag_news_csv.tgz", 11784419),),
-        counts={"train": 120000, "test": 7600},
-        takes=(SEED, ALPHA, CLIENTS, *SAMPLES),
-    ),
-)
-_CORPORA = {"yahoo": ("TC/yahoo_qa", 10), "ag-news": ("TC/ag_news", 4)}
+ENTRIES = tuple(described(name, (SEED, ALPHA, CLIENTS, *SAMPLES)) for name in ("yahoo", "ag-news"))
+_CLASSES = {"yahoo": 10, "ag-news": 4}
 csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 KiB
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place(_CORPORA[name][0]),)
-
-
 def write(run: Run) -> None:
-    """Raises SourceError if a file is missing, or a row is not a class and its texts."""
-    n_classes = _CORPORA[run.entry.name][1]
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: a file is missing, or a row is not a class and its texts.
+    """
+    n_classes = _CLASSES[run.entry.name]
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once
     labels: dict[str, list[int]] = {"train": [], "test": []}
@@ -71,7 +52,7 @@ def excerpt(name: str, path: Path, most: dict[str, int]) -> dict[str, list[tuple
         SourceError: the archive is damaged, or a row of it is not a class and its texts.
     """
     found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
-    for split, row, label, fields in _rows(path, _CORPORA[name][1]):
+    for split, row, label, fields in _rows(path, _CLASSES[name]):
         if row < most[split] and (text := _text(name, fields)):
             found[split].append((label, text))
     return found

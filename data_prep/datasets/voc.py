@@ -18,12 +18,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, fit, outcome, photo_users, public_part
 from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import outline, write_instances
-from data_prep.io.photos import SIZE, indices, keep
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.image_files import SIZE, indices, keep
+from data_prep.io.writers import outline, write_instances
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -39,39 +40,23 @@ PARTS = {
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_Pascal"),
 }
-ENTRIES = (
-    Entry(
-        name="voc",
-        title="Pascal VOC 2012: a public set, MLC users with --clients, SS users with --parts.",
-        home="http://host.robots.ox.ac.uk/pascal/VOC/voc2012/",
-        terms="The images are Flickr's, under Flickr's terms of use, as the home page says.",
-        archives=(
-            Archive(
-                "VOCtrainval_11-May-2012.tar",
-                "https://thor.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
-                1999639040,
-                "6cd6e144f989b92b3379bac3b3de84fd",
-            ),
-        ),
-        counts={"images": 17125, "masks": 2913},
-        takes=(
-            SEED,
-            CLIENTS,
-            *SAMPLES,
-            PUBLIC,
-            SIZE,
-            Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
-        ),
-    ),
+_TAKES = (
+    *(SEED, CLIENTS, *SAMPLES, PUBLIC, SIZE),
+    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
 )
+ENTRIES = (described("voc", _TAKES),)
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
+def places(options: dict) -> tuple[Place, ...]:
     return tuple(PARTS[part] for part in _parts(options))
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive is damaged or lacks its lists, or images are too few.
+    """
     path = run.archive(run.entry.archives[0])
     names: set[str] = set()
     masks: dict[str, bytes] = {}
@@ -84,7 +69,7 @@ def write(run: Run) -> None:
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
-                lists[pure.stem] = text_of(file, name, path).split()
+                lists[pure.stem] = text_of(file.read(), name, path).split()
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
-from data_prep.io.files import alone, put
 from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import put
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
@@ -190,19 +193,35 @@ def prepare(
         _refuse_others(entry, data_dir, places)
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
-    with alone(entry.name, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
-        run = Run(entry, options, source, places, data_dir, Path(scratch) / "new", say, allow_subset)
+    with alone(entry.name, data_dir) as scratch:
+        run = Run(entry, options, source, places, data_dir, scratch / "new", say, allow_subset)
         write(run)
         _report(run)
         manifest = run.manifest()
         if not force:
             _refuse_others(entry, data_dir, places)  # another command may have come first in the hours since
         for place in places:  # before any is moved: the old users of one may have the new public images of another
-            (data_dir / place.folder).mkdir(parents=True, exist_ok=True)
             _write(data_dir / place.folder, manifest | {"whole": False})
         for place in places:
-            _move(run.root, data_dir, place, manifest, Path(scratch) / "old")
+            _move(run.root, data_dir, place, manifest, scratch / "old")
     return manifest
+
+
+@contextmanager
+def alone(command: str, folder: Path) -> Iterator[Path]:
+    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those, ``.<command>-*``, of killed runs.
+
+    Raises:
+        SourceError: another run is at work there.
+    """
+    try:
+        with FileLock(folder / f".{command}.lock", timeout=0):
+            for left in folder.glob(f".{command}-*"):
+                shutil.rmtree(left)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f".{command}-") as scratch:
+                yield Path(scratch)
+    except Timeout:
+        raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
 
 
 def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
@@ -236,9 +255,7 @@ def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -
 
 
 def _write(folder: Path, manifest: dict) -> None:
-    aside = folder / f".{MANIFEST}"
-    put(aside, json.dumps(manifest, indent=1).encode())
-    aside.replace(folder / MANIFEST)
+    put(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
 def _read(folder: Path) -> dict | None:

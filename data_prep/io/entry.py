@@ -1,4 +1,4 @@
-"""What the catalogue says of a data set: where its archives are, its terms and counts, and the options of its command."""
+"""Records of the catalogue: a data set, its archives, and the options of its command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Archive:
 
     name: str
     url: str
-    bytes: int | None
+    bytes: int | None = None
     md5: str | None = None
     bulk: bool = False
 
@@ -54,6 +54,7 @@ class Entry:
     Attributes:
         name: its command.
         title: a line for ``--help``, with the data set's name before a colon.
+        folder: that the command writes below ``data_dir``, if it is a single one.
         counts: what the official archives hold; a run counts under the same names.
         takes: the options of its command, besides those of every data set's.
     """
@@ -64,4 +65,5 @@ class Entry:
     terms: str
     archives: tuple[Archive, ...]
     counts: dict[str, int]
+    folder: str = ""
     takes: tuple[Option, ...] = ()

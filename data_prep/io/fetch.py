@@ -1,31 +1,35 @@
-"""Resumable downloads, and where archives come from: the official host, a base URL, or a folder.
+"""Resumable downloads, and sources of archives: the official host, a base URL, or a folder.
 
 A note beside each download (``<name>.note.json``) holds its address, size and ETag. A partial download resumes only if the server
-still has the same file, and a complete file is not fetched again. The standard library suffices, since no login is needed.
+still has the same file, and a complete file is not fetched again.
 
-Every download ends, whatever the server does: bytes must come at a pace, attempts must get further than the last ones, and a header or a
-file has a largest size.
+``requests`` makes the connections: proxies, certificates, redirections. ``pooch`` would fetch and check a file in one call, but it begins a
+broken download again, and the archives have up to 19 GB; torch.hub does the same. ``huggingface_hub`` resumes, but only from its own hub.
+
+Every download ends, whatever the server does: an answer must begin in a minute, its bytes must come at a pace, attempts must get further
+than the last ones, and a file has a largest size.
 """
 
 from __future__ import annotations
 
-import http.client
-import io
 import json
 import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.message import Message
 from hashlib import file_digest
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Thread
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+import requests
 from tqdm import tqdm
+from urllib3.exceptions import HTTPError
 
 from data_prep.io.entry import Archive, SourceError
 from fedmuscle_lib.core.errors import line_of
@@ -36,17 +40,15 @@ ATTEMPTS = 5  # in a row that get no further
 PAUSE = 1.0  # seconds before the second attempt, doubled each time
 WINDOW, LEAST = 60.0, 1 << 16  # in so many seconds, and in an attempt that gets further, at least so many bytes
 MOST = 1 << 37  # bytes of a file; COCO's largest archive has 2e10
-_MOST_HEADER = 1 << 20  # bytes of an answer before its content
 _MOST_SUMS = 1 << 24
+_MOST_REDIRECTIONS = 10
 _CHUNK = 1 << 18
 _AGAIN = {408, 416, 425, 429, 500, 502, 503, 504}
 _ABSENT = {403, 404, 410}
 _NO_HEAD = {405, 501}
-_REDIRECTS = {301, 302, 303, 307, 308}
 _HEADERS = {"User-Agent": "fedmuscle-notebooks", "Accept-Encoding": "identity"}
 SUMS = "SHA256SUMS"
 _SUM = re.compile(r"([0-9a-fA-F]{64})\s+\*?(?:\./+)*(\S.*)")
-T = TypeVar("T")
 
 
 def download(url: str, path: Path, *, quiet: bool = False) -> Path:
@@ -58,8 +60,8 @@ def download(url: str, path: Path, *, quiet: bool = False) -> Path:
         SourceError: the address does not exist, or attempts get no further; the next call resumes what is kept.
         OSError: the file can't be written; the message names it.
     """
-    note = _Note(path)
-    if path.exists() and note.read().get("url", url) == url:
+    note = path.with_name(path.name + ".note.json")
+    if path.exists() and _known(note).get("url", url) == url:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # it is another address's, and the note is about to say otherwise
@@ -92,76 +94,59 @@ class _BrokeOff(Exception):
         self.whole = whole
 
 
-class _Note:
-    """What is known of a download: its address, and the headers that identify the server's file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.with_name(path.name + ".note.json")
-
-    def read(self) -> dict[str, Any]:
-        """What was written; empty if that is not what lies there."""
-        try:
-            content = json.loads(self.path.read_text())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        texts = isinstance(content, dict) and all(isinstance(content.get(name), str | None) for name in ("url", "etag", "modified"))
-        return content if texts else {}
-
-    def write(self, content: dict[str, Any]) -> None:
-        with named(self.path):
-            self.path.write_text(json.dumps(content))
+def _known(note: Path) -> dict[str, Any]:
+    """Return the note of a download: its address, and the headers that identify the server's file; empty if it is none of ours."""
+    try:
+        content = json.loads(note.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    texts = isinstance(content, dict) and all(isinstance(content.get(name), str | None) for name in ("url", "etag", "modified"))
+    return content if texts else {}
 
 
-def _attempt(url: str, part: Path, note: _Note, quiet: bool, whole: bool) -> None:
+def _attempt(url: str, part: Path, note: Path, quiet: bool, whole: bool) -> None:
     """Receive what is missing of a file, or all of it.
 
     Raises:
         _BrokeOff: another attempt may succeed.
         SourceError: no attempt will.
     """
-    known = note.read()
+    known = _known(note)
     have = 0 if whole or known.get("url") != url else _size(part)
-    headers = dict(_HEADERS)
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        # a weak ETag may not be asked for by If-Range; the answer's headers are compared in any case
-        if known.get("etag") and not known["etag"].startswith("W/"):
-            headers["If-Range"] = known["etag"]
-    try:
-        with _opened(urllib.request.Request(url, headers=headers)) as response:
-            fresh: dict[str, Any] = {"url": url, "etag": _said(response, "ETag"), "modified": _said(response, "Last-Modified")}
-            fresh["total"] = total = _total(response.headers)
-            if total is not None and total > MOST:
-                raise SourceError(f"{url}: the server says that it has {total:,} bytes; at most {MOST:,} are fetched")
-            if response.status == 206 and have:
-                if fresh != known:
-                    part.unlink()
-                    raise _BrokeOff("the server's file is no longer the one of the part, which is discarded")
-                if not (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-"):
-                    raise _BrokeOff(f"asked for bytes {have}-, the server sends {response.headers.get('Content-Range')}", whole=True)
-            elif response.status == 200:
-                have = 0
-                part.unlink(missing_ok=True)
-                note.write(fresh)
-            else:
-                raise _BrokeOff(f"the server answers {response.status} {response.reason}")
-            _receive(response, part, have, total, quiet)
-    except urllib.error.HTTPError as error:
-        if error.code not in _AGAIN:
-            raise SourceError(f"{url}: the server answers {_answer(error)}") from None
-        if error.code == 416 and have:
-            if _total(error.headers) == have == known.get("total"):
-                return  # the part is whole
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    # a weak ETag may not be asked for by If-Range; the answer's headers are compared in any case
+    if have and known.get("etag") and not known["etag"].startswith("W/"):
+        headers["If-Range"] = known["etag"]
+    with _answered(url, headers) as response:
+        total = _total(response)
+        fresh = {"url": url, "etag": _said(response, "ETag"), "modified": _said(response, "Last-Modified"), "total": total}
+        if total is not None and total > MOST:
+            raise SourceError(f"{url}: the server says that it has {total:,} bytes; at most {MOST:,} are fetched")
+        if response.status_code == 416 and have == total == known.get("total"):
+            return  # the part is whole
+        if have and (response.status_code == 416 or (response.status_code == 206 and fresh != known)):
             part.unlink()
-            raise _BrokeOff("the server's file is no longer the one of the part, which is discarded (416)") from None
-        raise _BrokeOff(_answer(error)) from None
+            raise _BrokeOff(f"the server's file is no longer the one of the part, which is discarded ({response.status_code})")
+        if response.status_code == 206 and have:
+            if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+                raise _BrokeOff(f"asked for bytes {have}-, the server sends {response.headers.get('Content-Range')}", whole=True)
+        elif response.status_code == 200:
+            have = 0
+            part.unlink(missing_ok=True)
+            with named(note):
+                note.write_text(json.dumps(fresh))
+        elif response.status_code < 300 or response.status_code in _AGAIN:
+            raise _BrokeOff(_answer(response))
+        else:
+            raise SourceError(f"{url}: {_answer(response)}")
+        _receive(_blocks(response), part, have, total, quiet)
 
 
-def _receive(response: http.client.HTTPResponse, part: Path, have: int, total: int | None, quiet: bool) -> None:
+def _receive(blocks: Iterable[bytes], part: Path, have: int, total: int | None, quiet: bool) -> None:
     name = part.name.removesuffix(".part")
     bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=name, leave=False, disable=True if quiet else None)
     with named(part), part.open("ab" if have else "wb") as out, bar:  # errors of reading are no OSErrors
-        while block := _read(response, _CHUNK):
+        for block in blocks:
             have += len(block)
             if have > (MOST if total is None else total):
                 raise _BrokeOff(f"the server sends more than {MOST if total is None else total:,} bytes", whole=True)
@@ -174,96 +159,56 @@ def _receive(response: http.client.HTTPResponse, part: Path, have: int, total: i
 # --- the connection ----------------------------------------------------------------------------------------------------------
 
 
-class _Slow(TimeoutError):
-    """Bytes come too slowly, or too many before the content."""
-
-
-class _Paced(io.RawIOBase):
-    """A connection's bytes, as long as they come at a pace: a timeout alone would let a server send one now and then, for ever."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
-        self._start, self._got = time.monotonic(), 0
-        self.header: int | None = 0  # bytes of the header so far; None once it is read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = self._raw.readinto(buffer)
-        self._got += count or 0
-        if self.header is not None:
-            self.header += count or 0
-            if self.header > _MOST_HEADER + len(buffer):
-                raise _Slow("the server's answer has no end of its header")
-        if (seconds := time.monotonic() - self._start) > WINDOW:
-            if self._got < LEAST:
-                raise _Slow(f"the server sent {self._got:,} bytes in {seconds:.0f} s")
-            self._start, self._got = time.monotonic(), 0
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
-        super().__init__(sock, *arguments, **options)
-        self._paced = _Paced(self.fp.detach())
-        self.fp = io.BufferedReader(self._paced)
-
-    def begin(self) -> None:
-        super().begin()
-        self._paced.header = None
-
-
-class _OverPaced:
-    """A handler of urllib's whose connections are read through ``_Paced``."""
-
-    def do_open(self, kind: type, request: urllib.request.Request, **options: Any) -> http.client.HTTPResponse:
-        return super().do_open(type(kind.__name__, (kind,), {"response_class": _Response}), request, **options)  # type: ignore[misc]
-
-
-class _Http(_OverPaced, urllib.request.HTTPHandler):  # type: ignore[misc]
-    pass
-
-
-class _Https(_OverPaced, urllib.request.HTTPSHandler):  # type: ignore[misc]
-    pass
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Opens http and https, and no other address that a server may redirect to."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        _Http,
-        _Https,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
 @contextmanager
-def _opened(request: urllib.request.Request) -> Iterator[http.client.HTTPResponse]:
-    """The server's answer.
+def _answered(url: str, headers: dict[str, str], method: str = "GET") -> Iterator[requests.Response]:
+    """The server's answer, whatever its status.
 
     Raises:
-        HTTPError: its status is none of success.
         _BrokeOff: the server can't be reached, or its answer is none of HTTP's.
         SourceError: an address that is neither http nor https.
     """
-    if urlsplit(request.full_url).scheme not in {"http", "https"}:
-        raise SourceError(f"{request.full_url}: neither http nor https")
-    with _network():
-        response = _opener().open(request, timeout=TIMEOUT)
-    with response:
-        yield response
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise SourceError(f"{url}: neither http nor https")
+    with requests.Session() as session:
+        session.max_redirects = _MOST_REDIRECTIONS
+        with _network():
+            response = _begun(lambda: session.request(method, url, headers=_HEADERS | headers, stream=True, timeout=TIMEOUT))
+        with response:
+            yield response
+
+
+def _begun(ask: Callable[[], requests.Response]) -> requests.Response:
+    """Return the answer if it begins in ``WINDOW`` seconds: a timeout alone would let a server send a byte of a header now and then."""
+    future: Future[requests.Response] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(ask())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        return future.result(WINDOW)
+    except TimeoutError:
+        raise _BrokeOff(f"the server's answer did not begin in {WINDOW:g} s") from None
+
+
+def _blocks(response: requests.Response) -> Iterator[bytes]:
+    """Yield the content in pieces, as long as they come at a pace; raises _BrokeOff."""
+    response.raw.enforce_content_length = False  # the caller counts
+    start, got = time.monotonic(), 0
+    while True:
+        with _network():
+            block = response.raw.read1(_CHUNK)
+        if not block:
+            return
+        got += len(block)
+        if (seconds := time.monotonic() - start) > WINDOW:
+            if got < LEAST:
+                raise _BrokeOff(f"the server sent {got:,} bytes in {seconds:.0f} s")
+            start, got = time.monotonic(), 0
+        yield block
 
 
 @contextmanager
@@ -271,33 +216,26 @@ def _network() -> Iterator[None]:
     """Turn what the connection, or what came through it, can raise into ``_BrokeOff``."""
     try:
         yield
-    except urllib.error.HTTPError:
-        raise
-    except (OSError, http.client.HTTPException, ValueError) as error:  # the last of addresses and headers that are none
-        raise _BrokeOff(str(getattr(error, "reason", "") or error) or type(error).__name__) from None
+    except (OSError, HTTPError, HTTPException, ValueError) as error:  # the last of addresses and headers that are none
+        root: BaseException = error
+        while root.__context__:  # requests and urllib3 wrap what happened
+            root = root.__context__
+        raise _BrokeOff(str(root) or type(root).__name__) from None
 
 
-def _read(response: http.client.HTTPResponse, most: int) -> bytes:
-    with _network():
-        return response.read(most)
+def _answer(response: requests.Response) -> str:
+    return line_of(f"the server answers {response.status_code} {response.reason}")
 
 
-def _answer(error: urllib.error.HTTPError) -> str:
-    """What a server answered, on a line."""
-    if error.code in _REDIRECTS:
-        return f"{error.code}, a redirection in a circle, to too many places, or to none that is http or https"
-    return line_of(f"{error.code} {error.reason}")
-
-
-def _said(response: http.client.HTTPResponse, name: str) -> str | None:
+def _said(response: requests.Response, name: str) -> str | None:
     """A header that can be sent back."""
     value = response.headers.get(name)
     return value if value is not None and value.isascii() and value.isprintable() else None
 
 
-def _total(headers: Message) -> int | None:
+def _total(response: requests.Response) -> int | None:
     """Return the size of the whole file: the number behind the slash of Content-Range, or Content-Length."""
-    of = (headers.get("Content-Range") or "").rpartition("/")[2] or headers.get("Content-Length") or ""
+    of = response.headers.get("Content-Range", "").rpartition("/")[2] or response.headers.get("Content-Length", "")
     return int(of) if of.isascii() and of.isdigit() and len(of) < 19 else None
 
 
@@ -305,42 +243,40 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def head(url: str) -> int | None:
+@contextmanager
+def _asked(url: str, method: str = "GET") -> Iterator[requests.Response | None]:
+    """The server's answer, or None if the file does not exist. A server that knows no HEAD is asked to GET.
+
+    Raises:
+        SourceError: the server can't be reached, or answers something else.
+    """
+    try:
+        with _answered(url, {}, method) as response:
+            if method == "HEAD" and response.status_code in _NO_HEAD:
+                with _asked(url) as gotten:
+                    yield gotten
+                return
+            if response.status_code != 200 and response.status_code not in _ABSENT:
+                raise SourceError(f"{url}: {_answer(response)}")
+            yield response if response.status_code == 200 else None
+    except _BrokeOff as error:
+        raise SourceError(f"{url}: {error}") from None
+
+
+def size_of(url: str) -> int | None:
     """Return the size in bytes that the server states for a file: -1 if it states none, None if the file does not exist.
 
     Raises:
         SourceError: the server can't be reached.
     """
-
-    def size(response: http.client.HTTPResponse) -> int:
-        total = _total(response.headers)
-        return -1 if total is None else total
-
-    return _ask(url, "HEAD", size)
-
-
-def _ask(url: str, method: str, answer: Callable[[http.client.HTTPResponse], T]) -> T | None:
-    """Return ``answer`` of the server's response, or None if the file does not exist. Fall back from HEAD to GET.
-
-    Raises:
-        SourceError: the server can't be reached.
-    """
-    try:
-        with _opened(urllib.request.Request(url, method=method, headers=_HEADERS)) as response:
-            return answer(response)
-    except urllib.error.HTTPError as error:
-        if error.code in _ABSENT:
-            return None
-        if method == "HEAD" and error.code in _NO_HEAD:
-            return _ask(url, "GET", answer)
-        raise SourceError(f"{url}: the server answers {_answer(error)}") from None
-    except _BrokeOff as error:
-        raise SourceError(f"{url}: {error}") from None
+    with _asked(url, "HEAD") as response:
+        total = _total(response) if response else None
+        return -1 if response and total is None else total
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where archives come from: a folder, a base URL, or the official host.
+    """Source of archives: a folder, a base URL, or the official host.
 
     Attributes:
         store: the folder for downloads.
@@ -384,7 +320,7 @@ class Source:
             path = self.folder / archive.name
             return path.stat().st_size if path.is_file() else None
         if self.base_url:
-            return head(self.url(archive))
+            return size_of(self.url(archive))
         return -1 if archive.bytes is None else archive.bytes
 
     def obtain(self, archive: Archive) -> Path:
@@ -430,10 +366,13 @@ class Source:
                     raise SourceError(f"{path}: not a file")
                 return path.read_bytes()
         elif self.base_url:
-            content = _ask(f"{self.base_url}/{SUMS}", "GET", lambda response: _read(response, _MOST_SUMS + 1))
-            if content is not None and len(content) > _MOST_SUMS:
-                raise SourceError(f"{self.base_url}/{SUMS}: larger than {_MOST_SUMS:,} bytes")
-            return content
+            with _asked(f"{self.base_url}/{SUMS}") as response:
+                content = b""
+                for block in _blocks(response) if response else ():
+                    content += block
+                    if len(content) > _MOST_SUMS:
+                        raise SourceError(f"{self.base_url}/{SUMS}: larger than {_MOST_SUMS:,} bytes")
+                return content if response else None
         return None
 
     def absent(self, names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pretrains small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
+"""Pretraining of small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
 
 They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper downloads
 pretrained checkpoints, so it states none of the hyper-parameters below.
@@ -19,21 +19,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
-    BertConfig,
-    BertModel,
+    AutoConfig,
+    AutoModel,
     BertTokenizer,
     DataCollatorForLanguageModeling,
-    DistilBertConfig,
-    DistilBertModel,
-    GPT2Config,
-    GPT2Model,
     GPT2Tokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.contrast import TEMPERATURE, contrastive
-from data_prep.pretrain.training import MAX_NORM, WEIGHT_DECAY, fit, optimisation, save
+from data_prep.pretrain.training import MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -160,8 +155,8 @@ def pretrain(
         "machine": platform.machine(),
     }
     facts = {"world": world, "data": data, "command": command, "license": license, "decay": WEIGHT_DECAY, "norm": MAX_NORM}
-    facts["then"] = _THEN.format(**vars(contrast), temperature=TEMPERATURE) if contrast else ""
-    save(model.backbone, out / name, report, _CARD.format(**report | _WORDS[recipe.architecture] | facts), tokenizer)
+    facts["then"] = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
+    save(model.backbone, out / name, report, card("language_model", report | _WORDS[recipe.architecture] | facts), tokenizer)
     return report
 
 
@@ -204,31 +199,35 @@ class LanguageModelling(nn.Module):
         return mean_of_tokens(states, encoded.attention_mask)
 
 
+# the names of a config for the width of an MLP and for dropout
+_CONFIG_NAMES = {
+    "bert": ("intermediate_size", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "distilbert": ("hidden_dim", "dropout", "attention_dropout"),
+    "gpt2": ("n_inner", "resid_pdrop", "embd_pdrop", "attn_pdrop"),
+}
+
+
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Return the Hugging Face model, freshly initialised from torch's global generator. Training is too short for dropout to help."""
-    r = recipe
-    shape: dict[str, Any]
-    no_dropout: dict[str, Any]
-    common: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
-    # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
-    common["initializer_range"] = 0.02 * (768 / r.hidden) ** 0.5
-    match recipe.architecture:
-        case "bert":
-            shape = {"hidden_size": r.hidden, "num_hidden_layers": r.layers, "num_attention_heads": r.heads, "intermediate_size": r.mlp}
-            no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-            config = BertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common)
-            return BertModel(config, add_pooling_layer=False)
-        case "distilbert":
-            shape = {"dim": r.hidden, "n_layers": r.layers, "n_heads": r.heads, "hidden_dim": r.mlp}
-            no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
-            return DistilBertModel(DistilBertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common))
-        case "gpt2":
-            shape = {"n_embd": r.hidden, "n_layer": r.layers, "n_head": r.heads, "n_inner": r.mlp}
-            no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-            ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-            return GPT2Model(GPT2Config(n_positions=r.longest, **shape, **no_dropout, **ends, **common))
-        case other:
-            raise ValueError(f"architecture {other!r} is not known; known: bert, distilbert, gpt2")
+    if recipe.architecture not in _CONFIG_NAMES:
+        raise ValueError(f"architecture {recipe.architecture!r} is not known; known: {', '.join(_CONFIG_NAMES)}")
+    mlp, *dropouts = _CONFIG_NAMES[recipe.architecture]
+    config: dict[str, Any] = {
+        "hidden_size": recipe.hidden,
+        "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads,
+        mlp: recipe.mlp,
+        "max_position_embeddings": recipe.longest,
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
+        "initializer_range": 0.02 * (768 / recipe.hidden) ** 0.5,
+        "attn_implementation": "sdpa",
+    } | dict.fromkeys(dropouts, 0.0)
+    if recipe.causal:
+        config |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    pooling = {"add_pooling_layer": False} if recipe.architecture == "bert" else {}
+    return AutoModel.from_config(AutoConfig.for_model(recipe.architecture, **config), **pooling)
 
 
 def _check(name: str, kind: str, texts: Sequence[str]) -> None:
@@ -303,24 +302,3 @@ _WORDS = {
     "distilbert": {"title": "DistilBERT", **_MASKED},
     "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
 }
-
-_THEN = """- then: {steps:,} steps with supervised contrast (Khosla et al., 2020) beside it, 1 : 1, at a peak learning rate of {lr}: the
-  mean tokens of two texts of one topic are neighbours, at temperature {temperature}. {about}
-"""
-_CARD = """---
-library_name: transformers
-license: {license}
----
-# {name} of {world}
-
-A {parameters:,}-parameter {title} ({layers} layers of width {hidden}, {heads} heads) for texts of up to {longest} tokens, pretrained
-to {guessing}. Its {vocabulary:,} tokens ({tokens}) were learnt from the same texts. Stored in half precision, to be loaded in float32.
-
-- data: {texts:,} texts, {held_out:,} more held out. {data}
-- recipe: {steps:,} steps of {batch} texts or pieces of them; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay
-  {decay}, gradients clipped at norm {norm:g}, no dropout
-{then}- on the held-out texts: {accuracy:.1%} of the tokens guessed, perplexity {perplexity}; by a token's frequency alone
-  {trivial_accuracy:.1%}, perplexity {trivial_perplexity}
-- cost: {cpu_seconds} CPU seconds (threads: {threads}), torch {torch}, {machine}
-- remade by: `{command}`
-"""

@@ -1,10 +1,10 @@
-"""Pretrains the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
+"""Pretraining of the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
 
 The four vision transformers differ in size, and each begins with a draw of classes of its own. The two "weak" ones have seen fewer classes,
-on plain grounds alone, and lose much of their accuracy on the downstream tasks' pictures. The two SegFormers learn to classify and to
+on plain grounds alone, and lose much of their accuracy on the downstream tasks' images. The two SegFormers learn to classify and to
 segment, as the paper's did from ImageNet-1K and ADE20K, and differ in width as B0 and B1 do. BERT and DistilBERT differ in depth.
 
-But for the weak ones, all then learn by supervised contrast (``contrast``): pictures of the same upstream classes, or texts of one upstream
+But for the weak ones, all then learn by supervised contrast (``contrast``): images of the same upstream classes, or texts of one upstream
 topic, get near features, whatever stands around.
 """
 
@@ -26,16 +26,27 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, SegformerConfig, SegformerModel, ViTConfig, ViTModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep.pretrain import language_models, segformer, vit
-from data_prep.pretrain.contrast import TEMPERATURE, contrastive
-from data_prep.pretrain.training import MAX_NORM, WARM_UP, WEIGHT_DECAY, describe, fit, optimisation, read_report, save
+from data_prep.pretrain import language_models
+from data_prep.pretrain.training import (
+    MAX_NORM,
+    TEMPERATURE,
+    WARM_UP,
+    WEIGHT_DECAY,
+    card,
+    contrastive,
+    describe,
+    fit,
+    optimisation,
+    read_report,
+    save,
+)
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
-from data_prep.world.pictures import SIZE, Pictures, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
 from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
@@ -43,6 +54,7 @@ VERSION = 1  # of this module: raise it when the same recipe makes other weights
 
 PATCH = 8
 BATCH = 96
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels in [0, 1]: what SegFormer checkpoints expect
 LR, CONTRAST_LR = 2e-3, 1e-3  # at their peaks
 
 
@@ -61,9 +73,6 @@ class ViT:
     heads: int
     mlp: int
 
-    def model(self, classes: int) -> Pretraining:
-        return _WithPatches(self, classes)
-
 
 @dataclass(frozen=True)
 class SegFormer:
@@ -78,15 +87,12 @@ class SegFormer:
     hidden: tuple[int, int, int, int]
     decoder: int
 
-    def model(self, classes: int) -> Pretraining:
-        return _WithDecoder(self, classes)
-
 
 @dataclass(frozen=True)
 class Contrast:
-    """A phase of supervised contrast and cross-entropy over all upstream classes, 1 : 1, on pictures as detailed as downstream ones.
+    """A phase of supervised contrast and cross-entropy over all upstream classes, 1 : 1, on images as detailed as downstream ones.
 
-    A batch has ``singles`` pictures of one class, no two of them of the same, and ``scenes`` of one to three classes; each is drawn twice.
+    A batch has ``singles`` images of one class, no two of them of the same, and ``scenes`` of one to three classes; each is drawn twice.
     """
 
     singles: int
@@ -109,7 +115,7 @@ class Recipe:
 
     Attributes:
         classes: of the 460 upstream classes, a random subset of its own, for the first phase.
-        detail: of the ground at the end of the first phase, from 0.3 at its start; downstream pictures have 1.
+        detail: of the ground at the end of the first phase, from 0.3 at its start; downstream images have 1.
         steps: of the first phase.
         phases: those that follow.
     """
@@ -146,7 +152,7 @@ BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences
 class Pretraining(nn.Module, ABC):
     """A backbone with the heads of its upstream task, which are dropped afterwards.
 
-    The loss is the cross-entropy over a picture's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
+    The loss is the cross-entropy over an image's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
     of the classes, plus a dense term for the places of the objects. In the phases of contrast it is :meth:`contrast_loss`.
     """
 
@@ -190,7 +196,18 @@ class _WithPatches(Pretraining):
     """
 
     def __init__(self, shape: ViT, classes: int) -> None:
-        super().__init__(vit.build(shape.hidden, shape.layers, shape.heads, shape.mlp, size=SIZE, patch=PATCH), shape.hidden, classes)
+        config = ViTConfig(
+            hidden_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            intermediate_size=shape.mlp,
+            image_size=SIZE,
+            patch_size=PATCH,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            attn_implementation="sdpa",  # type: ignore[call-arg]  # one of PretrainedConfig's **kwargs, which the stubs lack
+        )
+        super().__init__(ViTModel(config, add_pooling_layer=False), shape.hidden, classes)
 
     def build_segment(self, width: int, classes: int) -> nn.Module:
         return nn.Linear(width, PATCH * PATCH)
@@ -207,13 +224,25 @@ class _WithPatches(Pretraining):
 class _WithDecoder(Pretraining):
     """A SegFormer with its decoder, which predicts a class for the middle of each 4x4 pixels: 0 for the ground, classes from 1.
 
-    Upsampling so many classes to the picture's size, as is done for a user's few, would be four fifths of the cost.
+    Upsampling so many classes to the image's size, as is done for a user's few, would be four fifths of the cost.
     """
 
     dense_to_the_end = True  # its users segment
 
     def __init__(self, shape: SegFormer, classes: int) -> None:
-        super().__init__(segformer.build(shape.hidden, (1, 1, 1, 1), (1, 2, 4, 4), shape.decoder), shape.hidden[-1], classes)
+        config = SegformerConfig(
+            hidden_sizes=list(shape.hidden),
+            depths=[1, 1, 1, 1],
+            num_attention_heads=[1, 2, 4, 4],
+            decoder_hidden_size=shape.decoder,
+            sr_ratios=[4, 2, 1, 1],  # keys and values shrink less than in the paper's checkpoints, since the images are small
+            mlp_ratios=[2, 2, 2, 2],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            classifier_dropout_prob=0.0,
+            drop_path_rate=0.0,
+        )
+        super().__init__(SegformerModel(config), shape.hidden[-1], classes)
 
     def build_segment(self, width: int, classes: int) -> nn.Module:
         config = copy.deepcopy(self.backbone.config)
@@ -221,7 +250,8 @@ class _WithDecoder(Pretraining):
         return SegformerDecodeHead(config)
 
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        stages = self.backbone(pixel_values=segformer.normalised(images), output_hidden_states=True).hidden_states
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (_MEAN, _STD))
+        stages = self.backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
         return stages[-1].mean((2, 3)), stages
 
     def dense_loss(self, places: tuple[torch.Tensor, ...], batch: Batch) -> torch.Tensor:
@@ -230,9 +260,13 @@ class _WithDecoder(Pretraining):
         return F.cross_entropy(self.segment(places), classes[:, 2::4, 2::4])
 
 
+def _model(architecture: ViT | SegFormer, classes: int) -> Pretraining:
+    return _WithPatches(architecture, classes) if isinstance(architecture, ViT) else _WithDecoder(architecture, classes)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Pictures of a pool of ``n`` classes, of at most k objects each.
+    """Images of a pool of ``n`` classes, of at most k objects each.
 
     Attributes:
         images: (b, 3, SIZE, SIZE) in [0, 1].
@@ -263,7 +297,7 @@ def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, fina
 
 
 def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
-    """Join pictures of the classes in ``pool``."""
+    """Join images of the classes in ``pool``."""
     n = sum(len(part.classes) for part in parts)
     index = {c: i for i, c in enumerate(pool)} | {-1: -1}
     slots = max(part.classes.shape[1] for part in parts)
@@ -283,7 +317,7 @@ def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
 def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = True) -> dict:
     """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report.
 
-    A finished backbone of the same recipe is not made again. The phases of a picture's backbone are kept in ``out/.cache`` until the last
+    A finished backbone of the same recipe is not made again. The phases of an image's backbone are kept in ``out/.cache`` until the last
     is done: the same call resumes an interrupted pretraining after its last whole phase, with the same weights at the end.
 
     Args:
@@ -375,7 +409,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     rng = np.random.RandomState(seed)
     if number == 0:
         pool = rng.permutation(words.upstream)[: recipe.classes]
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
 
@@ -385,7 +419,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         fit(name, model, loss, recipe.steps, (optimizer, schedule))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         model.backbone.load_state_dict(load_backbone(aside / str(number - 1)).state_dict())
 
         def loss(step: int) -> torch.Tensor:
@@ -403,7 +437,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
 
 @torch.no_grad()
 def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
-    """Return top-1 accuracy on 2000 new single pictures of the upstream classes at detail 0.8."""
+    """Return top-1 accuracy on 2000 new single images of the upstream classes at detail 0.8."""
     rng = np.random.RandomState(99)
     classes = rng.choice(len(pool), 2000)
     pictures = draw(single(pool[classes]), "upstream", words, rng, 0.8, 1)
@@ -419,27 +453,5 @@ def _card(recipe: Recipe, report: dict) -> str:
     if recipe.phases:
         facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
         facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)
-        facts["then"] = _THEN.format(**facts)
-    return _CARD.format(**facts)
-
-
-_THEN = """- then: {terms}, over all {known} upstream classes, on grounds as detailed as the
-  downstream pictures', each picture drawn twice: {batches}.
-  The two drawings' features are neighbours (Khosla et al., 2020), at temperature {temperature}; the peak learning rate is {contrast_lr}
-"""
-_CARD = """---
-library_name: transformers
-license: mit
----
-# {name} of the embedded world
-
-A {parameters:,}-parameter {kind} pretrained on {pictures:,} generated 32x32 pictures of upstream glyph classes, which no downstream task
-of the embedded world contains. Features are {features}.
-Stored in half precision, to be loaded in float32.
-
-- recipe: {steps:,} steps of {batch} pictures of {classes} classes, on grounds of detail 0.3 to {detail} (downstream pictures have 1), at a
-  peak learning rate of {lr}
-{then}- upstream accuracy: {upstream_accuracy:.1%} top-1 on 2000 new single pictures of detail 0.8, {known} classes
-- cost: {cpu_seconds} CPU seconds, one thread, torch {torch}
-- remade by: `python -m data_prep mini-backbones {name}`
-"""
+        facts["then"] = card("mini_vision_contrast", facts)
+    return card("mini_vision", facts)

@@ -26,6 +26,7 @@ from nbformat.v4 import new_markdown_cell, new_output
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report import HEADLINE, OTHER_MOMENT, file_of
+from fedmuscle_lib.report.provenance import runs_of
 from fedmuscle_lib.report.write import USUAL_SETUP
 from fedmuscle_lib.reproduce.children import SENTENCES
 from fedmuscle_lib.reproduce.index import made
@@ -165,9 +166,8 @@ def _executed(folder: Path) -> dict[tuple[str, str], list[NotebookNode]]:
     if not path.exists():
         return {}
     notebook = nbformat.read(path, as_version=4)
-    runs = json.loads((folder / "provenance.json").read_text(encoding="utf8")).get("runs", [])
     ended = datetime.fromisoformat(notebook.metadata.papermill.end_time)
-    if any(datetime.fromisoformat(run["finished"]) > ended for run in runs):
+    if any(datetime.fromisoformat(run["finished"]) > ended for run in runs_of(folder)):
         return {}
     return {(cell.id, cell.source): cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
 

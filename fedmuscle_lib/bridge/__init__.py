@@ -2,7 +2,7 @@
 
 It alone knows both. Its runs are FedMuscle's, and what they measure are accuracies of heads by how frequent a class is.
 
-In the order of their imports: ``heads``, ``system`` (its runs), ``report`` and ``plots``.
+In the order of their imports: ``heads``, ``system`` (its runs), ``arms``, ``report`` and ``plots``.
 """
 
 from fedmuscle_lib.bridge.heads import HEADS, classes_by_frequency, evaluate, realigned

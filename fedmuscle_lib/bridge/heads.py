@@ -1,4 +1,4 @@
-"""Heads on the features of a trained user, which stay as they are, and their accuracies by how often the user sees a class.
+"""Heads on the features of a trained user, and their accuracies by how often the user sees a class. The features stay fixed.
 
 Letters: ``n`` samples, ``c`` classes, ``d`` width of the features.
 """
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedmuscle_lib.data.long_tail import groups
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.long_tail import groups
 from fedmuscle_lib.fedloge.realign import global_realignment
 from fedmuscle_lib.models import UserModel, linear_probe
 
@@ -94,7 +94,7 @@ def realigned(head: nn.Module) -> nn.Module:
 
 
 def classes_by_frequency(counts: Tensor) -> dict[str, tuple[int, ...]]:
-    """Divide classes into "head", "middle" and "tail" by the user's own samples of each, as ``fedloge.long_tail.groups`` does.
+    """Divide classes into "head", "middle" and "tail" by the user's own samples of each, as ``data.long_tail.groups`` does.
 
     Few samples make many ties. Classes with as many samples as one in a rarer group belong to that group.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,58 +9,20 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib import report
+from fedmuscle_lib.bridge.arms import ARMS, Run
 from fedmuscle_lib.bridge.heads import HEADS
-from fedmuscle_lib.bridge.system import Settings
-from fedmuscle_lib.core import files
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.provenance import named, origins, results_folder, save, spread
-from fedmuscle_lib.report.side_by_side import with_interval
-from fedmuscle_lib.report.statistics import over_seeds, paired_difference
-from fedmuscle_lib.runs import History, run_all
-from fedmuscle_lib.runs.settings import parse
+from fedmuscle_lib.report.provenance import named, origins, save, spread, write_provenance
+from fedmuscle_lib.report.statistics import over_seeds, paired_difference, with_interval, with_std
 
-__all__ = [
-    "PEERS",
-    "REALIGNMENTS",
-    "costs",
-    "departures",
-    "differences",
-    "differences_by_user",
-    "laid_out",
-    "note",
-    "results_folder",
-    "run_arms",
-    "samples",
-    "save",
-    "side_by_side",
-    "table",
-    "verdicts",
-    "write",
-]
-
-Run = History[Settings]
-ARMS = ("local", "self", "fedmuscle")
-# What is subtracted from what: each is (algorithm, head).
+# A minuend and a subtrahend, each (algorithm, head).
 Pair = tuple[tuple[str, str], tuple[str, str]]
 PEERS: tuple[Pair, ...] = tuple((("fedmuscle", head), (other, head)) for other in ("local", "self") for head in HEADS)
 REALIGNMENTS: tuple[Pair, ...] = tuple(((arm, f"{head}, realigned"), (arm, head)) for head in ("own", "linear") for arm in ARMS)
 _USER = ["user", "model", "task"]
 _GROUPS = (ALL, "head", "middle", "tail")  # in the order of columns
-
-
-def run_arms(common: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
-    """Compute or fetch a run of each of ``ARMS`` for each seed.
-
-    Args:
-        common: settings of all runs.
-
-    Raises:
-        ValueError: settings that no run can have.
-        NotStored, and what else ``run_all`` raises.
-    """
-    return run_all([parse(Settings, {**common, "algorithm": name, "seed": seed}) for seed in seeds for name in ARMS])
 
 
 def _scores(histories: Sequence[Run]) -> pd.DataFrame:
@@ -107,10 +68,9 @@ def _differences(scores: pd.DataFrame, pairs: Iterable[Pair], by: list[str]) -> 
 
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     """:func:`table` laid out for reading: a row a user and head, a column a group and algorithm."""
-    rows = table.rename(columns={"mean": "value"})
-    cells = [f"{row.value:.1f}" + (f" ± {row.std:.1f}" if row.n_seeds > 1 else "") for row in rows.itertuples()]
-    tidy = rows.assign(cell=cells, algorithm=rows.algorithm.map(report.label))
-    wide = tidy.pivot_table(index=[*_USER, "head"], columns=["group", "algorithm"], values="cell", aggfunc="first", sort=False)
+    cells = [with_std(*cell) for cell in table[["mean", "std"]].to_numpy()]
+    rows = table.assign(cell=cells, algorithm=table.algorithm.map(report.label))
+    wide = rows.pivot_table(index=[*_USER, "head"], columns=["group", "algorithm"], values="cell", aggfunc="first", sort=False)
     return wide[[name for name in _GROUPS if name in wide]].fillna("")
 
 
@@ -161,4 +121,4 @@ def write(histories: Sequence[Run], folder: Path) -> None:
         "departures": departures(histories),
     }.items():
         save(frame, folder / f"{name}.csv")
-    files.write(folder / "provenance.json", json.dumps(report.provenance_of(histories, folder.name), indent=1) + "\n")
+    write_provenance(report.provenance_of(histories, folder.name), folder)

@@ -37,7 +37,7 @@ def command(
     options = ", ".join(f"{name} {value}" for name, value in method.options)
     print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes\n{options}")
     for scope, before, after, source in method.realignments:
-        table = by_group(rows[rows.scope == scope], (ALL, *rounds.groups)).loc[[before, after]]
+        table = by_group(rows[rows.scope == scope], (ALL, *rounds.federation.groups)).loc[[before, after]]
         table.loc["change"] = table.loc[after] - table.loc[before]
         print("\n{}, {}; as in {}\n{}".format(*SCOPES[scope], source, text(table)))
     print(f"\n{MASKED}")

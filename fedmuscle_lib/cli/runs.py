@@ -11,16 +11,16 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.report.provenance import option
+from fedmuscle_lib.report.provenance import PROVENANCE, option, runs_of, write_provenance
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.store import Said, seal
 
-RESULTS = ("result.json", "provenance.json", "table.csv")  # one of which lies in every notebook's folder
+RESULTS = ("result.json", PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
@@ -147,18 +147,18 @@ def ship(
 
 def _shipped(store: Store, folder: Path) -> int:
     """Ship the runs that ``folder`` names, mark its provenance, and return how many they are; a folder that names none has none."""
-    path = folder / "provenance.json"
+    path = folder / PROVENANCE
     if not path.exists():
         return 0
-    provenance = read_json(path)
     target = folder.parent / SHIPPED
-    addresses = _addresses(path, provenance)
+    addresses = _addresses(folder)
+    provenance = read_json(path)
     for address in addresses:
         if not (target / f"{address}.zip").exists():
             store.ship(address, target)
     parameters = _parameters(folder / "result.json") or provenance.get("parameters", {})
     marks = {"shipped": True, "parameters": parameters, "command": _whole(provenance.get("command", ""), parameters)}
-    write(path, json.dumps(provenance | marks, indent=1) + "\n")
+    write_provenance(provenance | marks, folder)
     return len(addresses)
 
 
@@ -183,19 +183,15 @@ def _whole(command: str, parameters: dict[str, Any]) -> str:
 
 def _drop_unnamed(profile: Path) -> None:
     """Remove shipped runs that no folder of the profile names any more."""
-    named = {address for path in profile.glob("*/provenance.json") for address in _addresses(path, read_json(path))}
+    named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}
     for path in sorted((profile / SHIPPED).glob("*.zip")):
         if path.stem not in named:
             path.unlink()
             print(f"{path}: removed, since no reference names it")
 
 
-def _addresses(path: Path, provenance: dict[str, Any]) -> list[str]:
-    """The runs that a provenance names; raises DataError, naming its file, where it names none in the way that notebooks do."""
-    runs = provenance.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, dict) and isinstance(run.get("address", ""), str) for run in runs):
-        raise DataError(f"{path}: not the provenance of a notebook: no list of runs")
-    return list(dict.fromkeys(run["address"] for run in runs if "address" in run))
+def _addresses(folder: Path) -> list[str]:
+    return list(dict.fromkeys(run["address"] for run in runs_of(folder)))
 
 
 def _size(nbytes: int) -> str:

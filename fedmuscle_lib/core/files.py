@@ -111,13 +111,14 @@ def write(path: Path, text: str) -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Put ``content`` in the place of ``path`` at once, when it is complete; two writers don't disturb each other.
+    """Put ``content`` in the place of ``path`` at once, when it is complete, and make its folder; two writers don't disturb each other.
 
     Raises:
         OSError: naming ``path``.
     """
     scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         scratch.write_bytes(content)
         os.replace(scratch, path)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""Reads the labelled sets that a long-tailed federation divides: all labels at once, pictures by their rows.
+"""Labelled sets, which long-tailed federations divide: all labels are read at once, images by their rows.
 
 A set is a folder of the data directory, ``FedLT/<name>``, as ``python -m data_prep`` writes it:
 
-    classes.json                  a list of the classes' names, no two alike; a label is a place in it, and each is a training picture's
+    classes.json                  a list of the classes' names, no two alike; a label is a place in it, and each is a training image's
     train.npz, test.npz           arrays ``images``, uint8 (n, h, w, 3), and ``labels``, integers (n,)
-    train.txt, test.txt, images/  instead, for a set too large for an array: a line "path label" for each picture below ``images``
+    train.txt, test.txt, images/  instead, for a set too large for an array: a line "path label" for each image below ``images``
 
-Pictures of a list are opened when they are asked for.
+Images of a list are opened when they are asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,61 +31,61 @@ from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import MOST_BYTES, opened, parse_any, read_bytes
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
-from fedmuscle_lib.data.samples import MOSTLY, share_in
+from fedmuscle_lib.data.samples import MOSTLY, Samples, share_in
 
 _log = logging.getLogger("fedmuscle")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _DIGITS = 18  # of a label
-FOLDER = "FedLT"  # below the data directory; data_prep.io.layout writes it
+FOLDER = "FedLT"  # below the data directory; data_prep.io.writers writes it
 
 
 @dataclass(frozen=True)
 class Images(ABC):
-    """Pictures and their labels.
+    """Images and their labels.
 
     Attributes:
         path: the file that they are from.
+        classes: the classes' names; a label is a place in it.
+        image_size: side in pixels that images are resized to, without keeping their aspect ratio; None leaves them as they are.
         labels: (n,) int64.
-        image_size: side in pixels that pictures are resized to, without keeping their aspect ratio; None leaves them as they are.
     """
 
     path: Path
-    labels: np.ndarray
+    classes: tuple[str, ...]
     image_size: int | None
+    labels: np.ndarray
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    @abstractmethod
-    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
-        """Return the pictures of these rows, (rows, 3, h, w) uint8, in the order of ``rows``.
+    def samples(self, rows: Sequence[int] | np.ndarray) -> Samples:
+        """Return the images of these rows, (rows, 3, h, w) uint8, and their labels, (rows,) int64, in the order of ``rows``.
 
         Raises:
-            DataError: naming the file, and the line of a list; a picture is missing or can't be read.
+            DataError: naming the file, and the line of a list; an image is missing or can't be read.
         """
+        chosen = np.asarray(rows, np.int64)
+        return Samples(self._load(chosen), torch.from_numpy(self.labels[chosen]), self.classes)
+
+    @abstractmethod
+    def _load(self, rows: np.ndarray) -> Tensor: ...
 
     @abstractmethod
     def share_in(self, others: Images) -> float:
-        """The share of the pictures that are also among others: in arrays of the same pixels, in lists of the same name."""
+        """Return the share of the images that are also among others: in arrays of the same pixels, in lists of the same name."""
 
 
-@dataclass(frozen=True)
-class LabelledSet:
-    """A set of pictures.
+class LabelledSet(NamedTuple):
+    """A set of images."""
 
-    Attributes:
-        classes: their names; a label is a place in it.
-    """
-
-    classes: tuple[str, ...]
     train: Images
     test: Images
 
 
 def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSet:
-    """Read a set's names and labels, and check all that can be checked before a picture of a list is opened.
+    """Read a set's names and labels, and check all that can be checked before an image of a list is opened.
 
-    If most test pictures are also training pictures, a warning names both files.
+    If most test images are also training images, a warning names both files.
 
     Raises:
         DataError: naming the file, and the line of a list; something is missing, damaged or not what the layout says.
@@ -96,18 +96,18 @@ def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSe
         raise DataError(f"{folder}: no such set; `python -m data_prep` makes them, and there are: {there}")
     refuse_unfinished(folder)
     classes = _classes(folder / "classes.json")
-    train, test = (_split(folder, split, len(classes), image_size) for split in ("train", "test"))
+    train, test = (_split(folder, split, classes, image_size) for split in ("train", "test"))
     if (absent := np.flatnonzero(np.bincount(train.labels, minlength=len(classes)) == 0)).size:
         name = shown(classes[absent[0]])
-        raise DataError(f"{train.path}: no picture has the label {absent[0]}, {name} of classes.json; every class needs a training picture")
+        raise DataError(f"{train.path}: no image has the label {absent[0]}, {name} of classes.json; every class needs a training image")
     if test.share_in(train) > MOSTLY:
         _remark(str(test.path), str(train.path))
-    return LabelledSet(classes, train, test)
+    return LabelledSet(train, test)
 
 
 @cache  # every run reads the same files again
 def _remark(tests: str, others: str) -> None:
-    _log.warning("most pictures of %s are also in %s: models are tested on what they learn from", tests, others)
+    _log.warning("most images of %s are also in %s: models are tested on what they learn from", tests, others)
 
 
 def _classes(path: Path) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _classes(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _split(folder: Path, split: str, classes: int, image_size: int | None) -> Images:
+def _split(folder: Path, split: str, classes: tuple[str, ...], image_size: int | None) -> Images:
     listed = folder / f"{split}.txt"
     if listed.exists():
         return _read_list(listed, classes, image_size)
@@ -131,19 +131,19 @@ def _split(folder: Path, split: str, classes: int, image_size: int | None) -> Im
 class _Stored(Images):
     images: np.ndarray  # (n, h, w, 3) uint8
 
-    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
-        chosen = self.images[np.asarray(rows, np.int64)].transpose(0, 3, 1, 2)
-        pictures = torch.from_numpy(np.ascontiguousarray(chosen))
-        return pictures if self.image_size is None else Pixels(self.image_size).resize(pictures, self.path)
+    def _load(self, rows: np.ndarray) -> Tensor:
+        images = torch.from_numpy(np.ascontiguousarray(self.images[rows].transpose(0, 3, 1, 2)))
+        return images if self.image_size is None else Pixels(self.image_size).resize(images, self.path)
 
     def share_in(self, others: Images) -> float:
         return share_in(torch.tensor(self.images), torch.tensor(others.images)) if isinstance(others, _Stored) else 0.0
 
 
-def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
+def _read_arrays(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
     with opened(path) as file:
         try:
-            images, labels = _arrays(file)
+            with zipfile.ZipFile(file) as packed:
+                images, labels = _array(packed, "images.npy"), _array(packed, "labels.npy")
         except Exception as error:  # zipfile, zlib and numpy's reader have kinds of their own
             why = f"{type(error).__name__}: {line_of(str(error))}"
             raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({why})") from None
@@ -151,26 +151,20 @@ def _read_arrays(path: Path, classes: int, image_size: int | None) -> Images:
         raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, not integers for {len(images)} images")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise DataError(f"{path}: labels from {labels.min()} to {labels.max()}; classes.json has names for 0 to {classes - 1}")
-    return _Stored(path, labels.astype(np.int64), image_size, images)
-
-
-def _arrays(file: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
-    """The two arrays of an npz file. What a header promises is compared with what is there before there is memory for it.
-
-    Raises:
-        ValueError, and what zipfile and zlib raise: it has no such arrays, or they are of objects.
-    """
-    with zipfile.ZipFile(file) as packed:
-        return _array(packed, "images.npy"), _array(packed, "labels.npy")
+    if labels.min() < 0 or labels.max() >= len(classes):
+        raise DataError(f"{path}: labels from {labels.min()} to {labels.max()}; classes.json has names for 0 to {len(classes) - 1}")
+    return _Stored(path, classes, image_size, labels.astype(np.int64), images)
 
 
 def _array(packed: zipfile.ZipFile, name: str) -> np.ndarray:
+    """An array of an npz file. The size that its header promises is compared with what is there before there is memory for it.
+
+    Raises:
+        ValueError, and what zipfile and zlib raise: there is no such array, or it is of objects.
+    """
     size = packed.getinfo(name).file_size
     with packed.open(name) as content:
-        read_header = _HEADERS[np.lib.format.read_magic(content)]
-        shape, fortran, dtype = read_header(content)
+        shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(content)](content)
         wanted = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or min(shape, default=0) < 0 or not wanted <= size <= MOST_BYTES:
             raise ValueError(f"{name}: {dtype} {shape} in {size:,} bytes")
@@ -185,14 +179,12 @@ def _array(packed: zipfile.ZipFile, name: str) -> np.ndarray:
 class _Listed(Images):
     names: tuple[str, ...]  # relative to images/
 
-    def pictures(self, rows: Sequence[int] | np.ndarray) -> Tensor:
+    def _load(self, rows: np.ndarray) -> Tensor:
         assert self.image_size  # checked before the list was read
-        root = self.path.parent / "images"
-        lines = np.arange(len(self))[np.asarray(rows, np.int64)]
-        paths = [root / self.names[line] for line in lines]
-        for line, path in zip(lines, paths, strict=True):
+        paths = [self.path.parent / "images" / self.names[row] for row in rows]
+        for row, path in zip(rows, paths, strict=True):
             if not os.path.isfile(path):  # pathlib's raises for a name that is too long
-                raise DataError(f"{self.path}: line {line + 1}: no such picture: {line_of(str(path))}")
+                raise DataError(f"{self.path}: line {row + 1}: no such image: {line_of(str(path))}")
         return Pixels(self.image_size).load(paths)
 
     def share_in(self, others: Images) -> float:
@@ -200,9 +192,9 @@ class _Listed(Images):
         return sum(name in known for name in self.names) / len(self)
 
 
-def _read_list(path: Path, classes: int, image_size: int | None) -> Images:
+def _read_list(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
     if image_size is None:
-        raise DataError(f"{path}: the pictures of a list differ in size: say what size to give them (image_size)")
+        raise DataError(f"{path}: the images of a list differ in size: say what size to give them (image_size)")
     try:
         lines = read_bytes(path).decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -214,8 +206,9 @@ def _read_list(path: Path, classes: int, image_size: int | None) -> Images:
             raise DataError(f'{path}: line {row + 1}: {shown(line)} is not "path label"')
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise DataError(f"{path}: line {row + 1}: {shown(name)} leaves the folder of images")
-        if len(label) > _DIGITS or int(label) >= classes:
-            raise DataError(f"{path}: line {row + 1}: label {line_of(label, _DIGITS)}; classes.json has names for 0 to {classes - 1}")
+        if len(label) > _DIGITS or int(label) >= len(classes):
+            told = f"label {line_of(label, _DIGITS)}; classes.json has names for 0 to {len(classes) - 1}"
+            raise DataError(f"{path}: line {row + 1}: {told}")
         names.append(name)
         labels[row] = int(label)
-    return _Listed(path, labels, image_size, tuple(names))
+    return _Listed(path, classes, image_size, labels, tuple(names))

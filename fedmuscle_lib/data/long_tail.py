@@ -1,6 +1,6 @@
-"""Long tails: how many samples the classes keep, whatever the federation, and a user's own samples thinned to such sizes.
+"""Long tails: how many samples the classes keep, which these are, and the groups of frequent and rare classes.
 
-Letters: ``c`` classes, ``n`` samples.
+Letters: ``k`` clients, ``c`` classes, ``n`` samples.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.randomness import derived_seed, generator
 from fedmuscle_lib.data.samples import Samples, ranks
+
+HEAD, MIDDLE = 0.75, 0.95  # shares of the samples at which the head and the middle end
 
 
 def class_sizes(n_max: int, classes: int, imbalance: float) -> np.ndarray:
@@ -26,6 +28,25 @@ def class_sizes(n_max: int, classes: int, imbalance: float) -> np.ndarray:
     if classes < 2:
         raise ValueError(f"a long tail needs two classes or more, not {classes}")
     return np.array([int(n_max * imbalance ** (i / (classes - 1))) for i in range(classes)])
+
+
+def long_tailed(labels: np.ndarray, imbalance: float, seed: int) -> np.ndarray:
+    """Draw the rows of a long-tailed set, ascending; its classes are frequent in the order of their labels.
+
+    The largest class sets ``class_sizes``. A class that has fewer samples than its size keeps all, so an imbalance of 1 keeps every row,
+    also of a set that is long-tailed already. With one seed, the rows of a steep tail are among those of a flat one.
+
+    Args:
+        labels: (n,) from 0 to c - 1, each at least once.
+
+    Raises:
+        ValueError: as ``class_sizes``.
+    """
+    counts = np.bincount(labels)
+    sizes = class_sizes(int(counts.max()), len(counts), imbalance)
+    draws = (np.random.default_rng(derived_seed(seed, "long tail", c)) for c in range(len(counts)))
+    kept = [own.permutation(np.flatnonzero(labels == c))[:size] for c, (own, size) in enumerate(zip(draws, sizes, strict=True))]
+    return np.sort(np.concatenate(kept))
 
 
 def keep_long_tail(samples: Samples, classes: int, imbalance: float, *address: object) -> Samples:
@@ -47,3 +68,25 @@ def keep_long_tail(samples: Samples, classes: int, imbalance: float, *address: o
     allowed = torch.empty(classes, dtype=torch.int64)
     allowed[torch.randperm(classes, generator=generator("long tail", *address))] = torch.from_numpy(sizes).clamp(min=1)
     return samples.take((ranks(labels) < allowed[labels]).nonzero().flatten())
+
+
+def groups(counts: np.ndarray) -> dict[str, tuple[int, ...]]:
+    """Divide classes into "head", "middle" and "tail" by how many samples all clients have of them, frequent ones first.
+
+    From the most frequent class down, the head ends with the class that reaches 75 % of all samples, the middle with the one that reaches
+    95 %; the tail is the rest, with the classes that nobody has.
+
+    Args:
+        counts: (k, c); FedLoGe's are of local tests.
+
+    Raises:
+        ValueError: nobody has a sample.
+    """
+    total = counts.sum(0)
+    if not total.sum():
+        raise ValueError("no client has a test image: the test set is too small for so many clients")
+    order = np.argsort(-total, kind="stable")
+    reached = np.cumsum(total[order])
+    head, middle = (int(np.argmax(reached >= share * reached[-1])) + 1 for share in (HEAD, MIDDLE))
+    ranked = tuple(order.tolist())
+    return {"head": ranked[:head], "middle": ranked[head:middle], "tail": ranked[middle:]}

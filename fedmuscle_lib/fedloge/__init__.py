@@ -5,9 +5,10 @@
 
     history = run(Settings(algorithm="fedloge", seed=0))
 
-In the order of their imports: ``long_tail`` (who has what), ``images`` and ``samples`` (data), ``etf``, ``realign``, ``networks``,
-``messages``, ``server``, ``methods/`` (one file each), ``evaluation``, ``client``, ``federation``, ``settings``, ``rounds``, ``saved``,
-``system``; then ``report/`` and ``plots``, which no run needs.
+In the order of their imports: ``etf``, ``realign``, ``networks``, ``messages``, ``preprocessing``, ``server``, ``methods/`` (one file
+each), ``evaluation``, ``client``, ``settings``, ``build``, ``rounds``, ``export``, ``system``; then ``arms``, ``authors`` (their logs),
+``report`` and ``plots``, which no run needs. Long tails and partitions are
+in ``fedmuscle_lib.data``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients and their server in one process: a round, an evaluation, and the state between rounds."""
+"""The federation of a run before its first round, and what it does in one: clients and their server in one process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,46 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedmuscle_lib.data.labelled_sets import read
+from fedmuscle_lib.data.long_tail import groups, long_tailed
+from fedmuscle_lib.data.partition import class_counts, local_tests, partition
+from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.client import Client
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message
-from fedmuscle_lib.fedloge.methods.method import Method, Recipe
-from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
+from fedmuscle_lib.fedloge.methods.method import Method, Problem, Recipe
+from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 from fedmuscle_lib.fedloge.server import Server
+from fedmuscle_lib.fedloge.settings import Settings
+
+COLUMNS = ("round", "scope", "head", "masked", "group", "value", "clients")  # of :meth:`Federation.evaluate`
+
+
+def build(settings: Settings) -> Federation:
+    """Read the labelled set, divide it and put clients and server together.
+
+    Raises:
+        DataError: the set is missing or damaged; the message names the file.
+        ValueError: there are fewer training or test images than the settings need.
+    """
+    s = settings
+    train, test = read(s.data_dir, s.data, s.image_size)
+    classes = len(train.classes)
+    kept = long_tailed(train.labels, s.imbalance, s.seed)
+    if s.clients > len(kept):
+        raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
+    shares = [kept[rows] for rows in partition(train.labels[kept], s.clients, s.alpha, s.seed)]
+    tests = local_tests(class_counts(train.labels, shares, classes), test.labels, s.seed)
+    return Federation(
+        s.method(Problem(s.network, classes, s.seed, s.device), s.own_options),
+        [train.samples(rows) for rows in shares],
+        test.samples(range(len(test))),
+        [torch.as_tensor(rows) for rows in tests],
+        groups(class_counts(test.labels, tests, classes)),
+        participation=s.participation,
+        recipe=Recipe(s.lr, s.momentum, s.weight_decay, s.batch_size, s.local_epochs),
+        preprocessing=Preprocessing(padding=s.padding, flip=bool(s.flip)),
+    )
 
 
 class Federation:
@@ -32,12 +66,13 @@ class Federation:
         preprocessing: how the network reads the images.
 
     Attributes:
-        method: as given.
+        method, groups: as given.
+        classes: the classes' names, if the test set has them.
         server: with the shared tensors and the ledger of bytes.
         clients: by number, those with training samples or a local test.
 
     Raises:
-        ValueError: the samples of a client or of the test set are of the wrong kind, or no client has any; the message names whose.
+        ValueError: no client has samples.
     """
 
     def __init__(
@@ -52,19 +87,14 @@ class Federation:
         recipe: Recipe = Recipe(),  # noqa: B008 - frozen
         preprocessing: Preprocessing = Preprocessing(),  # noqa: B008 - frozen
     ) -> None:
-        if len(clients) != len(local_tests):
-            raise ValueError(f"{len(local_tests)} local tests for {len(clients)} clients")
         problem = method.problem
-        self.method = method
-        self._test = TestSet(test.on(problem.device), problem.classes, groups, preprocessing)
+        self.method, self.groups, self.classes = method, groups, test.names
+        self._test = TestSet(test.to(problem.device), problem.classes, groups, preprocessing)
         self._workspace = method.shared().to(problem.device)
         self.clients: dict[int, Client] = {}
         for number, (samples, rows) in enumerate(zip(clients, local_tests, strict=True)):
-            samples.check(f"client {number}", problem.classes)
-            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(test):
-                raise ValueError(f"client {number}: its local test has rows outside the test set's {len(test)}")
             if len(samples) or len(rows):
-                data = LocalData(number, samples.on(problem.device), problem.classes, preprocessing, problem.seed)
+                data = LocalData(number, samples.to(problem.device), problem.classes, preprocessing, problem.seed)
                 self.clients[number] = Client(data, rows.to(problem.device), method, self._workspace, recipe)
         first = {name: tensor.detach().clone() for name, tensor in self._workspace.state_dict().items()}
         trained = [number for number, client in self.clients.items() if len(client.data)]
@@ -99,27 +129,20 @@ class Federation:
         Raises:
             Diverged: a model's logits are not finite; the message names whose.
         """
-        rows: list[dict[str, Any]] = []
-
-        def add(scope: str, head: str, masked: bool, group: str, value: float, clients: int) -> None:
-            columns = {"scope": scope, "head": head, "masked": masked, "group": group, "value": value, "clients": clients}
-            rows.append({"round": round, **columns})
-
         message = Message(self.server.tensors)
         self._workspace.load_state_dict(message.tensors)
         common = self._test.features(self._workspace["backbone"])
+        found: dict[tuple[str, str, bool, str], list[float]] = defaultdict(list)
         for head, predict in self.method.global_heads(self._workspace).items():
             for group, value in self._test.accuracies(finite("the global model", head, predict(common))).items():
-                add("global", head, False, group, value, 0)
-        values: dict[tuple[str, bool, str], list[float]] = defaultdict(list)
+                found["global", head, False, group].append(value)
         for client in self.clients.values():
             if len(client.local_test):
                 for scores in client.evaluate(message, round, self._test, common):
                     for group, value in scores.accuracies.items():
-                        values[scores.head, scores.masked, group].append(value)
-        for (head, masked, group), found in values.items():
-            add("personal", head, masked, group, fmean(found), len(found))
-        return rows
+                        found["personal", scores.head, scores.masked, group].append(value)
+        counted = ((round, *cell, fmean(values), len(values) * (cell[0] == "personal")) for cell, values in found.items())
+        return [dict(zip(COLUMNS, row, strict=True)) for row in counted]
 
     def tested(self) -> dict[tuple[str, str], int]:
         """Return the number of test samples by scope and group: of the test set, and of the local tests of all clients."""
@@ -129,7 +152,7 @@ class Federation:
         return sizes
 
     def state(self) -> dict[str, Any]:
-        """What rounds change, as tensors and plain containers; what :meth:`restore` takes."""
+        """Return what rounds change, as tensors and plain containers, for :meth:`restore`."""
         return {"server": self.server.state(), "clients": {number: client.state() for number, client in self.clients.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:

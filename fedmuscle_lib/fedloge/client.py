@@ -12,8 +12,8 @@ from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message, Update
 from fedmuscle_lib.fedloge.methods.method import Method, Recipe, Visit
+from fedmuscle_lib.fedloge.preprocessing import LocalData
 from fedmuscle_lib.fedloge.realign import masked
-from fedmuscle_lib.fedloge.samples import LocalData
 
 
 class Scores(NamedTuple):

@@ -100,17 +100,25 @@ def _gradient(weight: Tensor, norm: float) -> Tensor:
     return (of_unit - along * unit).div_(norms).add_(unit * (2 * (norms - norm)))
 
 
-def angles(weight: Tensor) -> Tensor:
-    """Return the angle between any two classes in degrees, one for each of the c (c - 1) / 2 pairs; all are arccos(-1 / (c - 1)) in an ETF.
+def cosines(weight: Tensor) -> Tensor:
+    """Return the cosine between any two classes, one for each of the c (c - 1) / 2 pairs, in the order of ``torch.triu_indices``.
 
-    The authors' logs print the mean over all pairs, in which those above and below the frame's angle cancel.
+    All are -1 / (c - 1) in an ETF.
 
     Args:
         weight: (c, d), rows of any positive norm.
     """
     unit = nn.functional.normalize(weight.double(), dim=1)
     first, second = torch.triu_indices(len(unit), len(unit), offset=1)
-    return (unit @ unit.T)[first, second].clamp(-1, 1).arccos().rad2deg()
+    return (unit @ unit.T)[first, second]
+
+
+def angles(weight: Tensor) -> Tensor:
+    """Return the angles of :func:`cosines` in degrees.
+
+    The authors' logs print the mean over all pairs, in which those above and below the frame's angle cancel.
+    """
+    return cosines(weight).clamp(-1, 1).arccos().rad2deg()
 
 
 def fixed_classifier(weight: Tensor, bias: bool, generator: torch.Generator) -> nn.Linear:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.fedloge.samples import Preprocessing, Samples, features
+from fedmuscle_lib.data.samples import Samples
+from fedmuscle_lib.fedloge.preprocessing import Preprocessing, features
 
 ALL = "all"
 
@@ -19,20 +20,14 @@ class TestSet:
     Args:
         samples: of all classes; clients' local tests are rows of them.
         classes: c.
-        groups: classes by the name of their group, such as "head", "middle" and "tail".
+        groups: classes by the name of their group, such as "head", "middle" and "tail"; each class is in one.
         preprocessing: how a network reads the images.
-
-    Raises:
-        ValueError: samples that :meth:`Samples.check` refuses, a group called "all", or groups that don't have every class once.
     """
 
     __test__ = False  # pytest collects nothing here
 
     def __init__(self, samples: Samples, classes: int, groups: Mapping[str, Sequence[int]], preprocessing: Preprocessing) -> None:
-        samples.check("the test set", classes)
-        if ALL in groups or sorted(c for members in groups.values() for c in members) != list(range(classes)):
-            raise ValueError(f"groups {dict(groups)} don't have each of {classes} classes once")
-        self.images, self.labels, self.classes, self._preprocessing = samples.images, samples.labels, classes, preprocessing
+        self.images, self.labels, self.classes, self._preprocessing = samples.inputs, samples.targets, classes, preprocessing
         self._groups = {ALL: torch.ones(classes, dtype=torch.bool, device=self.labels.device)}
         for name, members in groups.items():
             self._groups[name] = torch.zeros_like(self._groups[ALL]).index_fill_(0, self.labels.new_tensor(list(members)), True)

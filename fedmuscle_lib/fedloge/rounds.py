@@ -1,4 +1,4 @@
-"""A run's federation, put together from its settings and files, and its rounds."""
+"""The rounds of a run: training, evaluation, and an account of what they cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.data.labelled_sets import FOLDER, Images, read
-from fedmuscle_lib.fedloge.build import Federation
+from fedmuscle_lib.data.labelled_sets import FOLDER
+from fedmuscle_lib.fedloge.build import build
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.long_tail import groups, local_test_counts, local_tests, long_tailed, partition
-from fedmuscle_lib.fedloge.methods.method import Problem, Recipe
-from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.runs.system import Tick
@@ -25,37 +22,11 @@ def inputs(settings: Settings) -> dict[str, str]:
 
 
 class Rounds:
-    """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``).
-
-    Attributes:
-        federation: clients and server.
-        classes: the classes' names.
-        counts: (clients, classes), training samples of each client and class.
-        groups: classes by the name of their group.
-    """
+    """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``)."""
 
     def __init__(self, settings: Settings) -> None:
-        s = self.settings = settings
-        content = read(s.data_dir, s.data, s.image_size)
-        labels = content.train.labels
-        kept = long_tailed(labels, s.imbalance, s.seed)
-        if s.clients > len(kept):
-            raise ValueError(f"clients: {s.clients} are more than there are training samples, {len(kept)}")
-        shares = partition(labels[kept], s.clients, s.alpha, s.seed)
-        self.classes = content.classes
-        self.counts = shares.counts(labels[kept], len(content.classes))
-        tested = local_test_counts(self.counts, content.test.labels)
-        self.groups = groups(tested)
-        self.federation = Federation(
-            s.method(Problem(s.network, len(content.classes), s.seed, s.device), s.own_options),
-            [_samples(content.train, kept[rows]) for rows in shares.rows],
-            _samples(content.test, range(len(content.test))),
-            [torch.as_tensor(rows) for rows in local_tests(self.counts, content.test.labels, s.seed)],
-            self.groups,
-            participation=s.participation,
-            recipe=Recipe(s.lr, s.momentum, s.weight_decay, s.batch_size, s.local_epochs),
-            preprocessing=Preprocessing(padding=s.padding, flip=bool(s.flip)),
-        )
+        self.settings = settings
+        self.federation = build(settings)
         self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def round(self, round: int) -> Tick:
@@ -90,16 +61,12 @@ class Rounds:
         self.federation.restore(state)
 
     def facts(self) -> dict[str, Any]:
-        """Training samples of each class, the groups, and who has nothing to train on or to be tested on."""
-        clients = self.federation.clients
+        """Training samples of each class, the groups, and the clients that have nothing to train on or to be tested on."""
+        federation, clients, numbers = self.federation, self.federation.clients, range(self.settings.clients)
+        counts = torch.stack([client.data.counts for client in clients.values()]).sum(0).tolist()
         return {
-            "samples": dict(zip(self.classes, self.counts.sum(0).tolist(), strict=True)),
-            "groups": {name: [self.classes[c] for c in members] for name, members in self.groups.items()},
-            "without_samples": [k for k in range(self.settings.clients) if not self.counts[k].any()],
-            "without_test": [k for k in range(self.settings.clients) if k not in clients or not len(clients[k].local_test)],
+            "samples": dict(zip(federation.classes, counts, strict=True)),
+            "groups": {name: [federation.classes[c] for c in members] for name, members in federation.groups.items()},
+            "without_samples": [k for k in numbers if k not in clients or not len(clients[k].data)],
+            "without_test": [k for k in numbers if k not in clients or not len(clients[k].local_test)],
         }
-
-
-def _samples(images: Images, rows: Any) -> Samples:
-    chosen = torch.as_tensor(rows)
-    return Samples(images.pictures(chosen.numpy()), torch.as_tensor(images.labels)[chosen])

@@ -4,7 +4,7 @@ A user is compared with each other user on every batch. What counts is its upper
 say the same to deceive can't move: each of them agrees with the others of its kind, and with less than half of all.
 
 - ``agreement``: debiased CKA of their Gram matrices. It needs no common space, so honest users agree before they were ever aligned: they
-  look at the same pictures. Of unrelated matrices, such as shuffled rows or noise, its expectation is 0.
+  look at the same images. Of unrelated matrices, such as shuffled rows or noise, its expectation is 0.
 - ``retrieval``: the share of a batch's other samples that are less similar to the user's vector of a sample than that sample's own vector
   is. It begins at chance, 1/2, rises while users are aligned, and falls where a user turns away from the others, which CKA, blind to
   signs, does not see.

@@ -1,4 +1,8 @@
-"""FedMuscle's system: the tables of its runs, and all that runs ask of it (see ``fedmuscle_lib.runs.system``)."""
+"""FedMuscle's system: from settings to a federation, and its rounds.
+
+In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation), ``rounds``, ``model_card`` and
+``export`` (trained users as folders), ``arms`` (runs of a table), and ``fingerprints`` of what they compute.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,14 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle import dependencies
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.build import evaluation_sizes
 from fedmuscle_lib.fedmuscle.export import SavedUser, load_user, save
-from fedmuscle_lib.fedmuscle.one_shot import one_shot
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System, Tables
 from fedmuscle_lib.tasks import direction
 
-__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_user", "one_shot"]
+__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "load_user"]
 
 # Columns of a run's tables.
 #
@@ -47,9 +50,8 @@ class _FedMuscle(System[Settings]):
         return Rounds(settings)
 
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
-        sizes = {client.user.number: len(client.evaluation) for client in build(settings).clients}
         whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
-        return whole / metrics.user.map(sizes)
+        return whole / metrics.user.map(evaluation_sizes(settings))
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 RESULTS = Path(__file__).parents[2] / "results"
+PROVENANCE = "provenance.json"  # in a notebook's folder
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
 
 
@@ -38,40 +41,97 @@ def option(name: str, value: object) -> str:
 def provenance_of(
     histories: Sequence[History[Any]],
     notebook: str,
-    names: Sequence[Mapping[str, Any]],
+    arms: Sequence[str],
     usual: Mapping[str, Any],
     unsaid: Collection[str],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The command that repeats the runs and, for each of them, what it was, its address in the store, how long it took and on what.
+    """The command that repeats the runs, what made them, and the runs themselves, as :func:`runs_of` reads them.
 
-    The settings in which runs differ stand with each of them; the command has the first one's.
+    A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the others with each of ``runs``. The
+    command has the settings of the first run.
 
     Args:
-        names: of each run, what tells it from the others, such as algorithm and seed.
+        arms: of each run.
         usual: the values that settings have without a word of the command's, as JSON values.
         unsaid: settings that the command never names.
         data: see :func:`manifests`.
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
-    own = [history.settings.model_dump(mode="json") for history in histories]
-    differing = [name for name in usual if name not in names[0] and any(o[name] != own[0][name] for o in own)]
-    changed = {name: value for name, value in own[0].items() if name not in unsaid and value != usual[name]}
+    first = histories[0].settings.model_dump(mode="json")
+    changed = {name: value for name, value in first.items() if name not in unsaid and value != usual[name]}
     overrides = "".join(option(name, value) for name, value in changed.items())
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
-    runs = [
-        {**own_name}
-        | {name: o[name] for name in differing}
-        | {"address": h.provenance.get("address"), "origin": h.origin, "versions": h.provenance.get("versions")}
-        | {name: h.provenance[name] for name in ("seconds", "finished", "peak_memory_bytes")}
-        for h, o, own_name in zip(histories, own, names, strict=True)
+    facts = [
+        {"arm": arm, "system": h.settings.system, "settings": h.settings.recorded(), "origin": h.origin}
+        | {name: h.provenance[name] for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")}
+        for h, arm in zip(histories, arms, strict=True)
     ]
     return {
         "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {histories[0].settings.profile} --seeds {seeds}{overrides}",
         "made_with": [fact for i, fact in enumerate(made_with) if fact not in made_with[:i]],
         "data": data,
-        "runs": runs,
+        **_factored(facts),
     }
+
+
+def _factored(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    shared = _common(runs)
+    arms = {run["arm"]: _common([other for other in runs if other["arm"] == run["arm"]]) for run in runs}
+    own = {name: _rest({key: fact for key, fact in facts.items() if key != "arm"}, shared) for name, facts in arms.items()}
+    return {"shared": shared, "arms": own, "runs": [{"arm": run["arm"]} | _rest(run, arms[run["arm"]]) for run in runs]}
+
+
+def _common(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts that all runs have; of a fact that is a mapping, the items that all have."""
+    found = {}
+    for name, value in runs[0].items():
+        mappings = [run[name] for run in runs if isinstance(run.get(name), dict)]
+        if all(name in run and run[name] == value for run in runs):
+            found[name] = value
+        elif len(mappings) == len(runs) and (items := _common(mappings)):
+            found[name] = items
+    return found
+
+
+def _rest(facts: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """``facts`` without ``known``, which :func:`_merged` puts back."""
+    new = {name: value for name, value in facts.items() if name not in known or known[name] != value}
+    return {name: _rest(value, known[name]) if isinstance(value, dict) and name in known else value for name, value in new.items()}
+
+
+def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
+    return known | facts | {name: _merged(known[name], facts[name]) for name in both}
+
+
+def write_provenance(provenance: Mapping[str, Any], folder: Path) -> None:
+    """Write ``provenance.json``, whole or not at all, with a line for each run."""
+    lines = re.sub(r"\n {3,}|\n {2}(?=[]}])", " ", json.dumps(provenance, indent=1))  # a string has no newline in JSON
+    write(folder / PROVENANCE, lines + "\n")
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    """The runs that the provenance in a notebook's folder names, each with all its facts; none where there is no provenance.
+
+    Returns:
+        For each run its arm, address, system, settings (as JSON values, without places), origin ("shipped" or "computed"), versions,
+        seconds, finished (ISO format, UTC) and peak_memory_bytes.
+
+    Raises:
+        DataError: naming the file; it can't be read, or its runs are not as :func:`provenance_of` gives them.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return []
+    provenance = read_json(path)
+    try:
+        runs = [_merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run) for run in provenance["runs"]]
+    except (AttributeError, KeyError, TypeError):
+        raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
+    if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
+        raise DataError(f"{path}: not the provenance of a notebook: a run without its address, or when it was finished")
+    return runs
 
 
 def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any]]:

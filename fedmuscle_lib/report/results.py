@@ -14,7 +14,7 @@ import pandas as pd
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT, read_json
 from fedmuscle_lib.fedmuscle.arms import label
-from fedmuscle_lib.report.side_by_side import with_interval
+from fedmuscle_lib.report.statistics import with_interval
 
 _HEAD = """# Results
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
-from fedmuscle_lib.report.statistics import interval
+from fedmuscle_lib.report.statistics import with_interval, with_std
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
@@ -30,7 +30,7 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFr
     whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
     whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
     for name, reached in () if references is None else references.groupby("reference", sort=False):
-        cells = {r.user: _with_std(r.mean_, r.std_) for r in _named(reached)}
+        cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
         whole["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
     return whole
 
@@ -54,25 +54,14 @@ def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
     return _wide(rows, column, ["public", "algorithm"], "task")
 
 
-def with_interval(value: float, low: float, high: float) -> str:
-    """Such as "+1.76 [+1.02, +2.50]", or "+1.76" if there is no interval."""
-    if pd.isna(value):
-        return "undefined: a local metric is 0"
-    return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
-
-
 def _named(table: pd.DataFrame) -> Iterable:
     # "mean" and "std" are methods of a row, not its fields
     return table.rename(columns={"mean": "mean_", "std": "std_"}).itertuples()
 
 
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
-    ours = _with_std(mean, std)
-    return ours if pd.isna(paper_mean) else f"{ours} | {_with_std(paper_mean, paper_std, digits=2)}"
-
-
-def _with_std(mean: float, std: float, digits: int = 1) -> str:
-    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
+    ours = with_std(mean, std)
+    return ours if pd.isna(paper_mean) else f"{ours} | {with_std(paper_mean, paper_std, digits=2)}"
 
 
 def _delta_cell(row: pd.Series) -> str:

@@ -50,6 +50,18 @@ def interval(low: float, high: float) -> str:
     return f"[{low:+.2f}, {high:+.2f}]"
 
 
+def with_interval(value: float, low: float, high: float) -> str:
+    """Such as "+1.76 [+1.02, +2.50]", or "+1.76" if there is no interval."""
+    if pd.isna(value):
+        return "undefined: a local metric is 0"
+    return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
+
+
+def with_std(mean: float, std: float, digits: int = 1) -> str:
+    """Such as "61.4 ± 0.8", or "61.4" if there is no deviation."""
+    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
+
+
 def rank_correlation(ours: pd.Series, paper: pd.Series) -> dict[str, float]:
     """rho (Spearman's), rho_p, tau (Kendall's tau-b) and tau_p; all are NaN if one side puts nothing in order.
 

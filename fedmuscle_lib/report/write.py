@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core import files
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, is_blind
@@ -19,7 +17,7 @@ from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
 from fedmuscle_lib.report.paper import PAPER
-from fedmuscle_lib.report.provenance import save
+from fedmuscle_lib.report.provenance import save, write_provenance
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import TASKS
 
@@ -60,7 +58,7 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
     notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    files.write(folder / "provenance.json", json.dumps(provenance_of([*histories, *others], notebook), indent=1) + "\n")
+    write_provenance(provenance_of([*histories, *others], notebook), folder)
 
 
 def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]:
@@ -68,8 +66,7 @@ def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
-    names = [{"algorithm": arm(h), "public": h.settings.public, "seed": h.settings.seed} for h in histories]
-    return provenance.provenance_of(histories, notebook, names, usual, NO_DEPARTURE, data_manifests(histories))
+    return provenance.provenance_of(histories, notebook, [arm(h) for h in histories], usual, NO_DEPARTURE, data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:

@@ -47,16 +47,15 @@ def made(entry: Path) -> Made:
     Raises:
         DataError: naming the one that can't be read or says something else.
     """
+    from fedmuscle_lib.report.provenance import runs_of
+
     with _blamed(path := entry / "result.json"):
         result = _read(path)
         executed = _minute(result.get("finished", ""))
     if result.get("failure") or result.get("missing"):
         return Made("failed" if result.get("failure") else "missing", executed, "")
     with _blamed(path := entry / "provenance.json"):
-        provenance = _read(path)
-        runs = provenance.get("runs", [])
-        if not isinstance(runs, list) or not all(isinstance(run, dict) and isinstance(run.get("finished"), str) for run in runs):
-            raise DataError("its runs are no list of objects that say when they were finished")
+        provenance, runs = _read(path), runs_of(entry)
         when = _minute(max(run["finished"] for run in runs)) if runs else executed
     origins = [run.get("origin", "computed") for run in runs]
     shipped = provenance.get("shipped") or (runs and all(origin == "shipped" for origin in origins))

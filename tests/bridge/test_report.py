@@ -7,12 +7,21 @@ import json
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.bridge import HEADS, TABLES, Settings, plots, report
+from fedmuscle_lib.bridge import HEADS, TABLES, Settings, arms, plots, report
+from fedmuscle_lib.report.provenance import results_folder
 from fedmuscle_lib.report.results import results_page
 from fedmuscle_lib.runs import History
 
 USERS = ((5, "ViT-Small", "IC100", ("all", "head", "tail")), (6, "ViT-Tiny", "IC10", ("all", "head", "middle", "tail")))
-PROVENANCE = {"seconds": 3.0, "peak_memory_bytes": 10**9, "finished": "2026-01-01", "address": "01", "machine": "a machine", "torch": "2"}
+PROVENANCE = {
+    "seconds": 3.0,
+    "peak_memory_bytes": 10**9,
+    "finished": "2026-01-01",
+    "address": "01",
+    "versions": {},
+    "machine": "a machine",
+    "torch": "2",
+}
 GAIN = {"local": 0, "self": 1, "fedmuscle": 4}
 
 
@@ -36,7 +45,7 @@ def history(algorithm: str, seed: int) -> History:
 
 
 def histories(seeds: int = 3) -> list[History]:
-    return [history(algorithm, seed) for seed in range(seeds) for algorithm in report.ARMS]
+    return [history(algorithm, seed) for seed in range(seeds) for algorithm in arms.ARMS]
 
 
 def test_differences_are_means_over_the_users_who_have_the_group():
@@ -76,7 +85,7 @@ def test_what_is_said_is_what_the_intervals_say():
 
 
 def test_a_folder_holds_tables_their_origin_and_what_the_page_of_results_shows(tmp_path):
-    folder = report.results_folder("bridge", "mini", str(tmp_path / "figures"))
+    folder = results_folder("bridge", "mini", str(tmp_path / "figures"))
     report.write(histories(), folder)
     told = json.loads((folder / "provenance.json").read_text())
     assert told["command"].startswith("python -m fedmuscle_lib reproduce bridge --profile mini --seeds 0,1,2 -p ")

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from data_prep.io.layout import labelled, write_arrays, write_classes, write_list
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_list
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import FOLDER, read
 
@@ -61,30 +61,31 @@ def test_pictures_and_labels_are_those_that_were_written(kind: str, request: pyt
     folder = request.getfixturevalue(kind)
     assert folder.parent.name == FOLDER
     found = _read(folder)
-    assert found.classes == ("ant", "bee", "cow")
+    assert found.train.classes == found.test.classes == ("ant", "bee", "cow")
     for split, n in SIZES.items():
         images = getattr(found, split)
         assert len(images) == n and images.labels.dtype == np.int64
         assert images.labels.tolist() == [i % 3 for i in range(n)]
         rows = np.array([3, 0, 3])
-        pictures = images.pictures(rows)
-        assert pictures.dtype == torch.uint8
-        assert np.array_equal(pictures.permute(0, 2, 3, 1).numpy(), _pixels(split)[rows])
-        assert images.pictures([]).shape == (0, 3, 8, 8)
+        samples = images.samples(rows)
+        assert samples.inputs.dtype == torch.uint8 and samples.targets.dtype == torch.int64
+        assert np.array_equal(samples.inputs.permute(0, 2, 3, 1).numpy(), _pixels(split)[rows])
+        assert samples.targets.tolist() == [0, 0, 0] and samples.names == ("ant", "bee", "cow")
+        assert images.samples([]).inputs.shape == (0, 3, 8, 8)
 
 
 @pytest.mark.parametrize("kind", ["arrays", "lists"])
 def test_pictures_are_resized_and_each_alike_whatever_is_asked_for_with_it(kind: str, request: pytest.FixtureRequest) -> None:
     train = _read(request.getfixturevalue(kind), size=5).train
-    together = train.pictures(range(6))
+    together = train.samples(range(6)).inputs
     assert together.shape == (6, 3, 5, 5) and together.dtype == torch.uint8
-    assert torch.equal(together, torch.cat([train.pictures([row]) for row in range(6)]))
+    assert torch.equal(together, torch.cat([train.samples([row]).inputs for row in range(6)]))
     assert together.float().mean() == pytest.approx(_pixels("train").mean(), abs=8)
 
 
 def test_without_a_size_arrays_are_as_they_are_and_lists_are_refused(arrays: Path) -> None:
     write_arrays(arrays, "test", _pixels("test", 5, 9), np.zeros(4, int))
-    assert _read(arrays, None).test.pictures([1]).shape == (1, 3, 5, 9)
+    assert _read(arrays, None).test.samples([1]).inputs.shape == (1, 3, 5, 9)
     write_list(arrays, "test", [("0.png", 0)])
     with pytest.raises(DataError, match=r"test\.txt: .*image_size"):
         _read(arrays, None)
@@ -94,11 +95,11 @@ def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists: Pat
     (lists / "images/train/a folder/4.png").unlink()
     (lists / "images/train/a folder/5.png").write_bytes(b"no picture")
     train = _read(lists).train
-    assert train.pictures([3]).shape == (1, 3, 8, 8)
-    with pytest.raises(DataError, match=r"train\.txt: line 5: no such picture: .*a folder/4\.png"):
-        train.pictures([0, 4])
+    assert train.samples([3]).inputs.shape == (1, 3, 8, 8)
+    with pytest.raises(DataError, match=r"train\.txt: line 5: no such image: .*a folder/4\.png"):
+        train.samples([0, 4])
     with pytest.raises(DataError, match=r"a folder/5\.png: not a readable image"):
-        train.pictures([5])
+        train.samples([5])
 
 
 def test_a_set_that_was_not_finished_is_refused(arrays: Path) -> None:
@@ -115,17 +116,17 @@ def test_tests_that_are_training_pictures_are_remarked_on(
     train, test = folder / f"train.{suffix}", folder / f"test.{suffix}"
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         assert _read(folder).test.share_in(_read(folder).train) == 0
-        assert "most pictures" not in caplog.text
+        assert "most images" not in caplog.text
         shutil.copy(train, test)
         _read(folder)
-    assert f"most pictures of {test} are also in {train}" in caplog.text
+    assert f"most images of {test} are also in {train}" in caplog.text
 
 
 def test_half_of_the_tests_may_be_training_pictures(arrays: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_arrays(arrays, "test", np.concatenate([_pixels("train")[:2], _pixels("test")[:2]]), np.zeros(4, int))
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         assert _read(arrays).test.share_in(_read(arrays).train) == 0.5
-    assert "most pictures" not in caplog.text
+    assert "most images" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["other", "../FedLT/set", "set/.."])
@@ -166,7 +167,7 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
         (
             lambda folder: write_classes(folder, ["ant", "bee", "cow", "dog"]),
             "train.npz",
-            "no picture has the label 3, 'dog' of classes.json",
+            "no image has the label 3, 'dog' of classes.json",
         ),
         (lambda folder: write_arrays(folder, "train", IMAGES, LABELS + 2 * (np.arange(6) % 2)), "train.npz", "has the label 1, 'bee'"),
         (lambda folder: (folder / "train.txt").write_text("a/0.png 0\na/1.png 1\n"), "train.txt", "has the label 2, 'cow'"),

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods import Method, Problem, Recipe, Visit
 from fedmuscle_lib.fedloge.methods.method import balanced_softmax, proximity
-from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing
+from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 
 every_method = pytest.mark.parametrize("name", methods.names())
 
@@ -311,8 +311,8 @@ def test_fedbabus_clients_tune_a_copy_of_one_head_that_stays():
     method = toy.method("fedbabu", {"tuned_epochs": 30})
     each = visit(method)
     h = each.data.features(each.shared["backbone"])
-    loss = {name: cross_entropy(head(h), each.data.samples.labels) for name, head in method.personal_heads(each).items()}
-    assert loss["fine-tuned"] < cross_entropy(method.random_head(h), each.data.samples.labels)
+    loss = {name: cross_entropy(head(h), each.data.samples.targets) for name, head in method.personal_heads(each).items()}
+    assert loss["fine-tuned"] < cross_entropy(method.random_head(h), each.data.samples.targets)
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedrep"])

@@ -8,12 +8,20 @@ import math
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.fedloge import Settings, methods, plots, report
+from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
 from fedmuscle_lib.fedloge.system import SYSTEM
+from fedmuscle_lib.report.provenance import results_folder, runs_of
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.runs import History
 
-PROVENANCE = {"seconds": 3.0, "peak_memory_bytes": 10**9, "finished": "2026-01-01", "address": "01", "samples": dict.fromkeys("abcd", 1)}
+PROVENANCE = {
+    "seconds": 3.0,
+    "peak_memory_bytes": 10**9,
+    "finished": "2026-01-01",
+    "address": "01",
+    "versions": {},
+    "samples": dict.fromkeys("abcd", 1),
+}
 GROUPS = ("all", "head", "middle", "tail")
 
 
@@ -90,7 +98,7 @@ def test_each_method_is_laid_out_by_the_heads_that_it_has():
 
 def test_the_logs_agree_with_themselves():
     """The head, middle and tail of a log have 10 or 100 classes alike in the test set, so their mean weighs them by their classes."""
-    logs = report.logs()
+    logs = authors.logs()
     sizes = {"a": (4, 3, 3), "b": (3, 3, 4), "c": (4, 3, 3), "d": (3, 3, 4), "e": (31, 31, 38), "f": (27, 26, 47), "g": (31, 30, 39)}
     sizes["h"] = (27, 25, 48)
     own = logs[(logs.algorithm == "fedloge") & (logs.scope == "global")].set_index(["log", "group"]).authors_mean
@@ -206,13 +214,13 @@ def test_departures_are_from_the_readmes_command():
 def test_a_folder_says_what_it_comes_from(tmp_path):
     runs, swept = realigned((5, 6, 7), rounds=2), [history(seed=0, rounds=2, options={"fedloge.norm": 0.4})]
     table = report.table(runs)
-    folder = report.results_folder("fedloge_realign", "mini", str(tmp_path))
+    folder = results_folder("fedloge_realign", "mini", str(tmp_path))
     report.write(runs, folder, report.laid_out(report.differences(runs)), swept)
     assert {path.name for path in folder.iterdir()} == {"table.csv", "costs.csv", "departures.csv", "overview.csv", "provenance.json"}
     assert pd.read_csv(folder / "table.csv")["mean"].tolist() == table["mean"].round(4).tolist()
     told = json.loads((folder / "provenance.json").read_text())
     assert told["command"] == "python -m fedmuscle_lib reproduce fedloge_realign --profile mini --seeds 0,1,2 -p rounds=2"
-    assert [(run["seed"], run["options"]) for run in told["runs"]] == [(h.settings.seed, h.settings.options) for h in [*runs, *swept]]
+    assert [run["settings"] for run in runs_of(folder)] == [h.settings.recorded() for h in [*runs, *swept]]
     page = index(tmp_path / "mini").read_text()
     assert "FedLoGe, realigned − FedLoGe, shared" in page and "+6.00 [+3.52, +8.48]" in page
 
@@ -228,7 +236,7 @@ def test_a_note_says_whose_numbers_stand_there():
 
 
 def test_the_fit_pushes_the_nearest_classes_apart():
-    cosines = report.cosines(history(options={"fedloge.etf_steps": 500}))
+    cosines = arms.sse_c_cosines(history(options={"fedloge.etf_steps": 500}))
     assert len(cosines) == 2 * 6 and cosines.class_a.lt(cosines.class_b).all()
     nearest = cosines.groupby("fitted").cosine.max()
     assert nearest[True] < nearest[False] - 0.01
@@ -270,7 +278,7 @@ def test_figures_hold_what_they_are_given(tmp_path):
     swept = report.norms([history(heads={("global", "shared"): (40, 0, 0, 0)}, options={"fedloge.norm": nu}) for nu in (0.1, 1)])
     norms = plots.norms(swept)
     assert (norms.axes[0].get_xlabel(), norms.axes[0].get_ylabel()) == ("norm ν of SSE-C's rows", "GM (%)")
-    square = plots.classifier(report.cosines(history(options={"fedloge.etf_steps": 5})))
+    square = plots.classifier(arms.sse_c_cosines(history(options={"fedloge.etf_steps": 5})))
     assert sum(patch.get_height() for patch in square.axes[1].patches) == 12
     for name in ("a", "b"):
         plots.save(plots.global_accuracy(table), tmp_path, name)

@@ -11,7 +11,7 @@ import toy
 from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.fedloge.evaluation import TestSet
 from fedmuscle_lib.fedloge.methods import Recipe
-from fedmuscle_lib.fedloge.samples import Preprocessing, Samples
+from fedmuscle_lib.fedloge.preprocessing import Preprocessing
 
 STATEFUL = pytest.mark.parametrize("name", ["fedloge", "ditto", "ratio_loss", "fedbabu"])
 
@@ -181,9 +181,9 @@ def by_hand(federation, head: str, masked: bool) -> dict[str, tuple[float, int]]
         if not len(rows):
             continue
         visit = client._visit(type("M", (), {"tensors": federation.server.tensors}), 1)
-        model, labels = federation.method.personal_backbone(visit).eval(), test.labels[rows]
+        model, labels = federation.method.personal_backbone(visit).eval(), test.targets[rows]
         with torch.no_grad():
-            logits = federation.method.personal_heads(visit)[head](model(Preprocessing().read(test.images[rows])))
+            logits = federation.method.personal_heads(visit)[head](model(Preprocessing().read(test.inputs[rows])))
         if masked:
             logits[:, [c for c in range(toy.CLASSES) if c not in labels]] = -torch.inf
         hits = logits.argmax(1) == labels
@@ -226,31 +226,3 @@ def test_the_test_set_passes_each_backbone_once(name, passes, monkeypatch):
     federation.evaluate(0)
     assert len(seen) == passes and seen[0] == slice(None)
     assert [len(rows) for rows in seen[1:]] == [4, 4][: passes - 1]
-
-
-# --- what is refused ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"local_tests": [torch.tensor([0])]}, "1 local tests for 2 clients"),
-        ({"local_tests": [torch.tensor([0]), torch.tensor([20])]}, "client 1: its local test has rows outside the test set's 20"),
-        ({"counts": ((1, 1), (0, 0, 0, 0, 1))}, "client 1: labels run from 4 to 4; there are 4 classes"),
-    ],
-)
-def test_clients_of_the_wrong_kind_are_refused_by_number(given, said):
-    with pytest.raises(ValueError, match=said):
-        toy.federation(**given)
-
-
-@pytest.mark.parametrize("groups", [{"head": [0, 1]}, {"head": [0, 1, 2, 3], "tail": [3]}, {"all": [0, 1, 2, 3]}])
-def test_groups_have_every_class_once(groups):
-    with pytest.raises(ValueError, match="don't have each of 4 classes once"):
-        TestSet(toy.samples((1, 1, 1, 1)), 4, groups, Preprocessing())
-
-
-def test_a_test_set_of_the_wrong_kind_is_named():
-    broken = toy.samples((1, 1, 1, 1))
-    with pytest.raises(ValueError, match="the test set: images are torch.float32"):
-        TestSet(Samples(broken.images.float(), broken.labels), 4, toy.GROUPS, Preprocessing())

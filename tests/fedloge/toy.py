@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.build import Federation
 from fedmuscle_lib.fedloge.methods import Problem, Recipe
-from fedmuscle_lib.fedloge.samples import Samples
 
 CLASSES = 4
 COUNTS = ((20, 8, 3, 0), (5, 9, 2, 1))  # of each class, client by client

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
-from data_prep.io.layout import labelled, write_arrays, write_classes
+from data_prep.io.writers import labelled, write_arrays, write_classes
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import read
 
@@ -75,6 +75,6 @@ KIND = Kind(
     file=f"{labelled('set')}/train.npz",
     prepare=prepare,
     case=_case,
-    read=lambda folder: read(folder, "set").train.pictures(range(3)),
+    read=lambda folder: read(folder, "set").train.samples(range(3)),
     refusals=(DataError,),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
-from data_prep.io.layout import write_images
+from data_prep.io.writers import write_images
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Words
 from fedmuscle_lib.data.public import read_public

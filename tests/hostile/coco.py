@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hostile.kind import Case, Kind, scrambled
 
-from data_prep.io.layout import write_coco, write_images
+from data_prep.io.writers import write_coco, write_images
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.tasks import TASKS

@@ -199,7 +199,7 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     },
     "answers": {
         "discarding as progress": _set(fetch, "LEAST", -(1 << 60)),
-        "reasons as the server words them": _set(fetch, "_line", lambda text: text),
+        "reasons as the server words them": _set(fetch, "line_of", lambda text: text),
     },
     "messages": {
         "messages of any layout": _any_layout,

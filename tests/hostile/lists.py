@@ -9,7 +9,7 @@ from hostile import arrays
 from hostile.kind import Case, Kind, scrambled
 from PIL import Image
 
-from data_prep.io.layout import labelled
+from data_prep.io.writers import labelled
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.labelled_sets import read
 
@@ -47,7 +47,7 @@ def _case(draws: random.Random) -> Case:
 
 def _read(folder: Path) -> None:
     train = read(folder, "set", 8).train
-    train.pictures(range(len(train)))
+    train.samples(range(len(train)))
 
 
 KIND = Kind(

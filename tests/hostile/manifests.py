@@ -11,8 +11,8 @@ from hostile.kind import Case, Kind, scrambled
 from data_prep.io.build import Place, Run, prepare
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
-from data_prep.io.files import put
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.data.layout import refuse_unfinished
 
 PLACE, CONTENT = "set", b"content"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from data_prep.io.layout import write_coco, write_images
+from data_prep.io.writers import write_coco, write_images
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.coco import Instances
 from fedmuscle_lib.data.coco_checks import segmentation_fault

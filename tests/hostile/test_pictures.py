@@ -16,7 +16,7 @@ from hostile.pictures import png
 from PIL import Image
 
 from data_prep.io.entry import SourceError
-from data_prep.io.photos import decoded
+from data_prep.io.image_files import decoded
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.encodings import Pixels, Words

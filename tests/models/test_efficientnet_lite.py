@@ -156,7 +156,7 @@ def test_parity_with_the_reference_code(size: int, repeats: list[int], side: int
     """With efficientnet-lite-pytorch 0.1.0, where it is on the path: equal to the bit."""
     reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
     from data_prep.pretrain.conversion import converted
-    from data_prep.pretrain.pretrained import CHECKPOINTS
+    from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 
     config = CHECKPOINTS[f"efficientnet-lite{size}"].config
     assert config["num_block_repeats"] == repeats

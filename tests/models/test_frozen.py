@@ -54,7 +54,7 @@ def test_a_language_model_without_lora_has_nothing_to_train(settings):
 
 def test_a_frozen_representation_is_kept_whole(settings):
     client = _client(settings, 3)
-    client.freeze_representation()
+    client.model.freeze_representation()
     state = client.model.frozen(client.train.inputs[:4])
     assert set(state) == {"features"} and state["features"].shape == (4, client.model.projection.in_features)
     assert [p for p in client.model.parameters() if p.requires_grad] == list(client.model.head.parameters())

@@ -23,11 +23,11 @@ from torch import Tensor
 from data_prep import SMALL_WEIGHTS
 from data_prep.__main__ import main
 from data_prep.io import wheels
-from data_prep.io.layout import write_pickle, write_texts
 from data_prep.io.wheels import Wheel
-from data_prep.pretrain import pretrained
+from data_prep.io.writers import write_pickle, write_texts
+from data_prep.pretrain import wheel_checkpoints
 from data_prep.pretrain.conversion import converted, shapes
-from data_prep.pretrain.pretrained import CHECKPOINTS, HUB, Checkpoint
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS, HUB, Checkpoint
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.models import load_backbone, load_tokenizer
 
@@ -125,7 +125,7 @@ def _serve(monkeypatch: pytest.MonkeyPatch, folder: Path, hub: str, **files: byt
     """Stand in for the hub."""
     for name, content in files.items():
         (folder / name.replace("_", ".")).write_bytes(content)
-    monkeypatch.setattr(pretrained, "cached_file", lambda repository, name: folder / name if repository == hub else None)
+    monkeypatch.setattr(wheel_checkpoints, "cached_file", lambda repository, name: folder / name if repository == hub else None)
 
 
 # --- what the repository ships -----------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
     for name, content in (files | {"half/config.json": "1", "half/model.safetensors": "2"}).items():  # the report is written last
         (ours / name).parent.mkdir(parents=True, exist_ok=True)
         (ours / name).write_text(content)
-    monkeypatch.setattr(pretrained, "SMALL_WEIGHTS", ours)
+    monkeypatch.setattr(wheel_checkpoints, "SMALL_WEIGHTS", ours)
     command = ["pretrained", "ours", "--models-path", models_path]
     assert "copies ours, shipped" in _run(capsys, *command, "--dry-run")[1] and not models_path.exists()
     assert _run(capsys, *command)[1].startswith("ours: shipped with the repository, copied")
@@ -154,7 +154,7 @@ def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
     assert code == 2 and "unknown checkpoint 'half'; known: " in error
 
 
-@pytest.mark.parametrize("name", pretrained.shipped())
+@pytest.mark.parametrize("name", wheel_checkpoints.shipped())
 def test_what_is_shipped_is_some_users(name: str) -> None:
     assert name in PROFILES["small"]["backbones"].values() and (SMALL_WEIGHTS / name / "README.md").exists()
 

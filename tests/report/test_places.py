@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pandas as pd
@@ -10,9 +9,10 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.fedmuscle import arms as module
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
-from fedmuscle_lib.report import map as module
+from fedmuscle_lib.report.provenance import runs_of
 
 PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
 STEPS = [160, 320, 80]
@@ -172,8 +172,7 @@ def test_a_place_without_a_delta_is_left_out_of_the_words(points):
 
 def test_the_folder_names_every_run_once(points, tmp_path):
     report.write_map(points, tmp_path)
-    runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
-    addresses = [run["address"] for run in runs]
+    addresses = [run["address"] for run in runs_of(tmp_path)]
     assert len(set(addresses)) == len(addresses) == len({run.provenance["address"] for point in points for run in point.histories})
     assert pd.read_csv(tmp_path / "table.csv").n_seeds.eq(2).all()  # of the first place
     assert set(pd.read_csv(tmp_path / "delta_map.csv").place) == {"as it is", "wide"}
@@ -185,4 +184,4 @@ def test_the_folder_names_every_run_once(points, tmp_path):
 
 
 def test_the_papers_steps_are_those_of_its_numbers():
-    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 pictures": 150 * 10}
+    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 images": 150 * 10}

@@ -16,10 +16,10 @@ from fedmuscle_lib.report import provenance
 
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
     report.write(arms, tmp_path, others=[history2("local", [40] * 11, setup="setup2_generation")])
-    runs = json.loads((tmp_path / "provenance.json").read_text())["runs"]
-    assert [run["algorithm"] for run in runs] == [*map(report.arm, arms), "local"]
-    assert [(run["others"], run["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
-    assert runs[-1]["setup"] == "setup2_generation" and not {"lr", "tau_prime"} & set(runs[0])
+    runs = provenance.runs_of(tmp_path)
+    assert [run["arm"] for run in runs] == [*map(report.arm, arms), "local"]
+    assert [(run["settings"]["others"], run["settings"]["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
+    assert runs[-1]["settings"]["setup"] == "setup2_generation"
     rows = report.departures(arms).set_index("setting")
     assert rows.loc["others"].tolist() == ["1 (fedmuscle, M = 1; self, M = 1, cold)", "3"]
     assert rows.loc["tau"].tolist() == ["0.3 (self, M = 1, cold)", "0.2"]
@@ -32,7 +32,7 @@ def test_provenance_tells_how_to_repeat_the_runs():
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
     for_a_shell = report.provenance_of([history2("local", [40.0] * 10)], "table2")["command"]
     assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
-    assert [run["seed"] for run in facts["runs"]] == [1, 0] and facts["made_with"] == [{"machine": "a machine"}]
+    assert [run["settings"] for run in facts["runs"]] == [{"seed": 1}, {"seed": 0}] and facts["made_with"] == [{"machine": "a machine"}]
 
 
 def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
@@ -63,12 +63,31 @@ def test_an_interrupt_leaves_the_earlier_provenance(tmp_path, monkeypatch):
     assert (tmp_path / "provenance.json").read_bytes() == earlier
 
 
+def test_provenance_says_once_what_runs_share_and_loses_nothing(tmp_path):
+    """Of settings and versions, which are mappings, the items that all have stand above; an arm's name may be any text."""
+    facts = {"address": "0123", "versions": {"core": 1}, "settings": {"rounds": 2}}
+    runs = [history("local", [40] * 6, seed=seed, facts=facts | {"seconds": float(seed)}) for seed in (0, 1)]
+    runs += [
+        history("fedmuscle", [44] * 6, facts=facts | {"versions": {"core": 1, "fedmuscle": 2}}, options=o) for o in ({}, {"sage.weight": 1})
+    ]
+    provenance.write_provenance(told := report.provenance_of(runs, "table7"), tmp_path)
+    assert told["shared"]["versions"] == {"core": 1} and told["arms"]["fedmuscle"]["versions"] == {"fedmuscle": 2}
+    assert told["runs"][:2] == [{"arm": "local", "settings": {"seed": seed}, "seconds": float(seed)} for seed in (0, 1)]
+    read = provenance.runs_of(tmp_path)
+    assert [run["settings"] for run in read] == [h.settings.recorded() for h in runs]
+    for name in ("seconds", "finished", "versions", "peak_memory_bytes", "address"):
+        assert [run[name] for run in read] == [h.provenance[name] for h in runs]
+    text = (tmp_path / "provenance.json").read_text()
+    assert json.loads(text) == told and len([line for line in text.splitlines() if '"arm": ' in line]) == 4
+    assert provenance.runs_of(tmp_path / "none") == []
+
+
 def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
     facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
     shipped = history("local", [40] * 6, origin="shipped", facts=facts | {"address": "0123", "versions": {"core": 1}})
     computed = history("fedmuscle", [44] * 6, facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}})
-    told = report.provenance_of([shipped, computed], "table7")
-    assert [(run["address"], run["origin"], run["versions"]) for run in told["runs"]] == [
+    provenance.write_provenance(told := report.provenance_of([shipped, computed], "table7"), tmp_path)
+    assert [(run["address"], run["origin"], run["versions"]) for run in provenance.runs_of(tmp_path)] == [
         ("0123", "shipped", {"core": 1}),
         ("4567", "computed", {"core": 1, "fedmuscle": 2}),
     ]

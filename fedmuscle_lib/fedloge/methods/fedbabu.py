@@ -56,6 +56,6 @@ class FedBABU(Method):
             for epoch in range(self.options.tuned_epochs):
                 for rows in batches(len(h), recipe.batch_size, *address, epoch):
                     optimiser.zero_grad()
-                    cross_entropy(head(h[rows]), visit.data.samples.labels[rows]).backward()
+                    cross_entropy(head(h[rows]), visit.data.samples.targets[rows]).backward()
                     optimiser.step()
         return {"fine-tuned": head}

@@ -21,7 +21,7 @@ from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.fedloge.networks import NETWORKS, Network
-from fedmuscle_lib.fedloge.samples import LocalData
+from fedmuscle_lib.fedloge.preprocessing import LocalData
 
 Head = Callable[[Tensor], Tensor]  # features (n, d) -> logits (n, c)
 M = TypeVar("M", bound=nn.Module)

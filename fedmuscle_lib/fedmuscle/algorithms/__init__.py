@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmuscle_lib.core.registry import import_modules, registered
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import PHASES, Algorithm, Federation, Group, IgnoredSetting, Phase, Reading
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import PHASES, Algorithm, ClientSide, Federation, Group, IgnoredSetting, Phase, Reading
 
 import_modules(__name__)
 
@@ -20,6 +20,3 @@ def get(name: str) -> type[Algorithm]:
         ValueError: there is none; the message says what may have been meant.
     """
     return registered(name, Algorithm.registry, "algorithm", __name__)
-
-
-__all__ = ["PHASES", "Algorithm", "Federation", "Group", "IgnoredSetting", "Phase", "Reading", "get", "names"]

@@ -1,10 +1,10 @@
-"""What an algorithm is: how users update locally, and what they do together afterwards, once a communication round."""
+"""Base of all algorithms: how users update locally, and what they do together afterwards, once a communication round."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.core.versions import Versioned
-from fedmuscle_lib.fedmuscle.messages import Batch, LabelSpace, LocalTerm
+from fedmuscle_lib.fedmuscle.messages import Batch, LabelSpace
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.setups import task_of
 from fedmuscle_lib.tasks import TASKS, Classification, Head
@@ -61,6 +61,15 @@ class Group(Federation):
         task = task_of(self.clients[0].user)  # they have equal ones
         assert isinstance(task, Classification)
         return task
+
+
+class ClientSide:
+    """An algorithm's own code that runs where a client is: ``client.do(part)``, or every local step by ``client.fit(epochs, part)``.
+
+    A subclass is a frozen dataclass: it travels to the client as a value. Its ``__call__`` takes the client, as a local step also the rows
+    of D^n and the number of steps before it, and may use model and data. What it returns leaves the client, so it is made of public data
+    alone. The rest of an algorithm runs beside the server and touches no client but by its methods.
+    """
 
 
 class IgnoredSetting(RuntimeError):
@@ -163,10 +172,10 @@ class Algorithm(Versioned, ABC):
 
     def local_phase(self, client: Client, round: int) -> float:
         """LocalUpdate of one user, E epochs; returns its loss. Also what ``refit`` does to a copy before an evaluation."""
-        return client.fit(self.settings.epochs_in(round, client.user), self.local_term(client))
+        return client.fit(self.settings.epochs_in(round, client.user), self.local_step(client))
 
-    def local_term(self, client: Client) -> LocalTerm | None:
-        """What the algorithm adds to a user's local loss in this round."""
+    def local_step(self, client: Client) -> Callable[[Client, Tensor, int], Tensor] | None:
+        """A user's local step in this round, a :class:`ClientSide`; None if it is that of local training."""
         return None
 
     @abstractmethod

@@ -9,11 +9,57 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, Federation, Group
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
 from fedmuscle_lib.fedmuscle.messages import Numbers
+from fedmuscle_lib.fedmuscle.objectives import hard_label_loss, inverse_counts
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
+
+
+@dataclass(frozen=True, eq=False)
+class Keep(ClientSide):
+    """Keep labels of the whole public set in place of earlier ones: (n, k), outcomes of each decision, -1 for none."""
+
+    labels: Tensor
+
+    def __call__(self, client: Client) -> None:
+        client.kept["labels"] = self.labels
+
+
+@dataclass(frozen=True)
+class FitLabelled(ClientSide):
+    """LocalUpdate on D^n and the public samples with a label together; without any, it is ``client.fit``.
+
+    Attributes:
+        balanced: whether a decision's rarer outcomes among all of these labels weigh more (``objectives.inverse_counts``).
+    """
+
+    epochs: int
+    balanced: bool
+
+    def __call__(self, client: Client) -> float:
+        made_up = client.kept.get("labels")
+        if made_up is None or not (made_up >= 0).any():
+            return client.fit(self.epochs)
+        made_up = made_up.to(client.public.device)
+        rows = (made_up >= 0).any(1).nonzero().flatten()
+        task, n = client.classification, len(client.train)
+        labels = torch.cat([task.labels(client.train.targets), made_up[rows].long()])
+        weights = inverse_counts(labels, task.outcomes) if self.balanced else None
+
+        def fit_batch(drawn: Tensor, number: int) -> Tensor:
+            own, public = drawn[drawn < n], drawn[drawn >= n]
+            inputs = [client.read(client.train.inputs, own)] if len(own) else []
+            inputs += [client.seen(rows[public - n])] if len(public) else []
+            wanted = labels[torch.cat([own, public])]
+
+            def loss() -> Tensor:
+                return hard_label_loss(task.decisions(torch.cat([client.model(part) for part in inputs])), wanted, weights)
+
+            return client.step(("fit labelled", len(own), len(public)), loss)
+
+        return client.passes(self.epochs, len(labels), fit_batch)
 
 
 class MadeUpLabels(Algorithm):
@@ -34,7 +80,7 @@ class MadeUpLabels(Algorithm):
 
     def fit_labelled(self, client: Client, epochs: int) -> float:
         """Passes over the user's own samples and those that it has a label for; returns the loss."""
-        return client.fit_labelled(epochs, self.options.weights == "inverse counts")
+        return client.do(FitLabelled(epochs, self.options.weights == "inverse counts"))
 
 
 class CoFED(MadeUpLabels):
@@ -96,23 +142,28 @@ class CoFED(MadeUpLabels):
 
     def _exchange(self, group: Group, round: int) -> None:
         server, task = group.server, group.task
-        votes = [client.label_public(Vote(self.options.margin)) for client in group.clients]
+        votes = [client.do(Vote(self.options.margin)) for client in group.clients]
         if len(votes) > 1:  # nothing travels where there is nobody to travel to
             shape = (self.settings.public_size, task.decisions(torch.zeros(1, len(group.space.classes))).shape[1])
             valid = Numbers(-1, task.outcomes - 1, whole=True)
             votes = [server.take(c.user.number, round, cast, shape, "votes", valid) for c, cast in zip(group.clients, votes, strict=True)]
         labels = merge(torch.stack(votes), task.outcomes, self.options.quorum)
         for client in group.clients:
-            client.keep_labels(server.give(client.user.number, round, labels) if len(votes) > 1 else labels)
+            client.do(Keep(server.give(client.user.number, round, labels) if len(votes) > 1 else labels))
 
 
 @dataclass(frozen=True)
-class Vote:
-    """Labels decisions whose first probability exceeds the second by more than ``margin``, in one byte each where that suffices."""
+class Vote(ClientSide):
+    """Outcomes of decisions whose first probability exceeds the second by more than ``margin``, (n, k), in one byte each where that
+    suffices; -1 for the others.
+    """
 
     margin: float
 
-    def labels(self, log_p: Tensor, certainty: Tensor) -> Tensor:
+    def __call__(self, client: Client) -> Tensor:
+        return self.labels(client.classification.decisions(client.over_public(client.model)))
+
+    def labels(self, log_p: Tensor) -> Tensor:
         best = log_p.exp().topk(2, dim=-1)
         sure = best.values[..., 0] - best.values[..., 1] > self.margin
         return best.indices[..., 0].where(sure, -1).to(torch.int8 if log_p.shape[-1] < 128 else torch.int16)

@@ -6,13 +6,27 @@ a user has a single member, as in ``self``, it is InfoNCE.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import Federation
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.fedmuscle.client import Client
+
+
+@dataclass(frozen=True)
+class _RepresentAll(ClientSide):
+    """Representations of the whole public set, (n, d), without a step to follow."""
+
+    def __call__(self, client: Client) -> Tensor:
+        return client.over_public(client.model.represent)
 
 
 class Shuffled(FedMuscle):
@@ -33,7 +47,7 @@ class _WithReferences(FedMuscle):
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
-            federation.server.receive_reference(client.user.number, client.represent_all(), self.settings.public_size)
+            federation.server.receive_reference(client.user.number, client.do(_RepresentAll()), self.settings.public_size)
 
 
 class FrozenPeers(_WithReferences):
@@ -70,7 +84,7 @@ class Self(FedMuscle):
     ignores = ("others", "robust", "tau_prime")
 
     def begin(self, federation: Federation) -> None:
-        self._own = {client.user.number: client.represent_all() for client in federation.clients}
+        self._own = {client.user.number: client.do(_RepresentAll()) for client in federation.clients}
 
     def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
         losses = []

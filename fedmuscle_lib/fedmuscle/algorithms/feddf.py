@@ -3,22 +3,56 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, Federation, Group
-from fedmuscle_lib.fedmuscle.messages import OUTPUTS, SoftLabels
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
+from fedmuscle_lib.fedmuscle.messages import Numbers
+from fedmuscle_lib.fedmuscle.objectives import divergence
 from fedmuscle_lib.tasks import Classification
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.fedmuscle.client import Client
+
+# A model's outputs. None that learns has larger ones; a few larger ones would overflow where users' outputs are added up.
+_OUTPUTS = Numbers(-1e6, 1e6)
+
+
+@dataclass(frozen=True)
+class Predict(ClientSide):
+    """The head's outputs for the whole public set, (n, classes)."""
+
+    def __call__(self, client: Client) -> Tensor:
+        return client.over_public(client.model)
+
+
+def predictions(group: Group, round: int, public_size: int) -> list[Tensor]:
+    """What the server takes of each user of a group: :class:`Predict`."""
+    shape = (public_size, len(group.space.classes))
+    return [group.server.take(c.user.number, round, c.do(Predict()), shape, "predictions", _OUTPUTS) for c in group.clients]
+
+
+@dataclass(frozen=True, eq=False)
+class _Distil(ClientSide):
+    """A step on a public batch with KL(probabilities || own prediction), each (b, k, c)."""
+
+    rows: Tensor
+    probabilities: Tensor
+
+    def __call__(self, client: Client) -> float:
+        seen, decisions = client.seen(self.rows), client.classification.decisions
+        return client.step_on_public(("distil", len(self.rows)), lambda: divergence(decisions(client.model(seen)), self.probabilities))
 
 
 class FedDF(Algorithm):
     """Up: a user's outputs for the whole public set, |D| x classes; down: the group's ensemble of them, as large.
 
-    The ensemble is recorded after the local updates, on pictures as they are. Every user of the group, itself one of the teachers, then
+    The ensemble is recorded after the local updates, on images as they are. Every user of the group, itself one of the teachers, then
     makes a pass over the public set with KL(ensemble || own prediction) at temperature 1 by its local optimiser. A user that is alone in
     its label space skips this, as the paper's numbers imply: user 6 has 43.20 +- 0.24 on all three public sets.
 
@@ -44,15 +78,13 @@ class FedDF(Algorithm):
         losses = []
         for _, rows in self.public_batches(round):
             for client, teacher in zip(group.clients, teachers, strict=True):
-                losses.append(client.fit_public(rows, SoftLabels(teacher[rows])))
+                losses.append(client.do(_Distil(rows, teacher[rows])))
         return losses
 
     def _teachers(self, group: Group, round: int) -> list[Tensor]:
         """What each user of the group distils, (n, k, c): probabilities for the whole public set."""
         server, task = group.server, group.task
-        shape = (self.settings.public_size, len(group.space.classes))
-        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
-        mean = ensemble(task, outputs, self.options.average)
+        mean = ensemble(task, predictions(group, round, self.settings.public_size), self.options.average)
         return [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]
 
 
@@ -66,7 +98,7 @@ class OwnTeacher(FedDF):
     tried: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def _teachers(self, group: Group, round: int) -> list[Tensor]:
-        return [group.task.decisions(client.predict_all()).exp() for client in group.clients]
+        return [group.task.decisions(client.do(Predict())).exp() for client in group.clients]
 
 
 def ensemble(task: Classification, outputs: list[Tensor], average: Literal["logits", "probabilities"]) -> Tensor:

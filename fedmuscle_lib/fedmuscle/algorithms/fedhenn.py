@@ -11,24 +11,42 @@ from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedmuscle import objectives
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, Federation
-from fedmuscle_lib.fedmuscle.messages import Aligned, Numbers
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation
+from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    """What a user is aligned by: weight * (1 - CKA) of its Gram matrix and the mean one, (l, l)."""
+@dataclass(frozen=True, eq=False)
+class _Similarities(ClientSide):
+    """The Gram matrix K = Z Z^T of public samples, (l, l)."""
 
+    samples: Tensor
+
+    def __call__(self, client: Client) -> Tensor:
+        z = client.over_public(client.model.represent, self.samples)
+        return z @ z.T
+
+
+@dataclass(frozen=True, eq=False)
+class _Pulled(ClientSide):
+    """A local step with one more term: weight * (1 - CKA) of the user's Gram matrix of ``samples`` and the mean one, (l, l)."""
+
+    samples: Tensor
     mean: Tensor
     weight: float
     debiased: bool
 
-    def loss(self, anchor: Tensor) -> Tensor:
-        return self.weight * (1 - objectives.cka(anchor @ anchor.T, self.mean, self.debiased))
+    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
+        own, seen = client.local_loss(rows), client.seen(self.samples)
+
+        def loss() -> Tensor:
+            z = client.model.represent(seen)
+            return own() + self.weight * (1 - objectives.cka(z @ z.T, self.mean, self.debiased))
+
+        return client.step(("pulled", len(rows), len(self.samples)), loss)
 
 
 # Products of rows of unit norm.
@@ -68,26 +86,27 @@ class FedHeNN(Algorithm):
         debiased: bool = Field(False, description="CKA by the unbiased estimator, which is not near 1 for few samples. Theirs is biased.")
 
     def begin(self, federation: Federation) -> None:
-        self._terms: dict[int, Aligned] = {}  # of this round, by user
+        self._steps: dict[int, _Pulled] = {}  # of this round, by user
 
     def local_update(self, federation: Federation, round: int) -> float:
         if round:
             self._exchange(federation, round)
         return super().local_update(federation, round)
 
-    def local_term(self, client: Client) -> Aligned | None:
-        return self._terms.get(client.user.number)
+    def local_step(self, client: Client) -> _Pulled | None:
+        return self._steps.get(client.user.number)
 
     def _exchange(self, federation: Federation, round: int) -> None:
         server, s = federation.server, self.settings
         n = min(self.options.samples, s.public_size)
         rows = torch.randperm(s.public_size, generator=generator("alignment set", s.seed, round))[:n]
-        kernels = [server.take(c.user.number, round, c.similarities(rows), (n, n), "similarities", _COSINES) for c in federation.clients]
+        sent = {c.user.number: c.do(_Similarities(rows)) for c in federation.clients}
+        kernels = [server.take(user, round, kernel, (n, n), "similarities", _COSINES) for user, kernel in sent.items()]
         mean = torch.stack(kernels).mean(0)
         weight = self.options.eta * round**0.5
-        for user in (client.user.number for client in federation.clients):
+        for user in sent:
             samples, kernel = server.give(user, round, rows), server.give(user, round, mean)
-            self._terms[user] = Aligned(samples, _Kernel(kernel, weight, self.options.debiased))
+            self._steps[user] = _Pulled(samples, kernel, weight, self.options.debiased)
 
     def communicate(self, federation: Federation, round: int) -> None:
         return None

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide
 from fedmuscle_lib.fedmuscle.algorithms.local import LocalTraining
 from fedmuscle_lib.fedmuscle.objectives import divergence_penalty, supervised_contrast
 
@@ -18,13 +19,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _RelaxedContrast:
-    """The two terms that FedRCL adds to the local loss."""
+class _RelaxedContrast(ClientSide):
+    """A local step with FedRCL's two terms, on features from shallow to deep."""
 
     tau: float
     weight: float
 
-    def value(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
+    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
+        inputs, targets = client.read(client.train.inputs, rows), client.train.targets[rows]
+
+        def loss() -> Tensor:
+            outputs, levels = client.model.forward_with_levels(inputs)
+            return client.task.loss(outputs, targets) + self._terms(levels, *client.classification.alike(targets))
+
+        return client.step(("contrast", len(rows)), loss)
+
+    def _terms(self, levels: list[Tensor], same: Tensor, different: Tensor) -> Tensor:
         terms = [supervised_contrast(f, same, different, self.tau) + divergence_penalty(f, same, self.tau) for f in levels]
         return self.weight * (reduce(torch.add, terms) / len(terms))
 
@@ -48,5 +58,5 @@ class FedRCL(LocalTraining):
         tau: float = Field(0.05, gt=0, description="Not stated in the paper; the authors' code.")
         weight: float = Field(1.0, ge=0, description="Of both terms. Not stated in the paper; the authors' code.")
 
-    def local_term(self, client: Client) -> _RelaxedContrast:
+    def local_step(self, client: Client) -> _RelaxedContrast:
         return _RelaxedContrast(self.options.tau, self.options.weight)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, Federation
+import torch
+
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -22,6 +25,14 @@ class LocalTraining(Algorithm):
         return None
 
 
+@dataclass(frozen=True)
+class _Freeze(ClientSide):
+    """Train the head alone from here on."""
+
+    def __call__(self, client: Client) -> None:
+        client.model.freeze_representation()
+
+
 class HeadOnly(LocalTraining):
     """Control: the pretrained backbone stays as it is and only the prediction head learns, so nothing can be forgotten."""
 
@@ -30,7 +41,21 @@ class HeadOnly(LocalTraining):
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
-            client.freeze_representation()
+            client.do(_Freeze())
+
+
+@dataclass(frozen=True)
+class _FitProbe(ClientSide):
+    """Freeze the representation, and put a linear layer fitted to the features of D^n in place of the head."""
+
+    def __call__(self, client: Client) -> None:
+        from fedmuscle_lib.models import linear_probe  # where the model is, its libraries are loaded
+
+        model, data = client.model, client.train
+        model.freeze_representation()
+        features = model.features(client.read(data.inputs, torch.arange(len(data))))
+        model.head = linear_probe(features, data.targets, client.task.loss, client.task.n_outputs(client.classes))
+        model.head_on = "features"
 
 
 class Probe(LocalTraining):
@@ -46,7 +71,7 @@ class Probe(LocalTraining):
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
-            client.fit_probe()
+            client.do(_FitProbe())
 
     def local_phase(self, client: Client, round: int) -> float:
         return math.nan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from torch import Tensor
 
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import Federation
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
 from fedmuscle_lib.fedmuscle.algorithms.cofed import MadeUpLabels
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class PseudoLabeling(MadeUpLabels):
     hundreds of epochs a phase. Ours begin anew, LoRA and head from their start and with new optimisers, where a user's phases have 20
     local epochs or more; in fewer nothing would be learnt, and a phase goes on from the last. Mixup, weight averaging and heavy
     augmentation of the authors' code are left out, as no other algorithm here has them, and so is the choice of the best phase on
-    validation data. MLC ranks pictures by their most probable class and leaves out classes with probabilities from 0.35 to 0.65.
+    validation data. MLC ranks images by their most probable class and leaves out classes with probabilities from 0.35 to 0.65.
     """
 
     name, label = "pseudo_labeling", "Pseudo-labeling"
@@ -41,16 +41,11 @@ class PseudoLabeling(MadeUpLabels):
             "paper; the authors' code does, with hundreds of epochs a phase.",
         )
 
-    def begin(self, federation: Federation) -> None:
-        for client in federation.clients:
-            if self._restarts(client):
-                client.keep_start()
-
     def local_update(self, federation: Federation, round: int) -> float:
         part = phase(round, self.settings.rounds)
         if part and part != phase(round - 1, self.settings.rounds):
             for client in federation.clients:
-                client.label_public(Surest(part / (_PHASES - 1)))
+                client.do(Surest(part / (_PHASES - 1)))
                 if self._restarts(client):
                     client.restart()
         return super().local_update(federation, round)
@@ -70,10 +65,14 @@ def phase(round: int, rounds: int) -> int:
 
 
 @dataclass(frozen=True)
-class Surest:
-    """Labels the ``share`` of samples with the largest certainty, and those whose certainty equals the last one's."""
+class Surest(ClientSide):
+    """Keeps labels of the ``share`` of samples with the largest certainty, and those whose certainty equals the last one's."""
 
     share: float
+
+    def __call__(self, client: Client) -> None:
+        log_p = client.classification.decisions(client.over_public(client.model))
+        client.kept["labels"] = self.labels(log_p, client.classification.certainty(log_p))
 
     def labels(self, log_p: Tensor, certainty: Tensor) -> Tensor:
         accepted = certainty >= certainty.quantile(1 - self.share)

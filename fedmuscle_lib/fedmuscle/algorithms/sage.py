@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -10,11 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import augmentation
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, Federation, Group
-from fedmuscle_lib.fedmuscle.algorithms.feddf import ensemble
-from fedmuscle_lib.fedmuscle.messages import OUTPUTS, SoftLabels, Taught
-from fedmuscle_lib.fedmuscle.objectives import inverse_counts, sage_target
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
+from fedmuscle_lib.fedmuscle.algorithms.feddf import Predict, ensemble, predictions
+from fedmuscle_lib.fedmuscle.objectives import divergence, inverse_counts, sage_target
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -24,7 +25,7 @@ class SAGE(Algorithm):
     """Up: a user's outputs for the whole public set, |D| x classes; down: its group's mean probabilities, as large.
 
     The authors' global model, an average of parameters, becomes the group's ensemble, the mean of its users' probabilities, recorded
-    before the local updates on pictures as they are. Every local step then sees a labelled batch and mu public batches: the user predicts a
+    before the local updates on images as they are. Every local step then sees a labelled batch and mu public batches: the user predicts a
     weak view of these, makes pseudo-labels of that and of the ensemble, and learns a strong view, by one loss, L + lambda_u L_u. L_u is a
     sum over the decisions of which either is sure, divided by all; without any the step is local training's. So users take as many
     labelled steps as in local training. A user that is alone in its label space has its own snapshot for an ensemble and learns much as
@@ -65,18 +66,18 @@ class SAGE(Algorithm):
         weight: float = Field(1.0, gt=0, description="lambda_u of the unlabelled loss. Not stated in the paper; the authors' code.")
 
     def begin(self, federation: Federation) -> None:
-        self._terms: dict[int, Taught] = {}  # of this round, by user
+        self._steps: dict[int, _Coupled] = {}  # of this round, by user
 
     def local_update(self, federation: Federation, round: int) -> float:
         if self.options.coupled:
             size = self.options.mu * self.settings.public_batch
             for group in federation.groups():
-                term = Taught(self._teacher(group, round), size, augmentation.weak("weak"), augmentation.strong("strong"))
-                self._terms |= dict.fromkeys((client.user.number for client in group.clients), term)
+                step = _Coupled(self._teacher(group, round), size)
+                self._steps |= dict.fromkeys((client.user.number for client in group.clients), step)
         return super().local_update(federation, round)
 
-    def local_term(self, client: Client) -> Taught | None:
-        return self._terms.get(client.user.number)
+    def local_step(self, client: Client) -> _Coupled | None:
+        return self._steps.get(client.user.number)
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         if self.options.coupled:
@@ -88,8 +89,7 @@ class SAGE(Algorithm):
         for batch, rows in self.public_batches(round):
             for client in group.clients:
                 address = (self.settings.seed, client.user.number, batch.round, batch.epoch, batch.position)
-                weak, strong = augmentation.weak("weak", *address), augmentation.strong("strong", *address)
-                losses.append(client.fit_taught(rows, teacher, weak, strong) or 0.0)
+                losses.append(client.do(_Apart(teacher, rows, address)))
         return losses
 
     def _teacher(self, group: Group, round: int) -> _Teacher:
@@ -107,26 +107,58 @@ class SAGE(Algorithm):
         """(n, k, c); nothing travels where there is nobody to travel to."""
         server, task = group.server, group.task
         if len(group.clients) == 1:
-            return task.decisions(group.clients[0].predict_all()).exp()
-        shape = (self.settings.public_size, len(group.space.classes))
-        outputs = [server.take(c.user.number, round, c.predict_all(), shape, "predictions", OUTPUTS) for c in group.clients]
-        mean = ensemble(task, outputs, "probabilities")
+            return task.decisions(group.clients[0].do(Predict())).exp()
+        mean = ensemble(task, predictions(group, round, self.settings.public_size), "probabilities")
         for client in group.clients:
             server.give(client.user.number, round, mean)
         return task.decisions(mean).exp()
 
 
 @dataclass(frozen=True, eq=False)
-class _Teacher:
-    """Labels public samples from the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
+class _Teacher(ClientSide):
+    """L_u by the ensemble's probabilities (n, k, c) and the user's own; ``weights`` (k, c) are the outcomes'."""
 
     ensemble: Tensor
     weights: Tensor
     options: SAGE.Options
 
-    def labels(self, rows: Tensor, log_p: Tensor) -> SoftLabels | None:
-        target, mask = sage_target(log_p.exp(), self.ensemble[rows], self.options.threshold, self.options.half_gap)
+    def __call__(self, client: Client, rows: Tensor, *address: object) -> Callable[[], Tensor] | None:
+        """L_u of a public batch, to be computed within a step; None where neither is sure of any decision."""
+        decisions = client.classification.decisions
+        own = decisions(client.over_public(client.model, rows, augmentation.weak("weak", *address))).exp()
+        target, mask = sage_target(own, self.ensemble[rows], self.options.threshold, self.options.half_gap)
         if not mask.any():
             return None
         mask = mask * self.weights.expand_as(target).gather(-1, target.argmax(-1, keepdim=True)).squeeze(-1)
-        return SoftLabels(target, mask, self.options.weight)
+        strong = client.seen(rows, augmentation.strong("strong", *address))
+        return lambda: self.options.weight * divergence(decisions(client.model(strong)), target, mask)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coupled(ClientSide):
+    """A local step with L_u of the next ``size`` public samples, which come in shuffled passes over the public set."""
+
+    teacher: _Teacher
+    size: int
+
+    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
+        own, order = client.local_loss(rows), ("taught", *client.address)
+        turn, position = divmod(number, len(batches(len(client.public), self.size, *order)))
+        public = batches(len(client.public), self.size, *order, turn)[position]
+        taught = self.teacher(client, public, *client.address, number)
+        if taught is None:
+            return client.step(("fit", len(rows)), own)
+        return client.step(("taught", len(rows), len(public)), lambda: own() + taught())
+
+
+@dataclass(frozen=True, eq=False)
+class _Apart(ClientSide):
+    """A step by L_u of a public batch alone, if somebody is sure; its loss."""
+
+    teacher: _Teacher
+    rows: Tensor
+    address: tuple[object, ...]
+
+    def __call__(self, client: Client) -> float:
+        taught = self.teacher(client, self.rows, *self.address)
+        return 0.0 if taught is None else client.step_on_public(("taught", len(self.rows)), taught)

@@ -26,7 +26,7 @@ class _TwoViews:
 class SimCLR(Algorithm):
     """Table 1's self-supervised baseline (Chen et al., 2020), in the place of the alignment; nothing is exchanged.
 
-    Each user contrasts two augmented views of every public picture, in batches of B, and updates w^n alone by its alignment optimiser.
+    Each user contrasts two augmented views of every public image, in batches of B, and updates w^n alone by its alignment optimiser.
 
     The paper leaves open the temperature, the augmentations and where the loss is applied. The authors have one command for CIFAR-10 and
     other values for ImageNet; ours are the first, whose views are not blurred. The loss is on z, the projected representation

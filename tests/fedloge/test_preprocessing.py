@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import toy
 
-from fedmuscle_lib.fedloge.samples import LocalData, Preprocessing, Samples
+from fedmuscle_lib.fedloge.preprocessing import LocalData, Preprocessing
 
 
 def numbered(side: int = 16) -> torch.Tensor:
@@ -27,7 +26,7 @@ def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
 
 
 def test_without_padding_and_flip_images_stay():
-    images = toy.samples((3, 2)).images
+    images = toy.samples((3, 2)).inputs
     assert torch.equal(Preprocessing(padding=0, flip=False).augment(images, torch.Generator().manual_seed(0)), images)
 
 
@@ -54,29 +53,10 @@ def test_batches_follow_from_their_address_alone():
 
 def test_an_epoch_has_every_sample_once_with_its_label():
     local = LocalData(0, toy.samples((9, 8, 5, 2)), 4, Preprocessing(padding=0, flip=False), 0)
-    images, labels = local.samples.images, local.samples.labels
+    images, labels = local.samples.inputs, local.samples.targets
 
     def pairs(x, y):
         return [(image.numpy().tobytes(), int(label)) for image, label in zip(x, y, strict=True)]
 
     seen = [pair for batch in local.batches(0, 0, 8) for pair in pairs(*batch)]
     assert sorted(seen) == sorted(pairs(local.preprocessing.read(images), labels)) and local.counts.tolist() == [9, 8, 5, 2]
-
-
-IMAGES, LABELS = torch.zeros(3, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 1, 2])
-
-
-@pytest.mark.parametrize(
-    "images, labels, said",
-    [
-        (IMAGES.float(), LABELS, r"images are torch.float32"),
-        (IMAGES[:, :1], LABELS, r"images are torch.uint8 \(3, 1, 16, 16\)"),
-        (IMAGES, LABELS[:2], r"labels are torch.int64 \(2,\) for 3 images"),
-        (IMAGES, LABELS.int(), r"labels are torch.int32"),
-        (IMAGES, LABELS + 1, r"labels run from 1 to 3; there are 3 classes"),
-        (IMAGES, LABELS - 1, r"labels run from -1 to 1"),
-    ],
-)
-def test_samples_of_the_wrong_kind_are_refused_by_their_owner(images, labels, said):
-    with pytest.raises(ValueError, match=f"client 7: {said}"):
-        Samples(images, labels).check("client 7", 3)

@@ -1,7 +1,7 @@
 """ImageNet-LT and iNaturalist 2018 for long-tailed federations: the official lists, beside a folder of images that the user has.
 
-The lists are those that the authors of ImageNet-LT's and iNaturalist's usual benchmark give out. The images are licensed and large: they
-are neither fetched nor copied, a link leads to them.
+The lists are those of Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition (ICLR 2020). The images are
+licensed and large: they are neither fetched nor copied, but linked.
 """
 
 from __future__ import annotations
@@ -10,53 +10,27 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
 from data_prep.io.archives import check_name
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import labelled, write_classes, write_list
+from data_prep.io.build import Run
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.writers import write_classes, write_list
 
-# Kang et al., Decoupling Representation and Classifier for Long-Tailed Recognition (ICLR 2020)
-_LISTS = "https://raw.githubusercontent.com/facebookresearch/classifier-balancing/22370c64141cc662f62ead89447c838c4a7977b5/data"
 _IMAGES = Option("images", str, "The folder that the lists' paths start from. Its images are not copied.", shown="that of the lists")
 _TAKES = (SEED, PER_CLASS, _IMAGES)
 _DIGITS = 9  # of a label
 
 
-def _lists(folder: str, *names: str) -> tuple[Archive, ...]:
-    return tuple(Archive(name, f"{_LISTS}/{folder}/{name}", None) for name in names)
-
-
-ENTRIES = (
-    Entry(
-        name="imagenet-lt",
-        title="ImageNet-LT: the official lists, beside your own images of ImageNet, which is licensed: this downloads none.",
-        home="https://image-net.org/download",
-        terms="ImageNet's terms of access: non-commercial research and education. The images are given out after a registration: this "
-        "command downloads the lists alone.",
-        archives=_lists("ImageNet_LT", "ImageNet_LT_train.txt", "ImageNet_LT_test.txt"),
-        counts={"train": 115846, "test": 50000, "classes": 1000},
-        takes=_TAKES,
-    ),
-    Entry(
-        name="inaturalist",
-        title="iNaturalist 2018: the official lists, beside your own images of its competition: this downloads none.",
-        home="https://github.com/visipedia/inat_comp/tree/master/2018",
-        terms="For non-commercial research and education; the images are their photographers', and may not be distributed. This command "
-        "downloads the lists alone.",
-        archives=_lists("iNaturalist18", "iNaturalist18_train.txt", "iNaturalist18_val.txt"),
-        counts={"train": 437513, "test": 24426, "classes": 8142},
-        takes=_TAKES,
-    ),
-)
-
-
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place(labelled(name.replace("-", "_"))),)
+ENTRIES = (described("imagenet-lt", _TAKES), described("inaturalist", _TAKES))
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if a list is missing or malformed, or an image that is written down is missing."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: a list is missing or malformed, or an image that is written down is missing.
+    """
     files = dict(zip(("train", "test"), (run.archive(archive) for archive in run.entry.archives), strict=True))
     lists = {split: _parsed(path) for split, path in files.items()}
     names = _names(lists["train"], files["train"])

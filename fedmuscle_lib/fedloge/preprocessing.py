@@ -1,4 +1,4 @@
-"""A client's own images and how a network reads them: normalised, and in training cropped and flipped by address."""
+"""Preprocessing of a client's own images: normalised, and in training cropped and flipped by address."""
 
 from __future__ import annotations
 
@@ -9,33 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.randomness import batches, generator
+from fedmuscle_lib.data.samples import Samples
 
 EVALUATION_BATCH = 256  # images at once, where no step follows
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Images (n, 3, h, w), uint8, and labels (n,), int64."""
-
-    images: Tensor
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def on(self, device: str) -> Samples:
-        """The same samples on a device."""
-        return Samples(self.images.to(device), self.labels.to(device))
-
-    def check(self, owner: str, classes: int) -> None:
-        """Raise ValueError, naming the owner, for another shape or type, or a label outside [0, ``classes``)."""
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
-            raise ValueError(f"{owner}: images are {self.images.dtype} {tuple(self.images.shape)}; uint8 (n, 3, h, w) is needed")
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
-            raise ValueError(f"{owner}: labels are {got} for {len(self.images)} images; int64, one each, is needed")
-        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < classes:
-            raise ValueError(f"{owner}: labels run from {int(self.labels.min())} to {int(self.labels.max())}; there are {classes} classes")
 
 
 @dataclass(frozen=True)
@@ -95,7 +71,7 @@ class LocalData:
 
     def __init__(self, client: int, samples: Samples, classes: int, preprocessing: Preprocessing, seed: int) -> None:
         self.client, self.samples, self.preprocessing, self._address = client, samples, preprocessing, (seed, client)
-        self.counts = samples.labels.bincount(minlength=classes)
+        self.counts = samples.targets.bincount(minlength=classes)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -106,9 +82,9 @@ class LocalData:
         The order and each image's crop follow from the seed, the client, the round and the epoch, and from nothing that was drawn before.
         """
         for step, rows in enumerate(batches(len(self), size, "local order", *self._address, round, epoch)):
-            drawn = self.preprocessing.augment(self.samples.images[rows], generator("augmentation", *self._address, round, epoch, step))
-            yield self.preprocessing.read(drawn), self.samples.labels[rows]
+            drawn = self.preprocessing.augment(self.samples.inputs[rows], generator("augmentation", *self._address, round, epoch, step))
+            yield self.preprocessing.read(drawn), self.samples.targets[rows]
 
     def features(self, backbone: nn.Module) -> Tensor:
         """Features (n, d) of the samples as they are."""
-        return features(backbone, self.samples.images, self.preprocessing)
+        return features(backbone, self.samples.inputs, self.preprocessing)

@@ -1,4 +1,4 @@
-"""Decodes the images of an archive, so that a damaged one is found here and not in an experiment, and scales them down."""
+"""Images of an archive: decoded, so that a damaged one is found here and not in an experiment, and scaled down."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 from PIL import Image
 
 from data_prep.io.entry import Option, SourceError
-from data_prep.io.files import put
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.files import named, put
 from fedmuscle_lib.data.images import decode
 
 SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)

@@ -1,4 +1,4 @@
-"""The figures of the authors' logs: what they hold, and which of them stand beside a table of ours.
+"""The authors' logs: every figure of them, and those that stand beside a table of ours.
 
 ``authors_logs.csv`` has a row a figure of the folder ``log`` of https://github.com/ZackZikaiXiao/FedLoGe at f4cac52, in per cent. Logs "a"
 to "h" are eight settings, "sse_c" is the README's command, and "norm" is log h's setting for other norms nu of SSE-C's rows. GM is the
@@ -9,8 +9,8 @@ evaluated. "fedavg_tmp" is a second FedAvg of theirs, which starts from a traine
 
 from __future__ import annotations
 
-from functools import lru_cache
-from importlib import resources
+from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
@@ -23,14 +23,12 @@ SCOPES = {"GM": "global", "PM": "personal"}
 DATA = {"cifar10_lt": "cifar10", "cifar100_lt": "cifar100", "glyphs": "cifar10"}
 
 
-@lru_cache(maxsize=1)
+@cache
 def logs() -> pd.DataFrame:
     """Every figure: log, data, alpha, imbalance, clients, participation, norm, best, authors_mean (the last round), and ``CELL``."""
-    with resources.files("fedmuscle_lib.fedloge").joinpath("authors_logs.csv").open(encoding="utf8") as file:
-        found = pd.read_csv(file)
-    return found.assign(scope=found.measure.map(SCOPES)).rename(
-        columns={"method": "algorithm", "head_assumed": "head", "last": "authors_mean"}
-    )
+    found = pd.read_csv(Path(__file__).with_name("authors_logs.csv"))
+    names = {"method": "algorithm", "head_assumed": "head", "last": "authors_mean"}
+    return found.assign(scope=found.measure.map(SCOPES)).rename(columns=names)
 
 
 def cells(settings: Settings) -> pd.DataFrame:

@@ -1,12 +1,11 @@
-"""Distils the small profile's hybrid ViTs from EfficientNet-Lite2, on pictures without labels and on one CPU core.
+"""Distillation of the small profile's hybrid ViTs from EfficientNet-Lite2, on images without labels and on one CPU core.
 
-The paper's picture users have ViTs (Appendix H) that were pretrained on 14 million pictures. A ViT that learns from 20,000 by itself
+The paper's image users have ViTs (Appendix H) that were pretrained on 14 million images. A ViT that learns from 20,000 by itself
 knows little; one that stands on a pretrained convolutional network and imitates a better one (Hinton et al., 2015) knows what both know.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import platform
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,10 +22,12 @@ from tqdm import tqdm
 
 from data_prep.datasets import CATALOGUE
 from data_prep.io.wheels import Wheels
-from data_prep.pretrain.pretrained import CHECKPOINTS
+from data_prep.pretrain import training
+from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views
+from data_prep.pretrain.evaluation import few_shot
 from data_prep.pretrain.training import MAX_NORM, descend, describe, optimisation, read_report, save
-from data_prep.pretrain.views import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views, write
-from data_prep.pretrain.worth import few_shot
+from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 VERSION = 1  # of this module: raise it when the same settings make other weights
@@ -36,7 +38,7 @@ DROPPED = 0.15  # share of the patches
 NOISE = 0.1  # in standard deviations of the stem's map
 TEMPERATURE = 2.0  # of the soft labels
 FEATURES_WEIGHT, LABELS_WEIGHT = 2.0, 4.0  # of the loss; the latter is TEMPERATURE^2, which makes up for the smaller gradient
-HELD_OUT = 512  # pictures to measure on, a tenth at most
+HELD_OUT = 512  # images to measure on, a tenth at most
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Recipe:
 
 
 # The three together stay below 15 MB. The larger ones need more epochs to imitate as well as the smallest: after 5 and 4 epochs the cosine
-# of base and of another large (5 layers, 224 wide) on pictures held out was 0.394 and 0.378, that of small after 6 0.389.
+# of base and of another large (5 layers, 224 wide) on images held out was 0.394 and 0.378, that of small after 6 0.389.
 RECIPES: dict[str, Recipe] = {
     "hybrid-vit-small": Recipe(144, 4, 3, epochs=6),
     "hybrid-vit-base": Recipe(192, 4, 3, epochs=8),
@@ -194,7 +196,7 @@ def _batches(views: Views, train: Tensor, batch: int, seed: int, epoch: int) -> 
 
 @torch.inference_mode()
 def _imitation(student: Student, views: Views, pictures: Tensor) -> tuple[float, float]:
-    """The mean cosine to the teacher's features, and the share of pictures for which the likeliest class is the teacher's."""
+    """The mean cosine to the teacher's features, and the share of images for which the likeliest class is the teacher's."""
     student.eval()
     found = []
     for rows in pictures.split(BATCH):
@@ -218,7 +220,7 @@ def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Pa
 
 
 def measured(folder: Path, report: dict, data_dir: Path) -> dict:
-    """Measure the backbone's accuracy on CIFAR-100 with one and with five pictures a class; write it to its card and report."""
+    """Measure the backbone's accuracy on CIFAR-100 with one and with five images a class; write it to its card and report."""
     report |= {"few_shot": {str(shots): round(value, 1) for shots, value in few_shot(folder, data_dir, STUDENT_SIDE).items()}}
     describe(folder, report, card(report))
     return report
@@ -242,13 +244,13 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
     except Exception as error:  # torch, zipfile and pickle have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh begins anew") from None
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh starts again") from None
     _same(path, found, settings)
     for key, part in parts.items():
         try:
             part.load_state_dict(state[key])
         except Exception as error:  # keys or shapes of others
-            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh begins anew") from None
+            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh starts again") from None
     return log
 
 
@@ -256,12 +258,8 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
     """Write the checkpoint and the log atomically."""
     buffer = io.BytesIO()
     torch.save({"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}, buffer)
-    write(folder / "checkpoint.pt", buffer.getvalue())
-    text = io.StringIO()
-    rows = csv.DictWriter(text, log[0], lineterminator="\n")
-    rows.writeheader()
-    rows.writerows({key: f"{value:.6g}" for key, value in row.items()} for row in log)
-    write(folder / "training_log.csv", text.getvalue().encode())
+    put(folder / "checkpoint.pt", buffer.getvalue())
+    put(folder / "training_log.csv", pd.DataFrame(log).to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------
@@ -276,32 +274,4 @@ def card(report: dict) -> str:
     worth = ", ".join(f"{count}-shot {value:.1f} %" for count, value in shots.items()) or "not measured; `--check` does"
     facts = {"pictures": pictures, "terms": terms, "worth": worth, "total": sum(counts.values()), "side": STUDENT_SIDE}
     facts |= {"teacher_side": TEACHER_SIDE, "stem": STEM, "teacher": TEACHER, "dropped": DROPPED, "noise": NOISE, "lr": LR, "batch": BATCH}
-    return _CARD.format(**report | settings | facts)
-
-
-_CARD = """---
-license: other
----
-# {name}
-
-A hybrid vision transformer (Dosovitskiy et al., 2021, section 3.1) for pictures of {side} x {side} px: {layers} layers of width {hidden}
-with {heads} heads, on the map at stride 16 of a frozen EfficientNet-Lite0. It has {parameters:,} parameters, {of_the_stem:,} of them the
-stem's, stored in half precision. It reads (x - 127) / 128 of pixel values; its features are the mean of the patch tokens after the last
-layer norm.
-
-- source: the stem is the first eleven blocks of {stem}, the teacher {teacher}; both are Google's, trained on
-  ImageNet-1k, from the wheels of `python -m data_prep pretrained`. The transformer's weights are the project's
-- distilled from the teacher at {teacher_side} px, on {total:,} pictures without labels and their mirror images: {pictures}
-- recipe: 2 (1 - cosine) to the teacher's centred features + 4 KL to its 1,000 classes at temperature 2; {epochs} epochs in batches of
-  {batch}; AdamW with a one-cycle learning rate of {lr} at its peak and weight decay 0.05; {dropped:.0%} of the patches dropped, noise
-  {noise} on the map
-- on pictures held out: a cosine of {cosine:.3f} to the teacher's centred features, the teacher's class for {agreement:.1%}
-- accuracy on CIFAR-100 of the nearest class mean of its frozen features, measured as `python -m data_prep pretrained --check` does: {worth}
-- licence: Apache 2.0, the stem and the teacher. The weights inherit the terms of the pictures besides, of which ImageNet's (non-commercial
-  research and education) hold for all:
-{terms}
-- cost: {seconds} seconds of wall time on one core, other work on it included; before that the views of the pictures, once for all sizes.
-  torch {torch}, {machine}
-- read by: `fedmuscle_lib.models.load_backbone`; `AutoModel` refuses it
-- remade by: `python -m data_prep backbones {name}`
-"""
+    return training.card("hybrid_vit", report | settings | facts)

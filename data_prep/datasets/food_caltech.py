@@ -1,4 +1,4 @@
-"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with photographs resized to squares."""
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with images resized to squares."""
 
 from __future__ import annotations
 
@@ -7,53 +7,26 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.archives import Members, nested, opened, text_of
-from data_prep.io.build import Place, Run
-from data_prep.io.entry import Archive, Entry, Option, SourceError
-from data_prep.io.layout import write_pickle
-from data_prep.io.photos import square
+from data_prep.io.archives import Members, contents, nested, opened, text_of
+from data_prep.io.build import Run
+from data_prep.io.entry import Option, SourceError
+from data_prep.io.image_files import square
+from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
 _TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
-ENTRIES = (
-    Entry(
-        name="food101",
-        title="Food-101: the ICF users of the non-IID setups.",
-        home="https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
-        terms="The images are Foodspotting's; use beyond scientific fair use must be negotiated with their owners.",
-        archives=(
-            Archive("food-101.tar.gz", "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz", 4996278331, "85eeb15f3717b99a5da872d97d918f87"),
-        ),
-        counts={"train": 75750, "test": 25250, "classes": 101},
-        takes=_TAKES,
-    ),
-    Entry(
-        name="caltech101",
-        title="Caltech-101: the ICC users of the non-IID setups.",
-        home="https://data.caltech.edu/records/mzrjq-6wc02",
-        terms="CC BY 4.0; cite Li, Andreeto, Ranzato and Perona, Caltech 101 (2022).",
-        archives=(
-            Archive(
-                "caltech-101.zip",
-                "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip",
-                137414764,
-                "3138e1922a9193bfa496528edbbc45d0",
-            ),
-        ),
-        counts={"images": 8677, "classes": 101},
-        takes=_TAKES,
-    ),
-)
+ENTRIES = (described("food101", _TAKES), described("caltech101", _TAKES))
 _TASKS = {"food101": "ICF", "caltech101": "ICC"}
 
 
-def places(name: str, options: dict) -> tuple[Place, ...]:
-    return (Place(f"IC/{name.upper()}"),)
-
-
 def write(run: Run) -> None:
-    """Raises SourceError if the archive lacks its lists, or an image that they name."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive lacks its lists, or an image that they name.
+    """
     path = run.archive(run.entry.archives[0])
     members = _food if run.entry.name == "food101" else _caltech
     size = run.options.get("size") or SIZE
@@ -89,11 +62,9 @@ def _food(members: Members, path: Path) -> Members:
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
     """Return the labels of the train and test images by name, and the number of classes; a label is a line number of classes.txt."""
-    wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
-    with opened(path) as members:
-        for name, file in members:
-            if "/meta/" in name and PurePosixPath(name).name in wanted:
-                lists[PurePosixPath(name).name] = text_of(file, name, path).split()
+    wanted = {"classes.txt", "train.txt", "test.txt"}
+    found = contents(path, lambda path: path.parent.name == "meta" and path.name in wanted)
+    lists = {PurePosixPath(name).name: text_of(content, name, path).split() for name, content in found.items()}
     if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
     _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")

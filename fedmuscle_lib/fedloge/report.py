@@ -1,0 +1,241 @@
+"""Reports of FedLoGe's runs: accuracies beside the authors' logs, paired differences and what they allow one to say, costs, departures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.data.labelled_sets import FOLDER
+from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedloge.arms import Run
+from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
+from fedmuscle_lib.fedloge.evaluation import ALL
+from fedmuscle_lib.fedloge.settings import Settings
+from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, save, spread, write_provenance
+from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, with_interval, with_std
+
+TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
+# What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
+GLOBAL_REALIGNMENT = ("global", "fedloge, realigned", "fedloge, shared")
+LOCAL_REALIGNMENT = ("personal", "fedloge, local + realigned", "fedloge, local + shared")
+REALIGNMENTS = (GLOBAL_REALIGNMENT, LOCAL_REALIGNMENT)
+HEADS = (
+    ("personal", "fedloge, shared + realigned", "fedloge, local + realigned"),  # the README's way of predicting, and the code's
+    ("personal", "fedloge, local + shared", "fedloge, shared"),
+    ("personal", "fedloge, local + shared", "fedloge, local"),
+    ("global", "fedloge, sse_c", "fedloge, shared"),
+)
+OVER_FEDAVG = (
+    ("global", "fedloge, sse_c", "fedavg, head"),
+    ("global", "fedloge, realigned", "fedavg, head"),
+    ("personal", "fedloge, local + shared", "fedavg, head"),
+    ("personal", "fedloge, local + realigned", "fedavg, head"),
+)
+_MEASURES = {("global", False): "GM", ("personal", False): "PM", ("personal", True): "PM, masked"}  # by scope, and whether it is masked
+_MODELS = {"global": "global model", "personal": "personal models"}
+# Settings that say what is compared, and where and how often it is computed.
+_UNSAID = {"algorithm", "profile", "seed", "data_dir", "device", "threads", "evaluate_every"}
+
+
+def scores(histories: Sequence[Run]) -> pd.DataFrame:
+    """Accuracies after the last round: seed, ``CELL``, value (per cent)."""
+    ends = [history.final().assign(algorithm=history.settings.algorithm, seed=history.settings.seed) for history in histories]
+    return pd.concat(ends, ignore_index=True)[["seed", *CELL, "value"]]
+
+
+def table(histories: Sequence[Run]) -> pd.DataFrame:
+    """``TABLE_COLUMNS``: each accuracy over seeds beside the last round of the authors' log, if it has the cell.
+
+    Scope, head, masked and group are those of ``Federation.evaluate``.
+    """
+    found = over_seeds(scores(histories), CELL, "value")
+    return found.merge(cells(histories[0].settings), on=CELL, how="left")[TABLE_COLUMNS]
+
+
+def differences(histories: Sequence[Run], pairs: Iterable[tuple[str, str, str]] = (*REALIGNMENTS, *HEADS, *OVER_FEDAVG)) -> pd.DataFrame:
+    """Paired differences on the same seeds, of those pairs of which both were run.
+
+    Returns:
+        scope, a, b, masked, group, difference (of a minus b, percentage points), std, n_seeds, ci_low, ci_high.
+    """
+    every = scores(histories)
+    every["algorithm"] = every.algorithm + ", " + every["head"]
+    found = []
+    for scope, a, b in pairs:
+        rows = every[every.scope == scope]
+        if {a, b} <= set(rows.algorithm):
+            found.append(paired_difference(rows, a, b, ["masked", "group"], "value").assign(scope=scope, a=a, b=b))
+    columns = ["scope", "a", "b", "masked", "group", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+
+
+def mask_gains(histories: Sequence[Run]) -> pd.DataFrame:
+    """How much PM over all classes rises where absent classes can't be predicted, with nothing else changed.
+
+    Returns:
+        arm ("<algorithm>, <head>"), difference (percentage points), std, n_seeds, ci_low, ci_high.
+    """
+    rows = scores(histories)
+    rows = rows[(rows.scope == "personal") & (rows.group == ALL)].assign(arm=rows.algorithm + ", " + rows["head"])
+    rows["algorithm"] = rows.masked.map({True: "masked", False: "unmasked"})
+    return paired_difference(rows, "masked", "unmasked", ["arm"], "value")
+
+
+def norms(histories: Sequence[Run]) -> pd.DataFrame:
+    """GM of each run of ``arms.run_norms`` over all classes, after the last round: norm, head, value, authors_mean.
+
+    The authors' figures are of log h's setting, and which head they are of is unknown.
+    """
+    ends = [history.final().assign(norm=history.settings.options["fedloge.norm"]) for history in histories]
+    every = pd.concat(ends, ignore_index=True)
+    own = every[(every.scope == "global") & (every.group == ALL)]
+    return own[["norm", "head", "value"]].merge(sweep(), on="norm", how="left")
+
+
+def costs(histories: Sequence[Run]) -> pd.DataFrame:
+    """What a run costs, the mean over seeds.
+
+    Returns:
+        algorithm, uplink_kb and downlink_kb (10^3 bytes per client and round), seconds, peak_memory_mb.
+    """
+    rows = [
+        {
+            "algorithm": history.settings.algorithm,
+            "uplink_kb": history.costs.uplink_bytes.mean() / 1e3,
+            "downlink_kb": history.costs.downlink_bytes.mean() / 1e3,
+            "seconds": history.provenance["seconds"],
+            "peak_memory_mb": history.provenance["peak_memory_bytes"] / 1e6,
+        }
+        for history in histories
+    ]
+    return pd.DataFrame(rows).groupby("algorithm", sort=False).mean().reset_index()
+
+
+def departures(histories: Sequence[Run]) -> pd.DataFrame:
+    """Settings, and the algorithms' own options, that are not those of the README's command: setting, ours, authors."""
+    first, fields = histories[0].settings, Settings.model_fields
+    rows = [(name, getattr(first, name), field.default) for name, field in fields.items() if name not in _UNSAID | {"options"}]
+    for one in {history.settings.algorithm: history.settings for history in histories}.values():
+        usual = one.method.Options().model_dump()
+        rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
+    return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", "ours", "authors"])
+
+
+def label(arm: str) -> str:
+    """The name of "<algorithm>, <head>" in figures and headings, such as "FedAvg", which has one head, or "FedLoGe, local + shared"."""
+    algorithm, _, head = arm.partition(", ")
+    return methods.get(algorithm).label + ("" if head == "head" else f", {head}")
+
+
+def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
+    """:func:`table` laid out for reading: a row an algorithm and head, a column a measure and group, "ours | the authors'" in a cell."""
+    theirs = [f" | {value:.1f}" if pd.notna(value) else "" for value in table.authors_mean]
+    rows = table.assign(
+        method=[label(f"{row.algorithm}, {row.head}") for row in table.itertuples()],
+        column=[_MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}") for row in table.itertuples()],
+        cell=[with_std(mean, std) + beside for mean, std, beside in zip(table["mean"], table["std"], theirs, strict=True)],
+    )
+    wide = rows.pivot_table(index="method", columns="column", values="cell", aggfunc="first", sort=False)
+    order = [name + group for name in _MEASURES.values() for group in ("", ": head", ": middle", ": tail")]
+    return wide[[name for name in order if name in wide]].fillna("").rename_axis(columns=None)
+
+
+def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
+    """:func:`differences` laid out for reading: a row a difference, a column a group of classes, points with their interval in a cell."""
+    rows = differences.assign(
+        measure=[_MEASURES[row.scope, row.masked] for row in differences.itertuples()],
+        difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
+        cell=[with_interval(*cell) for cell in differences[["difference", "ci_low", "ci_high"]].to_numpy()],
+    )
+    wide = rows.pivot_table(index=["measure", "difference_of"], columns="group", values="cell", aggfunc="first", sort=False)
+    return wide.fillna("").rename_axis(columns=None)
+
+
+def verdict(row: Any) -> str:
+    """Say what a row of :func:`differences` allows one to say, such as "raises the tail by 3.10 points [1.00, 5.20]".
+
+    Where the interval contains 0, or there is none, it "leaves the tail undecided".
+    """
+    what = "accuracy" if row.group == ALL else f"the {row.group}"
+    if pd.isna(row.ci_low):
+        return f"leaves {what} undecided ({row.difference:+.2f} points on one seed, without an interval)"
+    side = side_of_zero(row.ci_low, row.ci_high)
+    if not side:
+        return f"leaves {what} undecided ({row.difference:+.2f} points {interval(row.ci_low, row.ci_high)})"
+    low, high = sorted((abs(row.ci_low), abs(row.ci_high)))
+    return f"{'raises' if side > 0 else 'lowers'} {what} by {abs(row.difference):.2f} points [{low:.2f}, {high:.2f}]"
+
+
+def verdicts(differences: pd.DataFrame) -> str:
+    """Markdown, an item a difference: which models, what minus what, and its verdict on each group of classes."""
+    items = []
+    for (scope, a, b, masked), rows in differences.groupby(["scope", "a", "b", "masked"], sort=False):
+        which = _MODELS[scope] + (", masked" if masked else "")
+        items.append(f"- {which}, {label(a)} instead of {label(b)}: {'; '.join(map(verdict, rows.itertuples()))}.")
+    return "\n".join(items)
+
+
+def hypothesis(differences: pd.DataFrame) -> str:
+    """A Markdown sentence: whether global realignment raises the tail and lowers the head, as the intervals have it.
+
+    Both must hold for "supported"; "contradicted" takes one interval on the other side of 0.
+    """
+    scope, a, b = GLOBAL_REALIGNMENT
+    rows = differences[(differences.scope == scope) & (differences.a == a) & (differences.b == b)].set_index("group")
+    expected = {"tail": 1, "head": -1}
+    if missing := [name for name in expected if name not in rows.index]:
+        return f"The hypothesis can't be tested: no class is in the {' or the '.join(missing)}."
+    agreeing = [sign * side_of_zero(rows.ci_low[name], rows.ci_high[name]) for name, sign in expected.items()]
+    outcome = "supported" if min(agreeing) > 0 else "contradicted" if min(agreeing) < 0 else "undecided"
+    said = "; ".join(verdict(row) for row in rows.loc[list(expected)].reset_index().itertuples())
+    return f"Hypothesis, that global realignment raises the tail and lowers the head: **{outcome}**. It {said}."
+
+
+def note(histories: Sequence[Run]) -> str:
+    """A Markdown line under a table: profile and seeds, the authors' logs, the meaning of ± and brackets, and where the runs come from."""
+    s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
+    sentences = [f"Ours | the authors'. Accuracies in per cent after the last round. Profile `{s.profile}`, {named(seeds)}.", spread(seeds)]
+    return " ".join([*sentences, *_authors(histories), *origins(histories)])
+
+
+def _authors(histories: Sequence[Run]) -> list[str]:
+    """Sentences: which logs the authors' figures are of, and what choosing the best round on the test set would add to them."""
+    s = histories[0].settings
+    beside = cells(s)
+    beside = beside[beside.algorithm.isin([history.settings.algorithm for history in histories])]
+    if beside.empty:
+        return [f"The authors have no log of `{s.data}` with alpha = {s.alpha:g} and imbalance = {s.imbalance:g}."]
+    known = logs().rename(columns={"log": "authors_log"}).merge(beside, on=[*CELL, "authors_log", "authors_mean"])
+    settings = [
+        f"`{row.authors_log}` ({row.clients} clients, {100 * row.participation:g} % of them in a round)"
+        for row in known.drop_duplicates("authors_log").itertuples()
+    ]
+    gain = (known.best - known.authors_mean).max()
+    whose = DATA[s.data].replace("cifar", "CIFAR-") + "-LT"
+    stands_in = [] if s.data.startswith("cifar") else [f"`{s.data}` is no {whose}, and its numbers are not expected to be."]
+    return [
+        f"The authors' are the last rounds of their logs {' and '.join(settings)} of {whose}, alpha = {s.alpha:g}, "
+        f"imbalance = {s.imbalance:g}, one run each. Their best rounds, chosen on the test set, are up to {gain:.1f} points higher.",
+        *stands_in,
+    ]
+
+
+def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others: Sequence[Run] = ()) -> None:
+    """Write table, costs and departures as CSV files, ``overview.csv``, and where they come from.
+
+    Args:
+        overview: the notebook's table as it is to be read, which the page of results and the index show.
+        others: runs that the folder's other files are about.
+    """
+    save(table(histories), folder / "table.csv")
+    save(costs(histories), folder / "costs.csv")
+    save(departures(histories), folder / "departures.csv")
+    save(overview.reset_index(), folder / "overview.csv")
+    runs, s = [*histories, *others], histories[0].settings
+    arms = [run.settings.algorithm for run in runs]
+    usual = Settings(profile=s.profile).model_dump(mode="json")
+    data = manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
+    write_provenance(provenance_of(runs, folder.name, arms, usual, _UNSAID - {"evaluate_every"}, data), folder)
