@@ -13,7 +13,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, Store, load_user, run
+from fedmuscle_lib import Settings, Store, load_user, report, run
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
@@ -22,6 +22,7 @@ from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import Busy, Record
+from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.store import faults, seal
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
@@ -237,18 +238,33 @@ def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(stor
 # --- run: results ------------------------------------------------------------------------------------------------------------
 
 
+def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(settings, store, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    given = settings(users=(5, 6), others=1, rounds=4, evaluate_every=2)
+    names = ("users", "others", "rounds", "evaluate_every", "local_epochs", "public_size", "data_dir", "models_path")
+    options = [f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace('"', "") for name in names]
+    assert main(["run", *options, "--with-local"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if ", Delta " in line]
+    assert [line.rpartition(",")[0] for line in told] == [f"fedmuscle voc seed 0: round {k}/4" for k in (1, 2, 4)]
+    runs = [run(given.model_copy(update={"algorithm": name})) for name in ("local", "fedmuscle")]
+    assert told[-1].endswith(f"Delta {report.delta(runs).delta[1]:+.1f} %")
+
+
 def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     line = f"run --users 5,6 --others 1 --rounds 1 --public-size 32 --data-dir {mini_world} --models-path {mini_world / 'models'}".split()
+    where = {"data_dir": mini_world, "models_path": mini_world / "models"}
     assert main(line) == 0
     out = capsys.readouterr().out
-    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: round 1/1" in out
+    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: finished in " in out
+    path = store.entry(address_of(Settings(users=(5, 6), others=1, rounds=1, public_size=32, **where))).path
+    assert f"computed, and stored in {path}\n" in out
     assert main([*line, "--with-local"]) == 0
     out = capsys.readouterr().out
     assert "Delta after alignment: " in out and "Delta after local: " in out
     assert "MB up" in out
     lines = out.splitlines()
-    assert [line.split(":")[0] for line in lines if "round 1/1" in line] == ["local voc seed 0"]  # the other run was there
+    assert [line.split(":")[0] for line in lines if "finished" in line] == ["local voc seed 0"]
+    assert f"fetched from {path}" in lines
     header, _, sixth = (line.split() for line in lines[lines.index(next(line for line in lines if "trivial" in line)) :][:3])
     assert header[-2:] == ["value", "trivial"]
     assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere

@@ -40,7 +40,6 @@ def world(mini_world, tmp_path):
 @pytest.fixture
 def line(world, monkeypatch):
     """Such a run on the command line."""
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     monkeypatch.setenv("COLUMNS", "100")
     sizes = ["--rounds", "2", "--clients", "4", "--options"]
     return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(world)]
