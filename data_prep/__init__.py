@@ -1,4 +1,4 @@
-"""Prepares data: each command of ``python -m data_prep`` ends in the README's ``data_dir`` layout, or in a folder of checkpoints.
+"""Preparation of data: each command of ``python -m data_prep`` ends in the README's ``data_dir`` layout, or in a folder of checkpoints.
 
 A module imports from its own wing and from the wings above it in this list:
 

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.objectives import cka
-from fedmuscle_lib.fedmuscle.outliers import FEWEST, MEASURES, measured, remarks, suspicion, suspicions
+from fedmuscle_lib.fedmuscle.outliers import FEWEST, LASTING, MEASURES, measured, remark, suspicion, suspicions
 from fedmuscle_lib.fedmuscle.server import Server
 
 B, D = 32, 64
@@ -106,7 +106,7 @@ def test_a_minority_of_hostile_users_looks_wrong_and_nobody_else_does(kind, host
     assert found == [HOSTILE[kind] if n in hostile else "" for n in range(len(USERS))]
 
 
-def test_remarks_count_rounds() -> None:
+def test_a_remark_counts_rounds() -> None:
     rows = [
         {"round": round, "user": user, "measure": measure, "value": value}
         for round in (1, 2, 3)
@@ -114,9 +114,9 @@ def test_remarks_count_rounds() -> None:
         for measure, value in zip(MEASURES, (0.0 if user == 5 and round > 1 else 0.5, 0.6, 0.7), strict=True)
     ]
     assert list(suspicions(rows)) == [(2, 5), (3, 5)]
-    assert remarks(rows) == ["User 5's representations look unrelated to the other users' in 2 rounds."]
+    assert remark(rows) == "The representations of user 5 look unrelated to the other users' in 2 rounds."
     other = [row | {"measure": "accuracy of somebody's own"} for row in rows]
-    assert not suspicions(other) and not remarks([])
+    assert not suspicions(other) and remark([]) == ""
 
 
 # --- the server --------------------------------------------------------------------------------------------------------------
@@ -141,21 +141,30 @@ def server(robust: bool, others: int = 3) -> Server:
     return Server(USERS, others, D, (0,), robust=robust)
 
 
-def test_what_was_measured_is_kept_by_round_and_user(caplog) -> None:
+def test_what_was_measured_is_kept_by_round_and_user() -> None:
     one = server(False)
-    with caplog.at_level(logging.WARNING):
-        played(one, 0, 4, {5: shuffled})
-        played(one, 1, 4, {5: shuffled})
-        played(one, 2, 4, {5: constant})
+    for round in range(3):
+        played(one, round, 4, {5: shuffled})
     assert {(row["round"], row["user"], row["measure"]) for row in one.measures} == {
         (round, user, measure) for round in range(3) for user in USERS for measure in MEASURES
     }
     assert list(suspicions(one.measures)) == [(0, 5), (1, 5), (2, 5)]
+
+
+def test_a_warning_tells_once_of_those_who_look_wrong_round_after_round(caplog) -> None:
+    one = server(False)
+    with caplog.at_level(logging.WARNING):
+        for round in range(LASTING + 2):
+            played(one, round, 4, {2: shuffled, 5: shuffled} if round else {5: shuffled})
+        for round in range(LASTING + 2, 2 * LASTING + 1):
+            played(one, round, 4, {5: constant})  # not as long
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2  # once a reason
     assert {record.name for record in caplog.records} == {"fedmuscle"}  # whose lines commands show
-    assert told[0].startswith("round 1: user 5's representations look unrelated to the other users' (agreement ")
-    assert told[1].startswith("round 3: user 5's representations look constant (agreement ") and "robust is off" in told[1]
+    assert told == [
+        f"round {LASTING + late}: for {LASTING} rounds the representations of user {user} look unrelated to the other users'; "
+        "others are aligned with them all the same, as robust is off"
+        for late, user in ((0, 5), (1, 2))
+    ]
 
 
 def test_honest_users_are_told_of_nothing(caplog) -> None:
@@ -187,9 +196,12 @@ def test_who_returns_to_honesty_is_aligned_with_again() -> None:
 
 def test_nobody_is_passed_over_where_half_look_wrong(caplog) -> None:
     with caplog.at_level(logging.WARNING):
-        for drawn in played(server(True, others=5), 0, 5, {1: noise, 3: shuffled, 5: constant}):
-            assert all(len(others) == 5 for others in drawn.values())
-    assert caplog.records and all("passes over nobody" in record.getMessage() for record in caplog.records)
+        one = server(True, others=5)
+        for round in range(LASTING):
+            for drawn in played(one, round, 5, {1: noise, 3: shuffled, 5: constant}):
+                assert all(len(others) == 5 for others in drawn.values())
+    assert ["users 1, 3" in record.getMessage() for record in caplog.records] == [True, False]  # a line for each reason
+    assert all("passes over nobody" in record.getMessage() for record in caplog.records)
 
 
 def test_a_robust_server_goes_on_as_if_it_had_never_stopped() -> None:

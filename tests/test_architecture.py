@@ -24,11 +24,17 @@ LAYERS = (
     "core", "muscle", "runs", "data", "tasks", "models", "fedmuscle", "report", "tuning", "plots", "explore", "lessons", "fedloge",
     "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
-# Within FedMuscle's own room likewise.
+# Within a system's own room likewise.
 FEDMUSCLE = (
     "objectives", "augmentation", "setups", "messages", "outliers", "server", "client", "algorithms", "profiles", "settings",
     "dependencies", "build", "one_shot", "rounds", "model_card", "export", "arms", "system", "fingerprints", "__init__",
 )  # fmt: skip
+FEDLOGE = (
+    "etf", "realign", "networks", "messages", "preprocessing", "server", "methods", "evaluation", "client", "settings", "build", "rounds",
+    "export", "system", "arms", "authors", "report", "plots", "fingerprints", "__init__",
+)  # fmt: skip
+BRIDGE = ("heads", "system", "arms", "report", "plots", "__init__")
+ORDERS = {"fedmuscle": FEDMUSCLE, "fedloge": FEDLOGE, "bridge": BRIDGE}
 MOST_ENTRIES = 18  # at the library's top level, beside CreamFL and a network
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
@@ -63,15 +69,23 @@ def test_imports_only_go_down(path: Path) -> None:
     assert not [name for name in imported if name[0] == DATA_PREP]
     known = LAYERS[: LAYERS.index(inside[0]) + 1] if len(inside) > 1 else LAYERS[: LAYERS.index(inside[0])]
     assert not [".".join(name) for name in imported if name[0] == LIBRARY and _layer(name[1:]) not in known]
-    if inside[0] == "fedmuscle" and len(inside) > 1:
-        own = [name[2] for name in imported if name[:2] == (LIBRARY, "fedmuscle") and len(name) > 2]
-        order = FEDMUSCLE.index(inside[1])
-        assert not [name for name in own if FEDMUSCLE.index(name) > order - (len(inside) == 2)]
+    if len(inside) > 1 and (order := ORDERS.get(inside[0])):
+        own = [name[2] for name in imported if name[:2] == (LIBRARY, inside[0]) and len(name) > 2]
+        assert not [name for name in own if order.index(name) > order.index(inside[1]) - (len(inside) == 2)]
 
 
 def test_the_top_level_can_be_seen_at_a_glance() -> None:
     entries = {path.relative_to(ROOT / LIBRARY).with_suffix("").parts[0] for path in MODULES if ROOT / LIBRARY in path.parents}
     assert len(entries - {"__init__", "__main__"}) <= MOST_ENTRIES
+
+
+def test_a_report_neither_trains_nor_loads_a_model() -> None:
+    """It reads histories. What notebooks find beside its functions is for them alone: ``__init__`` passes ``arms.run_arms`` on."""
+    for path in (ROOT / LIBRARY / "report").glob("*.py"):
+        rooms = {name.removeprefix(f"{LIBRARY}.") for name in _imported(path)}
+        runners = r"models\b|runs\.(run|loop|compute|crew|pool)|fedmuscle\.(build|rounds|one_shot)"
+        assert not {name for name in rooms if re.match(runners, name)}
+        assert path.stem == "__init__" or not {name for name in rooms if "run_arms" in name or "run_map" in name}
 
 
 def test_the_readers_of_foreign_files_stand_alone() -> None:
@@ -144,7 +158,7 @@ def test_a_fresh_process_loads_no_more_than_it_asked_for(program: str, spared: s
 def test_every_import_is_declared() -> None:
     """What the code imports is a dependency of pyproject.toml by its own name, not by the grace of another package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {requirement.split("==")[0] for requirement in (*project["dependencies"], *project["optional-dependencies"]["cluster"])}
+    declared = {requirement.split("==")[0] for requirement in project["dependencies"]}
     tops = {name.split(".")[0] for path in MODULES for name in _imported(path)}
     distributions = packages_distributions()
     foreign = tops - sys.stdlib_module_names - {LIBRARY, DATA_PREP}

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, PER_CLASS, PUBLIC, SAMPLES, SEED, division, of_each_class
-from data_prep.io.archives import opened
+from data_prep.io.archives import contents
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import labelled, write_arrays, write_classes, write_images, write_pickle
@@ -34,7 +34,7 @@ ENTRIES = _USERS + tuple(
 
 
 class Edition(NamedTuple):
-    """What the archive of CIFAR-10 or CIFAR-100 holds: files by their names, and keys of the dicts in them."""
+    """Names of the files in the archive of CIFAR-10 or CIFAR-100, and keys of the dicts in them."""
 
     task: str
     train: tuple[str, ...]
@@ -60,7 +60,11 @@ _EDITIONS = {
 
 
 def write(run: Run) -> None:
-    """Raises SourceError or DataError if a batch, or of a whole set the file of the classes' names, is missing or malformed."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
+    """
     name, _, whole = run.entry.name.partition("-")
     edition = _EDITIONS[name]
     images, labels, names = _content(run, edition)
@@ -88,13 +92,12 @@ def _content(run: Run, edition: Edition) -> Content:
     path = run.archive(run.entry.archives[0])
     batches: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     names: tuple[str, ...] = ()
-    with opened(path) as members:
-        for name, file in members:
-            last = PurePosixPath(name).name
-            if last in {*edition.train, edition.test}:
-                batches[last] = _batch(file.read(), f"{path}: {name}", edition)
-            elif last == edition.meta:
-                names = _names(file.read(), f"{path}: {name}", edition)
+    wanted = {*edition.train, edition.test, edition.meta}
+    for name, content in contents(path, lambda path: path.name in wanted).items():
+        if (last := PurePosixPath(name).name) == edition.meta:
+            names = _names(content, f"{path}: {name}", edition)
+        else:
+            batches[last] = _batch(content, f"{path}: {name}", edition)
     if missing := {*edition.train, edition.test} - batches.keys():
         raise SourceError(f"{path}: lacks {sorted(missing)}")
     train = tuple(np.concatenate([batches[name][i] for name in edition.train]) for i in (0, 1))

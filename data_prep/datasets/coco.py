@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.fetch import download
@@ -48,7 +48,11 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError or DataError if the annotations are damaged, or images are too few or could not be fetched."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError, DataError: the annotations are damaged, or images are too few or could not be fetched.
+    """
     instances = _instances(run)
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
     others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
@@ -95,16 +99,14 @@ def _from(part: str, split: str) -> str:
 
 def _instances(run: Run) -> dict[str, dict]:
     path = run.archive(run.entry.archives[0])
-    contents = {}
-    with opened(path) as members:
-        for name, file in members:
-            for split in ("train2017", "val2017"):
-                if PurePosixPath(name).name == f"instances_{split}.json":
-                    contents[split] = parse_instances(file.read(), f"{path}: {name}")
-                    _check(contents[split], f"{path}: {name}")
-    if missing := {"train2017", "val2017"} - contents.keys():
+    found = {}
+    for name, content in contents(path, lambda path: path.name in {"instances_train2017.json", "instances_val2017.json"}).items():
+        split = PurePosixPath(name).stem.removeprefix("instances_")
+        found[split] = parse_instances(content, f"{path}: {name}")
+        _check(found[split], f"{path}: {name}")
+    if missing := {"train2017", "val2017"} - found.keys():
         raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
-    return contents
+    return found
 
 
 def _check(document: dict[str, list[dict[str, Any]]], name: str) -> None:

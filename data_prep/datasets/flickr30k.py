@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
-from data_prep.io.archives import opened, plain_name
+from data_prep.io.archives import contents, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import SIZE, keep
@@ -18,20 +18,18 @@ _TOKENS = "results_20130124.token"
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if captions or images are missing or damaged."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: captions or images are missing or damaged.
+    """
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
-    with opened(caption_archive) as members:
-        for name, file in members:
-            if PurePosixPath(name).name == _TOKENS:
-                try:
-                    lines = file.read().decode("utf-8").split("\n")  # splitlines would also break at marks inside a caption
-                except UnicodeDecodeError as error:
-                    raise SourceError(f"{caption_archive}: {name}: not UTF-8 ({error})") from None
-                for image, tab, caption in (line.partition("\t") for line in lines):
-                    if not tab:
-                        continue
-                    captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+    for name, content in contents(caption_archive, lambda path: path.name == _TOKENS).items():
+        lines = text_of(content, name, caption_archive).split("\n")  # splitlines would also break at marks inside a caption
+        for image, tab, caption in (line.partition("\t") for line in lines):
+            if tab:
+                captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
     if not names:

@@ -1,4 +1,4 @@
-"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with photographs resized to squares."""
+"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with images resized to squares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
-from data_prep.io.archives import Members, nested, opened, text_of
+from data_prep.io.archives import Members, contents, nested, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import Option, SourceError
 from data_prep.io.image_files import square
@@ -22,7 +22,11 @@ _TASKS = {"food101": "ICF", "caltech101": "ICC"}
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the archive lacks its lists, or an image that they name."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive lacks its lists, or an image that they name.
+    """
     path = run.archive(run.entry.archives[0])
     members = _food if run.entry.name == "food101" else _caltech
     size = run.options.get("size") or SIZE
@@ -58,11 +62,9 @@ def _food(members: Members, path: Path) -> Members:
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
     """Return the labels of the train and test images by name, and the number of classes; a label is a line number of classes.txt."""
-    wanted, lists = {"classes.txt", "train.txt", "test.txt"}, {}
-    with opened(path) as members:
-        for name, file in members:
-            if "/meta/" in name and PurePosixPath(name).name in wanted:
-                lists[PurePosixPath(name).name] = text_of(file, name, path).split()
+    wanted = {"classes.txt", "train.txt", "test.txt"}
+    found = contents(path, lambda path: path.parent.name == "meta" and path.name in wanted)
+    lists = {PurePosixPath(name).name: text_of(content, name, path).split() for name, content in found.items()}
     if missing := wanted - lists.keys():
         raise SourceError(f"{path}: lacks meta/{min(missing)}")
     _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")

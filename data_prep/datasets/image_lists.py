@@ -26,7 +26,11 @@ ENTRIES = (described("imagenet-lt", _TAKES), described("inaturalist", _TAKES))
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if a list is missing or malformed, or an image that is written down is missing."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: a list is missing or malformed, or an image that is written down is missing.
+    """
     files = dict(zip(("train", "test"), (run.archive(archive) for archive in run.entry.archives), strict=True))
     lists = {split: _parsed(path) for split, path in files.items()}
     names = _names(lists["train"], files["train"])

@@ -1,4 +1,4 @@
-"""Decides who gets which sample: disjoint parts of an archive, class-balanced or by Dirichlet(alpha), drawn from a seed.
+"""Division of an archive between users: disjoint parts, class-balanced or by Dirichlet(alpha), drawn from a seed.
 
 A user's training file is a pool, from which each seed of an experiment draws a local training set of Appendix G's size. By default the
 pool is ten times as large (for SS, twice); a smaller archive yields a smaller pool, but never less than one training set.

@@ -1,4 +1,4 @@
-"""Tiny ImageNet: folders of images by class. Small backbones are distilled on its pictures."""
+"""Tiny ImageNet: folders of images by class. Small backbones are distilled on its images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
-from data_prep.io.archives import opened, plain_name, text_of
+from data_prep.io.archives import contents, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from fedmuscle_lib.core.files import put
@@ -20,13 +20,11 @@ def write(run: Run) -> None:
     path = run.archive(run.entry.archives[0])
     folder, label_of = run.folder, {}
     folder.mkdir(parents=True)
-    with opened(path) as members:
-        for name, file in members:
-            last = PurePosixPath(name).name
-            if last in {"wnids.txt", "words.txt"}:
-                put(folder / last, file.read())
-            elif last == "val_annotations.txt":
-                label_of = dict(line.split("\t")[:2] for line in text_of(file, name, path).splitlines() if "\t" in line)
+    for name, content in contents(path, lambda path: path.name in {"wnids.txt", "words.txt", "val_annotations.txt"}).items():
+        if name.endswith("val_annotations.txt"):
+            label_of = dict(line.split("\t")[:2] for line in text_of(content, name, path).splitlines() if "\t" in line)
+        else:
+            put(folder / PurePosixPath(name).name, content)
     counts = {"train": 0, "val": 0}
     with opened(path) as members:
         for name, file in members:

@@ -21,7 +21,11 @@ csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 K
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if a file is missing, or a row is not a class and its texts."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: a file is missing, or a row is not a class and its texts.
+    """
     n_classes = _CLASSES[run.entry.name]
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once

@@ -52,7 +52,11 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
+    """Write the data set of a run.
+
+    Raises:
+        SourceError: the archive is damaged or lacks its lists, or images are too few.
+    """
     path = run.archive(run.entry.archives[0])
     names: set[str] = set()
     masks: dict[str, bytes] = {}
@@ -65,7 +69,7 @@ def write(run: Run) -> None:
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
-                lists[pure.stem] = text_of(file, name, path).split()
+                lists[pure.stem] = text_of(file.read(), name, path).split()
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}

@@ -1,6 +1,7 @@
-"""Reads tar and zip archives member by member without extracting them, so that no name in an archive becomes a path by itself.
+"""Readers of tar and zip archives: member by member, without extracting them, so that no name in an archive becomes a path by itself.
 
-A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a torn or garbled header.
+A damaged archive is refused by name. Python's ``tarfile`` alone would stop without an error at a torn or garbled header. Its ``data``
+filter is for extraction, which would need the disk twice, and keeps links; here nothing is extracted, and links are refused.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NoReturn, Self
 
@@ -41,6 +42,12 @@ def opened(path: Path) -> Iterator[Members]:
     """
     with path.open("rb") as file:
         yield _guarded(_members(file, path), path)
+
+
+def contents(path: Path, wanted: Callable[[PurePosixPath], bool]) -> dict[str, bytes]:
+    """Return the contents of the wanted files of an archive, by their names in it; raises as :func:`opened`."""
+    with opened(path) as members:
+        return {name: file.read() for name, file in members if wanted(PurePosixPath(name))}
 
 
 def nested(file: io.BufferedReader, path: Path) -> Members:
@@ -79,10 +86,10 @@ class _Content(io.RawIOBase):
         return len(piece)
 
 
-def text_of(file: IO[bytes], name: str, path: Path) -> str:
+def text_of(content: bytes, name: str, path: Path) -> str:
     """Return the text of the member ``name`` of the archive ``path``; raises SourceError if it is not UTF-8."""
     try:
-        return file.read().decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
 
@@ -139,7 +146,7 @@ class _StrictHeader(tarfile.TarInfo):
 
 
 def _tar(file: io.BufferedReader, path: Path) -> _Raw:
-    with gzip.open(file) if file.peek(2).startswith(b"\x1f\x8b") else _left_open(file) as raw:
+    with gzip.open(file) if file.peek(2).startswith(b"\x1f\x8b") else nullcontext(file) as raw:
         with tarfile.open(fileobj=raw, mode="r|", tarinfo=_StrictHeader) as archive:
             for member in archive:
                 check_name(member.name, path)
@@ -154,11 +161,6 @@ def _tar(file: io.BufferedReader, path: Path) -> _Raw:
                     _refuse(path, member.name, "a link or a device")
         while raw.read(1 << 20):  # gzip's checksum stands at its very end
             pass
-
-
-@contextmanager
-def _left_open(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    yield file
 
 
 def check_name(name: str, path: Path) -> None:

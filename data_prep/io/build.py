@@ -193,8 +193,8 @@ def prepare(
         _refuse_others(entry, data_dir, places)
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(entry, data_dir, say)
-    with alone(entry.name, data_dir), tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{entry.name}-") as scratch:
-        run = Run(entry, options, source, places, data_dir, Path(scratch) / "new", say, allow_subset)
+    with alone(entry.name, data_dir) as scratch:
+        run = Run(entry, options, source, places, data_dir, scratch / "new", say, allow_subset)
         write(run)
         _report(run)
         manifest = run.manifest()
@@ -203,22 +203,23 @@ def prepare(
         for place in places:  # before any is moved: the old users of one may have the new public images of another
             _write(data_dir / place.folder, manifest | {"whole": False})
         for place in places:
-            _move(run.root, data_dir, place, manifest, Path(scratch) / "old")
+            _move(run.root, data_dir, place, manifest, scratch / "old")
     return manifest
 
 
 @contextmanager
-def alone(command: str, folder: Path) -> Iterator[None]:
-    """Allow one run of a command at a time in ``folder``, and remove the temporary folders, ``.<command>-*``, of killed runs.
+def alone(command: str, folder: Path) -> Iterator[Path]:
+    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those, ``.<command>-*``, of killed runs.
 
     Raises:
         SourceError: another run is at work there.
     """
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
-            for scratch in folder.glob(f".{command}-*"):
-                shutil.rmtree(scratch)
-            yield
+            for left in folder.glob(f".{command}-*"):
+                shutil.rmtree(left)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f".{command}-") as scratch:
+                yield Path(scratch)
     except Timeout:
         raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
 

@@ -1,4 +1,4 @@
-"""What the catalogue says of a data set: where its archives are, its terms and counts, and the options of its command."""
+"""Records of the catalogue: a data set, its archives, and the options of its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumable downloads, and where archives come from: the official host, a base URL, or a folder.
+"""Resumable downloads, and sources of archives: the official host, a base URL, or a folder.
 
 A note beside each download (``<name>.note.json``) holds its address, size and ETag. A partial download resumes only if the server
 still has the same file, and a complete file is not fetched again.
@@ -95,7 +95,7 @@ class _BrokeOff(Exception):
 
 
 def _known(note: Path) -> dict[str, Any]:
-    """What a note says of a download: its address, and the headers that identify the server's file; empty if it is none of ours."""
+    """Return the note of a download: its address, and the headers that identify the server's file; empty if it is none of ours."""
     try:
         content = json.loads(note.read_text())
     except (OSError, ValueError, RecursionError):
@@ -276,7 +276,7 @@ def size_of(url: str) -> int | None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where archives come from: a folder, a base URL, or the official host.
+    """Source of archives: a folder, a base URL, or the official host.
 
     Attributes:
         store: the folder for downloads.

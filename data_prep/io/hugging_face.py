@@ -20,7 +20,7 @@ from fedmuscle_lib.data.images import decode
 
 
 class Rows(Protocol):
-    """What is used of a ``datasets.Dataset``: its rows, each a mapping of columns to values."""
+    """The used part of a ``datasets.Dataset``: its rows, each a mapping of columns to values."""
 
     def __len__(self) -> int: ...
 
@@ -38,16 +38,16 @@ def write_client(
     size: int | None = None,
     split: str = "train",
 ) -> int:
-    """Write a user's file for classification, of pictures or of texts, and return how many samples it has.
+    """Write a user's file for classification, of images or of texts, and return how many samples it has.
 
     Args:
         path: ``<data_dir>/<task's folder>/<split>/client_<i>.pkl``, such as ``data/IC/CIFAR10/train/client_0.pkl``.
         dataset: rows, or a name on the hub, such as "uoft-cs/cifar10".
         classes: how many the task has; labels are 0 to ``classes`` - 1.
-        image: the column of pictures: of PIL, arrays (h, w) or (h, w, 3) of uint8, or encoded bytes.
+        image: the column of images: of PIL, arrays (h, w) or (h, w, 3) of uint8, or encoded bytes.
         text: the column of texts, instead.
         label: the column of labels.
-        size: side in pixels that pictures are resized to; needed where they differ in size.
+        size: side in pixels that images are resized to; needed where they differ in size.
         split: of a name on the hub.
 
     Raises:

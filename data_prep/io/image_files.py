@@ -1,4 +1,4 @@
-"""Decodes the images of an archive, so that a damaged one is found here and not in an experiment, and scales them down."""
+"""Images of an archive: decoded, so that a damaged one is found here and not in an experiment, and scaled down."""
 
 from __future__ import annotations
 

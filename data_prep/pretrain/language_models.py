@@ -1,4 +1,4 @@
-"""Pretrains small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
+"""Pretraining of small text backbones from scratch: BERT and DistilBERT by masked language modelling, GPT-2 by causal language modelling.
 
 They stand for the paper's BERT-Base and DistilBERT-Base (Appendix H) and for GPT-2, which its code's README lists. The paper downloads
 pretrained checkpoints, so it states none of the hyper-parameters below.
@@ -19,14 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
-    BertConfig,
-    BertModel,
+    AutoConfig,
+    AutoModel,
     BertTokenizer,
     DataCollatorForLanguageModeling,
-    DistilBertConfig,
-    DistilBertModel,
-    GPT2Config,
-    GPT2Model,
     GPT2Tokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -203,31 +199,35 @@ class LanguageModelling(nn.Module):
         return mean_of_tokens(states, encoded.attention_mask)
 
 
+# the names of a config for the width of an MLP and for dropout
+_CONFIG_NAMES = {
+    "bert": ("intermediate_size", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "distilbert": ("hidden_dim", "dropout", "attention_dropout"),
+    "gpt2": ("n_inner", "resid_pdrop", "embd_pdrop", "attn_pdrop"),
+}
+
+
 def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Return the Hugging Face model, freshly initialised from torch's global generator. Training is too short for dropout to help."""
-    r = recipe
-    shape: dict[str, Any]
-    no_dropout: dict[str, Any]
-    common: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "attn_implementation": "sdpa"}
-    # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
-    common["initializer_range"] = 0.02 * (768 / r.hidden) ** 0.5
-    match recipe.architecture:
-        case "bert":
-            shape = {"hidden_size": r.hidden, "num_hidden_layers": r.layers, "num_attention_heads": r.heads, "intermediate_size": r.mlp}
-            no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-            config = BertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common)
-            return BertModel(config, add_pooling_layer=False)
-        case "distilbert":
-            shape = {"dim": r.hidden, "n_layers": r.layers, "n_heads": r.heads, "hidden_dim": r.mlp}
-            no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
-            return DistilBertModel(DistilBertConfig(max_position_embeddings=r.longest, **shape, **no_dropout, **common))
-        case "gpt2":
-            shape = {"n_embd": r.hidden, "n_layer": r.layers, "n_head": r.heads, "n_inner": r.mlp}
-            no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-            ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-            return GPT2Model(GPT2Config(n_positions=r.longest, **shape, **no_dropout, **ends, **common))
-        case other:
-            raise ValueError(f"architecture {other!r} is not known; known: bert, distilbert, gpt2")
+    if recipe.architecture not in _CONFIG_NAMES:
+        raise ValueError(f"architecture {recipe.architecture!r} is not known; known: {', '.join(_CONFIG_NAMES)}")
+    mlp, *dropouts = _CONFIG_NAMES[recipe.architecture]
+    config: dict[str, Any] = {
+        "hidden_size": recipe.hidden,
+        "num_hidden_layers": recipe.layers,
+        "num_attention_heads": recipe.heads,
+        mlp: recipe.mlp,
+        "max_position_embeddings": recipe.longest,
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
+        "initializer_range": 0.02 * (768 / recipe.hidden) ** 0.5,
+        "attn_implementation": "sdpa",
+    } | dict.fromkeys(dropouts, 0.0)
+    if recipe.causal:
+        config |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    pooling = {"add_pooling_layer": False} if recipe.architecture == "bert" else {}
+    return AutoModel.from_config(AutoConfig.for_model(recipe.architecture, **config), **pooling)
 
 
 def _check(name: str, kind: str, texts: Sequence[str]) -> None:

@@ -1,10 +1,10 @@
-"""Pretrains the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
+"""Pretraining of the embedded world's backbones on upstream glyphs and on books in its language: deterministic, one thread, minutes each.
 
 The four vision transformers differ in size, and each begins with a draw of classes of its own. The two "weak" ones have seen fewer classes,
-on plain grounds alone, and lose much of their accuracy on the downstream tasks' pictures. The two SegFormers learn to classify and to
+on plain grounds alone, and lose much of their accuracy on the downstream tasks' images. The two SegFormers learn to classify and to
 segment, as the paper's did from ImageNet-1K and ADE20K, and differ in width as B0 and B1 do. BERT and DistilBERT differ in depth.
 
-But for the weak ones, all then learn by supervised contrast (``contrast``): pictures of the same upstream classes, or texts of one upstream
+But for the weak ones, all then learn by supervised contrast (``contrast``): images of the same upstream classes, or texts of one upstream
 topic, get near features, whatever stands around.
 """
 
@@ -73,9 +73,6 @@ class ViT:
     heads: int
     mlp: int
 
-    def model(self, classes: int) -> Pretraining:
-        return _WithPatches(self, classes)
-
 
 @dataclass(frozen=True)
 class SegFormer:
@@ -90,15 +87,12 @@ class SegFormer:
     hidden: tuple[int, int, int, int]
     decoder: int
 
-    def model(self, classes: int) -> Pretraining:
-        return _WithDecoder(self, classes)
-
 
 @dataclass(frozen=True)
 class Contrast:
-    """A phase of supervised contrast and cross-entropy over all upstream classes, 1 : 1, on pictures as detailed as downstream ones.
+    """A phase of supervised contrast and cross-entropy over all upstream classes, 1 : 1, on images as detailed as downstream ones.
 
-    A batch has ``singles`` pictures of one class, no two of them of the same, and ``scenes`` of one to three classes; each is drawn twice.
+    A batch has ``singles`` images of one class, no two of them of the same, and ``scenes`` of one to three classes; each is drawn twice.
     """
 
     singles: int
@@ -121,7 +115,7 @@ class Recipe:
 
     Attributes:
         classes: of the 460 upstream classes, a random subset of its own, for the first phase.
-        detail: of the ground at the end of the first phase, from 0.3 at its start; downstream pictures have 1.
+        detail: of the ground at the end of the first phase, from 0.3 at its start; downstream images have 1.
         steps: of the first phase.
         phases: those that follow.
     """
@@ -158,7 +152,7 @@ BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences
 class Pretraining(nn.Module, ABC):
     """A backbone with the heads of its upstream task, which are dropped afterwards.
 
-    The loss is the cross-entropy over a picture's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
+    The loss is the cross-entropy over an image's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
     of the classes, plus a dense term for the places of the objects. In the phases of contrast it is :meth:`contrast_loss`.
     """
 
@@ -230,7 +224,7 @@ class _WithPatches(Pretraining):
 class _WithDecoder(Pretraining):
     """A SegFormer with its decoder, which predicts a class for the middle of each 4x4 pixels: 0 for the ground, classes from 1.
 
-    Upsampling so many classes to the picture's size, as is done for a user's few, would be four fifths of the cost.
+    Upsampling so many classes to the image's size, as is done for a user's few, would be four fifths of the cost.
     """
 
     dense_to_the_end = True  # its users segment
@@ -266,9 +260,13 @@ class _WithDecoder(Pretraining):
         return F.cross_entropy(self.segment(places), classes[:, 2::4, 2::4])
 
 
+def _model(architecture: ViT | SegFormer, classes: int) -> Pretraining:
+    return _WithPatches(architecture, classes) if isinstance(architecture, ViT) else _WithDecoder(architecture, classes)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Pictures of a pool of ``n`` classes, of at most k objects each.
+    """Images of a pool of ``n`` classes, of at most k objects each.
 
     Attributes:
         images: (b, 3, SIZE, SIZE) in [0, 1].
@@ -299,7 +297,7 @@ def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, fina
 
 
 def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
-    """Join pictures of the classes in ``pool``."""
+    """Join images of the classes in ``pool``."""
     n = sum(len(part.classes) for part in parts)
     index = {c: i for i, c in enumerate(pool)} | {-1: -1}
     slots = max(part.classes.shape[1] for part in parts)
@@ -319,7 +317,7 @@ def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
 def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = True) -> dict:
     """Pretrain ``name``, save it under ``out/name`` in half precision with a model card, and return its report.
 
-    A finished backbone of the same recipe is not made again. The phases of a picture's backbone are kept in ``out/.cache`` until the last
+    A finished backbone of the same recipe is not made again. The phases of an image's backbone are kept in ``out/.cache`` until the last
     is done: the same call resumes an interrupted pretraining after its last whole phase, with the same weights at the end.
 
     Args:
@@ -411,7 +409,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     rng = np.random.RandomState(seed)
     if number == 0:
         pool = rng.permutation(words.upstream)[: recipe.classes]
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
 
@@ -421,7 +419,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         fit(name, model, loss, recipe.steps, (optimizer, schedule))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
-        model = recipe.architecture.model(len(pool))
+        model = _model(recipe.architecture, len(pool))
         model.backbone.load_state_dict(load_backbone(aside / str(number - 1)).state_dict())
 
         def loss(step: int) -> torch.Tensor:
@@ -439,7 +437,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
 
 @torch.no_grad()
 def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
-    """Return top-1 accuracy on 2000 new single pictures of the upstream classes at detail 0.8."""
+    """Return top-1 accuracy on 2000 new single images of the upstream classes at detail 0.8."""
     rng = np.random.RandomState(99)
     classes = rng.choice(len(pool), 2000)
     pictures = draw(single(pool[classes]), "upstream", words, rng, 0.8, 1)

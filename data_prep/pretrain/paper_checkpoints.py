@@ -1,4 +1,4 @@
-"""Saves the paper's Hugging Face checkpoints below the README's ``models_path``, without their task heads, as safetensors.
+"""The paper's Hugging Face checkpoints, saved below the README's ``models_path`` without their task heads, as safetensors.
 
 Without a network, ``random`` writes models of the same architectures with random weights, which serve to measure costs and nothing else.
 """
@@ -64,6 +64,7 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
         OSError: it can't be downloaded or written, or the folder holds a damaged checkpoint, or random weights that were not asked for.
     """
     folder = models_path / name
+    reads_text = ARCHITECTURES[name].model_type in _TEXT
     if (folder / "config.json").exists():
         if not random and (folder / RANDOM).exists():
             raise OSError(f"{folder}: holds random weights, to measure costs with; delete it to fetch the real ones")
@@ -76,19 +77,15 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
         model = AutoModel.from_config(ARCHITECTURES[name], **_options(name)).half()
         card = f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n"
         beside = {"README.md": card, RANDOM: json.dumps({"architecture": name, "seed": 0}) + "\n"}
-        _save(model, _characters() if _reads_text(name) else None, folder, beside)
+        _save(model, _characters() if reads_text else None, folder, beside)
     else:
         model = AutoModel.from_pretrained(name, **_options(name))
-        _save(model, AutoTokenizer.from_pretrained(name) if _reads_text(name) else None, folder, {})
+        _save(model, AutoTokenizer.from_pretrained(name) if reads_text else None, folder, {})
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _options(name: str) -> dict[str, bool]:
     return {"add_pooling_layer": False} if ARCHITECTURES[name].model_type in _POOLED else {}
-
-
-def _reads_text(name: str) -> bool:
-    return ARCHITECTURES[name].model_type in _TEXT
 
 
 def _characters() -> PreTrainedTokenizerBase:

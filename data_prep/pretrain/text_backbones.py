@@ -1,4 +1,4 @@
-"""Pretrains the small profile's GPT-2 on a CPU core, on Yahoo! Answers, since its user generates AG's News.
+"""Pretraining of the small profile's GPT-2 on a CPU core, on Yahoo! Answers, since its user generates AG's News.
 
 The profile's other text backbones are real pretrained weights, see ``pretrained``.
 """

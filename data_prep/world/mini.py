@@ -32,7 +32,7 @@ VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG"
 TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
 USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
 PUBLIC = 4096
-LABELLED = {"train": 500, "test": 100}  # pictures of each of ten classes; a long-tailed federation keeps some of those to train with
+LABELLED = {"train": 500, "test": 100}  # images of each of ten classes; a long-tailed federation keeps some of those to train with
 GLYPHS = labelled("glyphs")
 FOLDERS = {
     "MLC": "MLC_setup",
@@ -127,7 +127,7 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
 def _public(root: Path, words: Vocabulary) -> None:
     """Write three unlabelled public sets, as different from each other as their namesakes.
 
-    In Pascal VOC's analogue, half the pictures show one large object, half show one to three small ones. In COCO's, a quarter show one
+    In Pascal VOC's analogue, half the images show one large object, half show one to three small ones. In COCO's, a quarter show one
     large object, three quarters two to four small ones. In CIFAR-100's, each shows one large object of its 100 classes. As in the
     paper's public sets, downstream classes occur in them; the first two sets show all 110.
     """
@@ -146,7 +146,7 @@ def _public(root: Path, words: Vocabulary) -> None:
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
-    """Write Flickr30k's analogue: half the pictures show one large object, half the two of a topic; a caption names them."""
+    """Write Flickr30k's analogue: half the images show one large object, half the two of a topic; a caption names them."""
     rng = _rng("public", "flickr30k")
     few = np.full((PUBLIC, 2), -1)
     for row in few:

@@ -1,10 +1,10 @@
-"""Draws the embedded world's pictures: objects on a coloured, textured, cluttered ground.
+"""Renderer of the embedded world's images: objects on a coloured, textured, cluttered ground.
 
 All arithmetic is in double precision. Processors round the last bit of sines and sums differently. In single precision that moved one
-byte in 150,000 of the pictures; in double precision it moves none.
+byte in 150,000 of the images; in double precision it moves none.
 
-Nuisances (ground, strokes, colours, pose, noise) are drawn anew for every picture from wide distributions, so that none of them
-identifies a picture's classes.
+Nuisances (ground, strokes, colours, pose, noise) are drawn anew for every image from wide distributions, so that none of them
+identifies an image's classes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Pictures:
 
 
 def single(classes: np.ndarray) -> np.ndarray:
-    """Arrange one object for each picture: (n,) class ids -> (n, 1)."""
+    """Arrange one object for each image: (n,) class ids -> (n, 1)."""
     return np.asarray(classes).reshape(-1, 1)
 
 
 def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomState, weights: np.ndarray | None = None) -> np.ndarray:
-    """Draw ``low`` to ``high`` distinct classes of ``pool`` for each picture: (n, high) class ids, -1 for an empty slot."""
+    """Draw ``low`` to ``high`` distinct classes of ``pool`` for each image: (n, high) class ids, -1 for an empty slot."""
     out = np.full((n, high), -1)
     for row in out:
         k = rng.randint(low, high + 1)
@@ -54,12 +54,12 @@ def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomS
 
 
 def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Pictures:
-    """Draw a picture for each row of ``classes``.
+    """Draw an image for each row of ``classes``.
 
     Args:
         classes: (n, k) class ids, -1 for none; k = 1 draws a large centred object, k > 1 puts each object in a quadrant of its own.
         split: which instances (fonts, handwritten examples) may be used.
-        detail: scales texture, contrast of the ground and noise; 1 is the downstream pictures'.
+        detail: scales texture, contrast of the ground and noise; 1 is the downstream images'.
         strokes: clutter strokes behind the objects.
     """
     n, k = classes.shape
@@ -127,7 +127,7 @@ def _place(masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.r
     angle = torch.from_numpy(rng.uniform(-0.15, 0.15, n))
     aspect = torch.from_numpy(rng.uniform(0.88, 1.12, n))
     stretch = torch.from_numpy(scale) * (SIDE / 24)
-    # affine_grid wants the inverse map, picture -> mask
+    # affine_grid wants the inverse map, image -> mask
     inverse = torch.stack(
         [
             torch.stack([angle.cos() / (stretch * aspect), angle.sin() / (stretch * aspect)], -1),

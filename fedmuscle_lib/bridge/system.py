@@ -11,12 +11,13 @@ from pydantic import model_validator
 from fedmuscle_lib.bridge.heads import VERSION, evaluate
 from fedmuscle_lib.fedmuscle import rounds, system
 from fedmuscle_lib.fedmuscle.settings import Settings as FedMuscles
-from fedmuscle_lib.runs import Experiment, System, Tick
+from fedmuscle_lib.runs.system import Experiment, System, Tick
 from fedmuscle_lib.tasks import TASKS, SingleLabelClassification
 
 # metrics: a row a user with one label a sample, a head and a group of classes (see ``evaluate``), after the last round. The other tables
 #     are FedMuscle's.
-TABLES = system.TABLES | {"metrics": ("round", "user", "model", "task", "head", "group", "classes", "samples", "tested", "value")}
+_METRICS = {"round": int, "user": int, "model": str, "task": str, "head": str, "group": str}
+TABLES = {**system.TABLES, "metrics": {**_METRICS, "classes": int, "samples": int, "tested": int, "value": float}}
 
 
 class Settings(FedMuscles):

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 from pathlib import Path
+
+from tqdm.auto import tqdm
 
 from fedmuscle_lib import report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.core import files
-from fedmuscle_lib.data.public import PUBLIC_SETS
-from fedmuscle_lib.fedmuscle import algorithms, outliers
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle import outliers
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.runs import History, run, stored
+from fedmuscle_lib.report.scores import gain
+from fedmuscle_lib.runs import History, Progress, Tick, default_store, run, stored
+from fedmuscle_lib.runs.address import address_of
 
-# The groups of `run --help`, and the settings in each.
-GROUPS = {
-    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "robust", "reply", "options"),
-    "Training": (
-        "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
-        "local_draw", "imbalance", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
-    ),
-    "Loss": ("tau", "tau_prime"),
-    "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on", "pooling",
-        "pooled_stages", "image_size", "mask_size", "text_length",
-    ),
-    "Data": ("data_dir", "own", "models_path", "root_train_image_folder", "root_val_image_folder"),
-    "Machine": ("device", "threads", "precision"),
-}  # fmt: skip
-FORM = Form(
-    Settings,
-    PROFILES,
-    GROUPS,
-    original.NAMES,
-    original.translated,
-    choices={"algorithm": algorithms.names(), "setup": list(SETUPS), "public": list(PUBLIC_SETS), "profile": list(PROFILES)},
-    words=original.VALUES,
-)
+FORM = Form(Settings, original.translated, original.VALUES, original.NAMES)
 
 
 def command(with_local: bool, save_models: Path | None, logs: Path | None, **options: str | int | None) -> None:
@@ -49,12 +27,30 @@ def command(with_local: bool, save_models: Path | None, logs: Path | None, **opt
         _logs_of(settings, logs).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
-    history = run(settings, save_models=save_models)
-    show([history] if settings.algorithm == report.BASELINE or local is None else [local, history])
+    known = stored(settings) is not None
+    if settings.algorithm == report.BASELINE:
+        local = None
+    history = run(settings, save_models=save_models, on_round=following(local) if local and sys.stderr.isatty() else None)
+    show([local, history] if local else [history])
+    if found := default_store().find(address_of(settings)):
+        print(f"{'fetched from' if known else 'computed, and stored in'} {found[1].path}")
     if save_models is not None:
         print(f"saved in {save_models}: " + ", ".join(f"user_{user.number}" for user in settings.members))
     if logs is not None:
         print(f"logs in {write_logs(history, logs)}")
+
+
+def following(local: History) -> Progress:
+    """Return a listener that prints Delta over the local run after each round that both evaluated."""
+    rows = local.metrics[local.metrics.phase == report.HEADLINE].rename(columns={"value": "local"})
+
+    def tell(tick: Tick) -> None:
+        own = rows[rows["round"] == tick.round]
+        delta = gain(own.assign(value=own.user.map(dict(tick.metrics)))).value.mean(skipna=False)
+        if delta == delta:
+            tqdm.write(f"{tick.run}: round {tick.round}/{tick.rounds}, Delta {delta:+.1f} %")
+
+    return tell
 
 
 def show(histories: list[History]) -> None:
@@ -68,7 +64,7 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    for remark in outliers.remarks(history.measures.to_dict("records")):
+    if remark := outliers.remark(history.measures.to_dict("records")):
         print(remark)
     if history.remark:
         print(history.remark)
@@ -105,19 +101,28 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     return target
 
 
-def _parameters() -> list[inspect.Parameter]:
-    """An option for every setting, by group, and the original code's flags that are none."""
-    saved = "Write each user's adapter, head and card to FOLDER/user_<number>. A run that is stored is computed again for it."
-    parameters = [
+command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
+    [
         option("with_local", "Run local training of the same settings first, for Delta.", kind=bool),
-        option("save_models", saved, "FOLDER", Path),
+        option(
+            "save_models",
+            "Write each user's adapter, head and card to FOLDER/user_<number>. A stored run is computed again.",
+            "FOLDER",
+            Path,
+        ),
         option("logs", "Write a CSV file of each user's rounds below FOLDER, as the original code does.", "FOLDER", Path),
-        *FORM.options(),
-    ]
-    for name, task in original.COUNTS.items():
-        help = f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}"
-        parameters.append(option(name, help, "K", int, group=ORIGINAL))
-    return [*parameters, option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL)]
-
-
-command.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+    ],
+    [
+        *(
+            option(
+                name,
+                f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}",
+                "K",
+                int,
+                group=ORIGINAL,
+            )
+            for name, task in original.COUNTS.items()
+        ),
+        option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL),
+    ],
+)

@@ -1,14 +1,17 @@
-"""What a party sent or a checkpoint holds, before anything is computed with it.
+"""Checks of tensors from other parties and from saved models, before anything is computed with them.
 
-Every system's server looks at messages through this module first.
+Every system's server looks at messages through this module first, and every reader of saved models at their files.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 
 
 def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
@@ -45,3 +48,20 @@ def own_copy(value: Tensor) -> Tensor:
 def like(value: object, ours: Tensor) -> bool:
     """Whether ``value`` is a tensor of the same shape and type, and can take the place of ours."""
     return type(value) is Tensor and value.shape == ours.shape and value.dtype == ours.dtype
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a safetensors file by name, and its metadata.
+
+    Raises:
+        DataError: naming the file, unless it can be read and all numbers are finite.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")
+    return tensors, about

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _log = logging.getLogger("fedmuscle")
-Modality = Literal["pictures", "texts"]
+Modality = Literal["images", "texts"]
 
 
 @dataclass(frozen=True)
 class Pixels:
     """A vision model's: uint8 RGB images, ``size`` x ``size``. Stored images that are smaller are enlarged, with a warning."""
 
-    reads: ClassVar[Modality] = "pictures"
+    reads: ClassVar[Modality] = "images"
     size: int
 
     def empty(self) -> Tensor:

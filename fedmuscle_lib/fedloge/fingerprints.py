@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.fedloge import Settings, methods
+from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import short_runs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -11,8 +12,7 @@ from fedmuscle_lib.fedloge.build import build
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import files_digest
-from fedmuscle_lib.runs.progress import Tick
-from fedmuscle_lib.runs.system import TABLE_NAMES
+from fedmuscle_lib.runs.system import Tick
 
 
 def inputs(settings: Settings) -> dict[str, str]:
@@ -27,7 +27,7 @@ class Rounds:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.federation = build(settings)
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def round(self, round: int) -> Tick:
         """The drawn clients train, the server averages; evaluate where it is due.

@@ -11,7 +11,7 @@ from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.fedloge.export import save
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import Experiment, System
+from fedmuscle_lib.runs.system import Experiment, System
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
 _NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for
@@ -21,10 +21,10 @@ class _FedLoGe(System[Settings]):
     name, settings, keeps_models = "fedloge", Settings, True
     # metrics: see Federation.evaluate. costs and losses: a row for each who took part in a round; local is the mean loss of its last epoch.
     tables = {
-        "metrics": ("round", "scope", "head", "masked", "group", "value", "clients"),
-        "costs": ("round", "client", "uplink_bytes", "downlink_bytes"),
-        "losses": ("round", "client", "local"),
-        "measures": ("round", "client", "measure", "value"),
+        "metrics": {"round": int, "scope": str, "head": str, "masked": bool, "group": str, "value": float, "clients": int},
+        "costs": {"round": int, "client": int, "uplink_bytes": int, "downlink_bytes": int},
+        "losses": {"round": int, "client": int, "local": float},
+        "measures": {"round": int, "client": int, "measure": str, "value": float},
     }
 
     def asked(self, settings: Settings) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from math import log
 from typing import Any
 
+from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.profiles import tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, may_compute, run_all, stored
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
@@ -25,6 +28,10 @@ TUNED = "tuned"  # the setting of arms whose hyper-parameters were chosen on the
 TUNED_BASELINE = f"{BASELINE}, {TUNED}"
 AUTHORS = "authors' values"  # the setting of arms whose own options are not what the profile tuned, but their authors'
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
+UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
+MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
+_AS_IT_IS = "the profile as it is"
+_RECIPE = {*BY_TASK, "local_epochs"}
 _log = logging.getLogger("fedmuscle")
 
 
@@ -149,3 +156,86 @@ def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
     options = {**usual.options, **algorithm.named(algorithm.Options()), **given.get("options", {})}
     authors = usual.model_copy(update={"options": options})
     return None if algorithm.options_of(authors) == algorithm.options_of(usual) else authors
+
+
+def alignment_steps(settings: Settings) -> int:
+    """Steps on public data that a user takes in a run of FedMuscle: R x T x the batches of the public set."""
+    return settings.rounds * settings.cl_epochs * len(batches(settings.public_size, settings.public_batch, "count"))
+
+
+def local_steps(settings: Settings, user: User) -> int:
+    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training set."""
+    return settings.epochs_after(settings.rounds, user) * len(batches(user.train_samples, settings.batch_size, "count"))
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one place and one number of steps.
+
+    Attributes:
+        place: its name.
+        steps: alignment steps of a user.
+        histories: of the arms, on every seed that was run there.
+    """
+
+    place: str
+    steps: int
+    histories: tuple[History, ...]
+
+
+def run_map(
+    common: dict[str, Any], places: dict[str, dict[str, Any]], steps: Sequence[int], seeds: Sequence[int], public: str
+) -> list[Point]:
+    """Compute or fetch the runs of the map.
+
+    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
+    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
+
+    Args:
+        common: settings of all runs.
+        places: by name, the settings of each; the profile's if there are none.
+        steps: alignment steps of a user; each place's own number if there are none.
+        seeds, public: as in ``Settings``.
+
+    Returns:
+        The points, place by place; the first is the first place with the number of steps that is nearest to its own.
+
+    Raises:
+        ValueError: settings that no run can have, or a number of steps that no public set gives.
+        NotStored, and what else ``run_all`` raises.
+    """
+    profile = parse(common).profile
+    places = places or PLACES[profile] or {_AS_IT_IS: {}}
+    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(profile)]
+    planned: list[tuple[str, int, str, Settings]] = []
+    for k, (place, own) in enumerate(places.items()):
+        here = parse({**common, **own})
+        sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
+        numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
+        for n in numbers:
+            on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
+            given = {**common, **own, "public": public, "public_size": sizes[n]}
+            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
+    points: dict[tuple[str, int], list[History]] = {}
+    for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
+        points.setdefault((place, n), []).append(named(history, name))
+    return [Point(place, n, tuple(histories)) for (place, n), histories in points.items()]
+
+
+def _settings(given: dict[str, Any], place: dict[str, Any], arm: str, seed: int) -> Settings:
+    """The settings of an arm's run; a tuned arm leaves out the place's recipe."""
+    left_out = _RECIPE & place.keys() if setting_of(arm) else set()
+    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
+    if settings is None or len(settings.members) < len(parse(given).members):
+        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and the map is of Delta over all users")
+    return settings
+
+
+def _public_size(settings: Settings, steps: int) -> int:
+    """The size of the public set that makes so many alignment steps a user."""
+    passes = settings.rounds * settings.cl_epochs
+    if alignment_steps(settings) == steps:
+        return settings.public_size
+    if steps < 1 or steps % passes:
+        raise ValueError(f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of {settings.cl_epochs} passes")
+    return steps // passes * settings.public_batch

@@ -1,4 +1,4 @@
-"""Augmented views of public pictures, for the algorithms that compare a picture with itself. Every draw has an address."""
+"""Augmented views of public images, for the algorithms that compare an image with itself. Every draw has an address."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class View:
 
 
 def weak(*address: object) -> View:
-    """Flip, and crop after padding by an eighth of the side with the picture's mirror image (SAGE's code; FixMatch)."""
+    """Flip, and crop after padding by an eighth of the side with the image's own reflection (SAGE's code; FixMatch)."""
     return View("weak", address)
 
 
@@ -50,14 +50,14 @@ def strong(*address: object) -> View:
     """Flip and crop as in a weak view, two operations of RandAugment and a grey square of half the side, after SAGE's code.
 
     RandAugment is kornia's, at magnitude 10 of 30, always applied, its two operations drawn once for the batch and their signs for
-    each picture. The authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude of 10 levels for each
-    picture and applies each with probability a half.
+    each image. The authors name n = 2 and m = 10 of FixMatch's form, which draws operations and a magnitude of 10 levels for each
+    image and applies each with probability a half.
     """
     return View("strong", address)
 
 
 def simclr(strength: float, *address: object) -> View:
-    """Two views of every picture, one after the other, (2b, 3, h, w): crop, flip, colour jitter, grey.
+    """Two views of every image, one after the other, (2b, 3, h, w): crop, flip, colour jitter, grey.
 
     Args:
         strength: of the jitter, as in Chen et al. (2020): 0.5 for CIFAR-10, 1 for ImageNet. Without blur, as there for CIFAR-10.

@@ -122,7 +122,7 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
     """How the user's model reads its inputs.
 
     Raises:
-        ValueError: the side of its pictures is none that the model reads.
+        ValueError: the side of its images is none that the model reads.
     """
     checkpoint = checkpoint_of(settings, user)
     kind = architecture(model_type(checkpoint))
@@ -163,3 +163,15 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
         train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes
+
+
+def evaluation_sizes(settings: Settings) -> dict[int, int]:
+    """How many evaluation samples each user has, by its files alone: no model is loaded."""
+    sizes = {}
+    for user in settings.members:
+        if task_of(user).reads == "texts":
+            encoding: Encoding = Tokens(load_tokenizer(checkpoint_of(settings, user)), settings.text_length)
+        else:
+            encoding = Pixels(settings.mask_size if TASKS[user.task].head == "decoder" else settings.image_size)
+        sizes[user.number] = len(local_data(settings, user, encoding)[1])
+    return sizes

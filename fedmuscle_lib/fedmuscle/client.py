@@ -80,6 +80,7 @@ class Client:
         address: prefix of every draw's address, such as the seed.
 
     Attributes:
+        start: by name, what training changes, as it was before any.
         kept: by name, what an algorithm's own code keeps here from round to round; a part of the client's state.
     """
 
@@ -110,7 +111,7 @@ class Client:
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
-        self._start = {name: p.clone() for name, p in model.trainable_state().items()}
+        self.start = {name: p.clone() for name, p in model.trainable_state().items()}
         self._forget_losses()
 
     def _new_optimisers(self) -> None:
@@ -142,7 +143,7 @@ class Client:
 
     def restart(self) -> None:
         """Begin training anew from the weights before any training, with new optimisers."""
-        self._load(self._start)
+        self._load(self.start)
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:

@@ -24,13 +24,12 @@ from typing import Any, get_args
 
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import ROOT, named, read_json
-from fedmuscle_lib.core.tensors import like
+from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
@@ -47,7 +46,7 @@ from fedmuscle_lib.tasks import TASKS, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
 _READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
-_LARGEST = 4096  # side of pictures, length of texts, and what sizes the model's tensors, unless the saved ones are larger
+_LARGEST = 4096  # side of images, length of texts, and what sizes the model's tensors, unless the saved ones are larger
 _PEFTS = "base_model.model."  # before the names of a backbone's weights in peft's files
 
 
@@ -182,7 +181,7 @@ class SavedUser:
         number of torch threads. The samples pass in the evaluation's own batches, because another batch may round otherwise.
 
         Args:
-            inputs: pictures, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
+            inputs: images, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
 
         Raises:
             ValueError: inputs of another kind.
@@ -214,7 +213,7 @@ class SavedUser:
             if not isinstance(inputs, Tensor):
                 return self.encoding.load([Path(path) for path in inputs])
             if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] != 3:
-                raise ValueError(f"user {self.number} reads pictures, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
+                raise ValueError(f"user {self.number} reads images, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
             return self.encoding.resize(inputs)
         assert isinstance(self.encoding, Tokens)
         if not isinstance(inputs, Tensor):
@@ -303,9 +302,9 @@ def _read_about(folder: Path) -> dict[str, Any]:
 
 def _saved_tensors(folder: Path, files: dict[str, str]) -> dict[str, Tensor]:
     """Head and adapter, by the names that they have in the model."""
-    tensors = _tensors(folder / HEAD)
+    tensors = load_tensors(folder / HEAD)[0]
     if ADAPTER in files:
-        for name, tensor in _tensors(folder / ADAPTER).items():
+        for name, tensor in load_tensors(folder / ADAPTER)[0].items():
             layer, matrix = name.removeprefix(_PEFTS).rsplit(".lora_", 1)
             tensors[f"backbone.{layer}.lora_{matrix.replace('.', '.default.', 1)}"] = tensor
     return tensors
@@ -318,15 +317,3 @@ def _restore(model: UserModel, folder: Path, tensors: dict[str, Tensor]) -> None
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors by name; raises DataError, naming the file, unless it has them and all are finite."""
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")
-    return tensors

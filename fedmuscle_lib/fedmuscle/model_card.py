@@ -82,7 +82,7 @@ A user of a federation (FedMuscle's system, algorithm `{algorithm}`, public set 
 from fedmuscle_lib import load_user
 
 user = load_user("FOLDER")
-outputs = user.predict(inputs)    # pictures (n, 3, h, w) uint8 or paths; texts or token ids
+outputs = user.predict(inputs)    # images (n, 3, h, w) uint8 or paths; texts or token ids
 z = user.represent(inputs)        # (n, d), rows of unit norm
 ```
 {adapter}

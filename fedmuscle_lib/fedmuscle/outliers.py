@@ -4,7 +4,7 @@ A user is compared with each other user on every batch. What counts is its upper
 say the same to deceive can't move: each of them agrees with the others of its kind, and with less than half of all.
 
 - ``agreement``: debiased CKA of their Gram matrices. It needs no common space, so honest users agree before they were ever aligned: they
-  look at the same pictures. Of unrelated matrices, such as shuffled rows or noise, its expectation is 0.
+  look at the same images. Of unrelated matrices, such as shuffled rows or noise, its expectation is 0.
 - ``retrieval``: the share of a batch's other samples that are less similar to the user's vector of a sample than that sample's own vector
   is. It begins at chance, 1/2, rises while users are aligned, and falls where a user turns away from the others, which CKA, blind to
   signs, does not see.
@@ -22,6 +22,7 @@ from torch import Tensor
 
 MEASURES = ("agreement", "retrieval", "spread")
 FEWEST = 128  # samples in a round; on fewer, chance alone may pass a limit
+LASTING = 5  # rounds in a row, after which there is a warning; on `small`, an honest user with texts looks unrelated for up to four
 # Measured on `mini` in the first round, before and while users are aligned for the first time (seed 100, batches of 32): honest users of
 # Setup 1 have an agreement of 0.41 to 0.47, a retrieval of 0.60 to 0.65 and a spread of 0.69 to 0.79, those of Setup 2 with texts and
 # masks at least 0.19 and 0.52. A user with shuffled rows, noise or a constant has an agreement of -0.02 to 0.02; one that sends the
@@ -87,13 +88,27 @@ def suspicions(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], str]:
     return {key: words for key, of in found.items() if of.keys() == set(MEASURES) and (words := suspicion(of))}
 
 
-def remarks(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each user that looked wrong, and in how many rounds.
+def lasting(rows: Iterable[Mapping[str, Any]], round: int) -> dict[str, list[int]]:
+    """Return the users that have looked wrong for LASTING rounds with ``round``, and not longer, by what is wrong.
+
+    Args:
+        rows: as in :func:`suspicions`.
+    """
+    last = suspicions(row for row in rows if row["round"] >= round - LASTING)
+    found: dict[str, list[int]] = {}
+    for (_, user), words in ((key, words) for key, words in last.items() if key[0] == round):
+        rounds = {at for (at, other), same in last.items() if (other, same) == (user, words)}
+        if rounds == set(range(round - LASTING + 1, round + 1)):
+            found.setdefault(words, []).append(user)
+    return found
+
+
+def remark(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a sentence on the users that looked wrong, and in how many rounds; empty if none did.
 
     Args:
         rows: as in :func:`suspicions`.
     """
     found = Counter((user, words) for (_, user), words in suspicions(rows).items())
-    return [
-        f"User {user}'s representations {words} in {rounds} round{'s' * (rounds > 1)}." for (user, words), rounds in sorted(found.items())
-    ]
+    said = [f"of user {user} {words} in {rounds} round{'s' * (rounds > 1)}" for (user, words), rounds in sorted(found.items())]
+    return f"The representations {', '.join(said)}." if said else ""

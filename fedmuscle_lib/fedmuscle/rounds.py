@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from typing import Any
 
 import peft
@@ -15,11 +15,8 @@ from fedmuscle_lib.fedmuscle.build import build, local_data
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import task_of
-from fedmuscle_lib.runs.compute import stored
-from fedmuscle_lib.runs.progress import Tick
-from fedmuscle_lib.runs.store import Store
-from fedmuscle_lib.runs.system import TABLE_NAMES
-from fedmuscle_lib.tasks import TASKS, TextClassification, direction
+from fedmuscle_lib.runs.system import Tick
+from fedmuscle_lib.tasks import TextClassification
 
 
 class Rounds:
@@ -33,7 +30,7 @@ class Rounds:
         self.done = [client.meter.done for client in self.federation.clients]  # operations that ran, until the last round's end
         for client in self.federation.clients:
             client.prepare(public=not self.algorithm.views_only)
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     def round(self, round: int) -> Tick:
         """Both phases, in the algorithm's order.
@@ -139,33 +136,4 @@ def _by_words(settings: Settings) -> dict[str, float]:
         if isinstance(task := task_of(user), TextClassification):
             train, evaluation, _ = local_data(settings, user, Words())
             found[str(user.number)] = task.by_words(train, evaluation)
-    return found
-
-
-def delta_over_local(settings: Settings, store: Store) -> Callable[[Tick], float | None]:
-    """A function that gives Delta at a round's end, against the local run of the same seed after as many rounds, if that is stored."""
-    found: dict[int, dict[int | str, float]] | None = None  # metrics of local training, by round and user; looked up when first needed
-    sign: dict[int | str, int] = {user.number: direction(TASKS[user.task].metric) for user in settings.members}
-
-    def delta(tick: Tick) -> float | None:
-        nonlocal found
-        if not tick.metrics:
-            return None
-        if found is None:
-            found = _local_metrics(settings, store)
-        local = found.get(tick.round, {})
-        if local.keys() != dict(tick.metrics).keys() or 0 in local.values():
-            return None
-        gains = [sign[user] * (value / local[user] - 1) for user, value in tick.metrics]
-        return 100 * sum(gains) / len(gains)
-
-    return delta
-
-
-def _local_metrics(settings: Settings, store: Store) -> dict[int, dict[int | str, float]]:
-    history = stored(settings.model_copy(update={"algorithm": "local"}), store)
-    found: dict[int, dict[int | str, float]] = {}
-    if history is not None:
-        for row in history.metrics[history.metrics.phase == "after_alignment"].itertuples():
-            found.setdefault(row.round, {})[row.user] = row.value
     return found

@@ -18,7 +18,7 @@ from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import own_copy, plain
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply, Numbers
-from fedmuscle_lib.fedmuscle.outliers import FEWEST, MEASURES, measured, suspicion, suspicions
+from fedmuscle_lib.fedmuscle.outliers import FEWEST, LASTING, MEASURES, lasting, measured, suspicion, suspicions
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 _log = logging.getLogger("fedmuscle")
@@ -61,7 +61,6 @@ class Server:
         self._compared, self._samples = -1, 0  # the round whose batches were compared, and how many samples they had
         self._sums = torch.zeros(len(MEASURES), len(self.users), dtype=torch.float64, device=self._device)  # of measures over these
         self._left_out: frozenset[int] = frozenset()
-        self._told: set[tuple[int, str]] = set()
 
     def draw_others(self, user: int, round: int, epoch: int) -> tuple[int, ...]:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
@@ -125,21 +124,21 @@ class Server:
         return {user: dict(zip(MEASURES, column, strict=True)) for user, column in zip(self.users, columns, strict=True)}
 
     def judge(self, round: int) -> None:
-        """Note how far the users agreed in ``round``, now that it is over, and warn of those who look wrong, once a user and reason."""
+        """Note how far the users agreed in ``round``, now that it is over, and warn of those who have looked wrong for several rounds."""
         for user, of in self._means(round).items():
             for measure, value in of.items():
                 self.note(round, user, measure, value)
-            if (words := suspicion(of)) and (user, words) not in self._told:
-                self._told.add((user, words))
-                values = ", ".join(f"{measure} {value:.2f}" for measure, value in of.items())
-                _log.warning("round %d: user %d's representations %s (%s); %s", round + 1, user, words, values, self._consequence(user))
+        for words, users in lasting(self.measures, round).items():
+            who = f"user{'s' * (len(users) > 1)} {', '.join(map(str, users))}"
+            since = f"for {LASTING} rounds the representations of {who} {words}"
+            _log.warning("round %d: %s; %s", round + 1, since, self._consequence(users))
 
-    def _consequence(self, user: int) -> str:
-        """What follows from a user's looking wrong."""
+    def _consequence(self, users: list[int]) -> str:
+        """Say what follows from users' looking wrong."""
         if not self._robust:
-            return "others are aligned with it all the same, as robust is off"
-        if user in self._left_out:
-            return "robust is on and passes over it"
+            return "others are aligned with them all the same, as robust is off"
+        if self._left_out.intersection(users):
+            return "robust is on and passes over them"
         return "robust is on and passes over nobody, since half of the users or more look wrong"
 
     def receive_reference(self, user: int, z: Tensor, n_public: int) -> None:

@@ -1,12 +1,7 @@
-"""FedMuscle's system: from settings to a federation, and its rounds.
-
-In the order of their imports: ``asked`` (what a run depends on), ``build`` (the federation), ``worth`` (of its checkpoints), ``rounds``,
-``card`` and ``saved`` (trained users as folders), and ``fingerprints`` of what they compute.
-"""
+"""FedMuscle's system: the tables of its runs, and all that runs ask of it (see ``fedmuscle_lib.runs.system``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +9,14 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle import dependencies
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.build import evaluation_sizes
 from fedmuscle_lib.fedmuscle.export import SavedUser, load_user, save
-from fedmuscle_lib.fedmuscle.one_shot import one_shot
-from fedmuscle_lib.fedmuscle.rounds import Rounds, delta_over_local
+from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import Experiment, Store, System, Tick
+from fedmuscle_lib.runs.system import Experiment, System, Tables
 from fedmuscle_lib.tasks import direction
 
-__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_user", "one_shot"]
+__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "load_user"]
 
 # Columns of a run's tables.
 #
@@ -31,11 +25,11 @@ __all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "build", "load_us
 #     Algorithm 1, the former where a round aligns first (setting ``order``).
 # costs: flops of the user's training, every call through the whole backbone; flops_done: what ran (what training never changes ran once).
 # losses: local is the mean over the last local epoch, alignment over the round's steps on public data; NaN where there was no such step.
-TABLES = {
-    "metrics": ("round", "phase", "user", "model", "task", "metric", "value"),
-    "costs": ("round", "user", "uplink_bytes", "downlink_bytes", "flops", "flops_done"),
-    "losses": ("round", "user", "local", "alignment"),
-    "measures": ("round", "user", "measure", "value"),
+TABLES: Tables = {
+    "metrics": {"round": int, "phase": str, "user": int, "model": str, "task": str, "metric": str, "value": float},
+    "costs": {"round": int, "user": int, "uplink_bytes": int, "downlink_bytes": int, "flops": int, "flops_done": int},
+    "losses": {"round": int, "user": int, "local": float, "alignment": float},
+    "measures": {"round": int, "user": int, "measure": str, "value": float},
 }
 
 
@@ -52,12 +46,8 @@ class _FedMuscle(System[Settings]):
         return Rounds(settings)
 
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
-        sizes = {client.user.number: len(client.evaluation) for client in build(settings).clients}
         whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
-        return whole / metrics.user.map(sizes)
-
-    def gain(self, settings: Settings, store: Store) -> Callable[[Tick], float | None]:
-        return delta_over_local(settings, store)
+        return whole / metrics.user.map(evaluation_sizes(settings))
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

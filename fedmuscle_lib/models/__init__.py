@@ -56,19 +56,3 @@ def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
     family = architecture(model_type(folder))
     unused: dict[str, Any] = {"head": family.heads[0], "head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear"}
     return family(load_backbone(folder, device), 1, lora_blocks="none", head_on="features", **unused, **options).to(device).eval()
-
-
-__all__ = [
-    "ARCHITECTURES",
-    "FrozenStates",
-    "State",
-    "UserModel",
-    "architecture",
-    "checkpoint_folder",
-    "few_shot",
-    "linear_probe",
-    "load_backbone",
-    "load_tokenizer",
-    "model_type",
-    "untrained",
-]

@@ -49,7 +49,7 @@ class UserModel(Versioned, nn.Module, ABC):
         heads: the kinds of head that the architecture can carry.
         reads: the modality of its inputs.
         has_cls: whether its first token stands for the whole input.
-        stride: sides of the pictures that it reads are the multiples of this; None where the checkpoint's config fixes the side.
+        stride: sides of the images that it reads are the multiples of this; None where the checkpoint's config fixes the side.
         attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
         deep_embeddings: whether what stands before the first block is worth keeping even where every block is adapted.
         depth: how many blocks, counted from the first, training never changes.
@@ -62,7 +62,7 @@ class UserModel(Versioned, nn.Module, ABC):
     """
 
     heads: ClassVar[tuple[Head, ...]] = ("two layers", "linear")
-    reads: ClassVar[Modality] = "pictures"
+    reads: ClassVar[Modality] = "images"
     has_cls: ClassVar[bool] = False
     stride: ClassVar[int | None] = None
     attention: ClassVar[tuple[str, ...]] = ()
@@ -250,7 +250,7 @@ class UserModel(Versioned, nn.Module, ABC):
         Raises:
             ValueError: the architecture has no levels that would be comparable.
         """
-        if self.reads != "pictures" or self.read:
+        if self.reads != "images" or self.read:
             raise ValueError(f"a {type(self).__name__} has no levels of features to contrast")
         state = self._state(inputs)
         if "features" in state:

@@ -1,4 +1,4 @@
-"""Few-shot accuracy: how well frozen features tell classes apart of which a training set has one picture or a few."""
+"""Few-shot accuracy: how well frozen features tell classes apart of which a training set has one image or a few."""
 
 from __future__ import annotations
 

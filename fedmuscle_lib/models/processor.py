@@ -1,4 +1,4 @@
-"""How a vision model's pictures are scaled, in the words of Hugging Face's image processors."""
+"""How a vision model's images are scaled, in the words of Hugging Face's image processors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BICUBIC = 3  # Pillow's number
 
 
 def image_processor(model_type: str, size: int) -> dict[str, Any]:
-    """The settings of a ``ViTImageProcessor`` that makes of a picture what the model's first layer reads: (3, size, size)."""
+    """The settings of a ``ViTImageProcessor`` that makes of an image what the model's first layer reads: (3, size, size)."""
     mean, std = _SCALING[model_type]
     return {
         "image_processor_type": "ViTImageProcessor",

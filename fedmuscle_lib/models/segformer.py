@@ -22,7 +22,7 @@ class SegFormer(FeatureMaps):
     The head is the MLP decoder on the encoder's four stages (Appendix H). The paper does not say what the representation model is; its
     Appendix R names the place where representations are taken as a limitation. Ours is the encoder: it is what LoRA adapts and
     what stands before the head, as for every other user. Features are the mean over all positions of its last stage, the most
-    abstract, so that what is aligned says what is in a picture and leaves where it is to the shallower stages that the decoder reads too;
+    abstract, so that what is aligned says what is in an image and leaves where it is to the shallower stages that the decoder reads too;
     or, side by side, of all four stages, which constrains everything that the decoder reads.
     """
 

@@ -13,7 +13,7 @@ from fedmuscle_lib.models.base import State, UserModel
 
 class TextEncoder(UserModel):
     """Reads (b, l) token ids, padded on the right. Features are the mean over a text's own tokens of the last layer's states, or that
-    of the CLS token, with which every text begins. The paper does not say how texts are pooled; ours is as for pictures.
+    of the CLS token, with which every text begins. The paper does not say how texts are pooled; ours is as for images.
     """
 
     reads = "texts"

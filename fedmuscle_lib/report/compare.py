@@ -21,7 +21,7 @@ _OWN_CONTROL = {"feddf": "own_teacher"}  # an algorithm's own control, where tha
 EVERYONE = "all"  # as a task: over the users of all tasks
 
 
-def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
+def per_user_difference(histories: Sequence[History], a: str, b: str) -> pd.DataFrame:
     """Metric of ``a`` minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -30,10 +30,10 @@ def per_user_difference(histories: Sequence[History], a: str, b: str, phase: Pha
     Raises:
         ValueError: the two have no seed and public set in common.
     """
-    return paired_difference(scores(histories, phase), a, b, USER, "value")
+    return paired_difference(scores(histories), a, b, USER, "value")
 
 
-def gain_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE, paper: Sequence[str] = PAPER) -> pd.DataFrame:
+def gain_difference(histories: Sequence[History], a: str, b: str, paper: Sequence[str] = PAPER) -> pd.DataFrame:
     """Improvement of ``a`` over local training, in per cent, minus that of ``b`` on the same seeds, for each user.
 
     Returns:
@@ -43,15 +43,15 @@ def gain_difference(histories: Sequence[History], a: str, b: str, phase: Phase =
     Raises:
         ValueError: the two have no seed and public set in common.
     """
-    ours = paired_difference(relative(scores(histories, phase)), a, b, USER, "value")
+    ours = paired_difference(relative(scores(histories)), a, b, USER, "value")
     theirs = paper_gains(*paper).pivot(index=["setup", "public", "user"], columns="algorithm", values="gain").reindex(columns=[a, b])
     return beside_paper(ours, (theirs[a] - theirs[b]).rename("paper_difference").reset_index(), histories)
 
 
-def over_baseline(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+def over_baseline(histories: Sequence[History]) -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
     arms = list(dict.fromkeys(map(arm, histories)))
-    return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms}, phase)
+    return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms})
 
 
 def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -63,10 +63,10 @@ def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase 
     return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
 
 
-def delta_over(histories: Sequence[History], reference: str, phase: Phase = HEADLINE) -> pd.DataFrame:
+def delta_over(histories: Sequence[History], reference: str) -> pd.DataFrame:
     """:func:`delta_difference` of every algorithm that has a Delta from ``reference``, one after the other, with a column ``algorithm``."""
-    arms = dict.fromkeys(delta_by_seed(histories, phase).algorithm)
-    return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference), phase)
+    arms = dict.fromkeys(delta_by_seed(histories).algorithm)
+    return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference))
 
 
 def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -87,7 +87,7 @@ def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.D
     return pd.concat(parts[1:] or parts, ignore_index=True)[parts[0].columns]
 
 
-def in_short(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+def in_short(histories: Sequence[History]) -> pd.DataFrame:
     """Delta taken to pieces, for each public set: what FedMuscle gains, how much of it peers give, and what local training destroys.
 
     Returns:
@@ -95,26 +95,24 @@ def in_short(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFr
         A gain, and what is destroyed, is a Delta in per cent. "Peers" has differences of FedMuscle's Delta from that of each arm without
         live, matched peers, on the same seeds, in points. An arm that was not run has no row.
     """
-    deltas = delta(histories, phase).rename(columns={"algorithm": "arm"})
+    deltas = delta(histories).rename(columns={"algorithm": "arm"})
     over_tuned = {"delta_tuned": "difference", "ci_low_tuned": "ci_low", "ci_high_tuned": "ci_high"}
     as_tuned = deltas.drop(columns=["ci_low", "ci_high"]).rename(columns=over_tuned).assign(over=TUNED_BASELINE)
     as_fixed = deltas.rename(columns={"delta": "difference"}).assign(over=BASELINE)
     gain = pd.concat([rows[rows.arm.isin(_GAINING)] for rows in (as_fixed, as_tuned)]).assign(question="gain")
     destroyed = as_fixed[as_fixed.arm.isin(_UNTRAINED)].assign(question="destroyed")
     without = [name for name in _WITHOUT_PEERS if name in set(deltas.arm)]
-    peers = [delta_difference(histories, "fedmuscle", name, phase).assign(question="peers", arm="fedmuscle", over=name) for name in without]
+    peers = [delta_difference(histories, "fedmuscle", name).assign(question="peers", arm="fedmuscle", over=name) for name in without]
     rows = pd.concat([gain, *peers, destroyed], ignore_index=True).dropna(subset="difference")
     return rows[["public", "question", "arm", "over", "difference", "n_seeds", "ci_low", "ci_high"]]
 
 
-def _each_minus(
-    difference: Callable[..., pd.DataFrame], histories: Sequence[History], references: dict[str, str], phase: Phase
-) -> pd.DataFrame:
+def _each_minus(difference: Callable[..., pd.DataFrame], histories: Sequence[History], references: dict[str, str]) -> pd.DataFrame:
     pairs = [(name, reference) for name, reference in references.items() if name != reference]
-    return pd.concat([difference(histories, *pair, phase).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
+    return pd.concat([difference(histories, *pair).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
 
 
-def rank_agreement(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+def rank_agreement(histories: Sequence[History]) -> pd.DataFrame:
     """For each public set, whether Delta orders the algorithms as in the paper: those that it has a Delta for, local training at 0 too.
 
     Returns:
@@ -123,9 +121,9 @@ def rank_agreement(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.
         nothing to do with the paper's.
         All of it is NaN where there is no order: fewer than two algorithms, or one and the same Delta for all.
     """
-    by_seed = delta_by_seed(histories, phase)
+    by_seed = delta_by_seed(histories)
     rows = []
-    for public, both in beside_papers_delta(histories, phase):
+    for public, both in beside_papers_delta(histories):
         single = by_seed[by_seed.public == public].pivot(index="algorithm", columns="seed", values="delta").loc[both.index]
         rhos = pd.Series([spearman(deltas, both.paper_delta) for _, deltas in single.dropna(axis="columns").items()], dtype=float)
         lowest, highest = (rhos.min(), rhos.max()) if len(rhos) > 1 else (float("nan"), float("nan"))
@@ -137,7 +135,7 @@ def rank_agreement(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.
     return pd.DataFrame(rows)
 
 
-def beside_papers_delta(histories: Sequence[History], phase: Phase) -> Iterable[tuple[str, pd.DataFrame]]:
+def beside_papers_delta(histories: Sequence[History]) -> Iterable[tuple[str, pd.DataFrame]]:
     """For each public set, by algorithm, the rows of :func:`delta` that have both ours and the paper's."""
-    for public, rows in delta(histories, phase).set_index("algorithm").groupby("public", sort=False):
+    for public, rows in delta(histories).set_index("algorithm").groupby("public", sort=False):
         yield public, rows.dropna(subset=["delta", "paper_delta"])

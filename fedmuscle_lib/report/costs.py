@@ -9,20 +9,9 @@ import pandas as pd
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle.arms import BASELINE, arm
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.report.paper import beside_paper, paper_table
 from fedmuscle_lib.runs.history import History
-
-
-def alignment_steps(settings: Settings) -> int:
-    """Steps on public data that a user takes in a run of FedMuscle: R x T x the batches of the public set."""
-    return settings.rounds * settings.cl_epochs * len(batches(settings.public_size, settings.public_batch, "count"))
-
-
-def local_steps(settings: Settings, user: User) -> int:
-    """Steps on local data that ``user`` takes in a run: its epochs x the batches of its training set."""
-    return settings.epochs_after(settings.rounds, user) * len(batches(user.train_samples, settings.batch_size, "count"))
 
 
 def costs(histories: Sequence[History]) -> pd.DataFrame:

@@ -75,10 +75,10 @@ def delta_unshared(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.
     return out
 
 
-def curve(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+def curve(histories: Sequence[History]) -> pd.DataFrame:
     """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
     rows = every_round(histories, [history.metrics for history in histories])
-    return _delta(relative(rows[rows.phase == phase]), ["public", "algorithm", "round"])
+    return _delta(relative(rows[rows.phase == HEADLINE]), ["public", "algorithm", "round"])
 
 
 def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:

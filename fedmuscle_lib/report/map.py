@@ -11,111 +11,28 @@ set and draws of peers stay, as in Table 6 of the paper, and arms that never loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, arm, as_arm, label, named, setting_of, settings_of
-from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, arm, as_arm, label
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.compare import delta_difference
-from fedmuscle_lib.report.costs import alignment_steps
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.provenance import save
 from fedmuscle_lib.report.statistics import side_of_zero, with_interval
 from fedmuscle_lib.report.write import file_of, write
-from fedmuscle_lib.runs import run_all
-from fedmuscle_lib.runs.history import History
 
-UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
-MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
-_AS_IT_IS = "the profile as it is"
-_RECIPE = {*BY_TASK, "local_epochs"}
 _WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
 
 
-@dataclass(frozen=True)
-class Point:
-    """The runs of one place and one number of steps.
-
-    Attributes:
-        place: its name.
-        steps: alignment steps of a user.
-        histories: of the arms, on every seed that was run there.
-    """
-
-    place: str
-    steps: int
-    histories: tuple[History, ...]
-
-
-def run_map(
-    common: dict[str, Any], places: dict[str, dict[str, Any]], steps: Sequence[int], seeds: Sequence[int], public: str
-) -> list[Point]:
-    """Compute or fetch the runs of the map.
-
-    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
-    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
-
-    Args:
-        common: settings of all runs.
-        places: by name, the settings of each; the profile's if there are none.
-        steps: alignment steps of a user; each place's own number if there are none.
-        seeds, public: as in ``Settings``.
-
-    Returns:
-        The points, place by place; the first is the first place with the number of steps that is nearest to its own.
-
-    Raises:
-        ValueError: settings that no run can have, or a number of steps that no public set gives.
-        NotStored, and what else ``run_all`` raises.
-    """
-    profile = parse(common).profile
-    places = places or PLACES[profile] or {_AS_IT_IS: {}}
-    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(profile)]
-    planned: list[tuple[str, int, str, Settings]] = []
-    for k, (place, own) in enumerate(places.items()):
-        here = parse({**common, **own})
-        sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
-        numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
-        for n in numbers:
-            on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
-            given = {**common, **own, "public": public, "public_size": sizes[n]}
-            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
-    points: dict[tuple[str, int], list[History]] = {}
-    for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
-        points.setdefault((place, n), []).append(named(history, name))
-    return [Point(place, n, tuple(histories)) for (place, n), histories in points.items()]
-
-
-def _settings(given: dict[str, Any], place: dict[str, Any], arm: str, seed: int) -> Settings:
-    """The settings of an arm's run; a tuned arm leaves out the place's recipe."""
-    left_out = _RECIPE & place.keys() if setting_of(arm) else set()
-    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
-    if settings is None or len(settings.members) < len(parse(given).members):
-        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and the map is of Delta over all users")
-    return settings
-
-
-def _public_size(settings: Settings, steps: int) -> int:
-    """The size of the public set that makes so many alignment steps a user."""
-    passes = settings.rounds * settings.cl_epochs
-    if alignment_steps(settings) == steps:
-        return settings.public_size
-    if steps < 1 or steps % passes:
-        raise ValueError(f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of {settings.cl_epochs} passes")
-    return steps // passes * settings.public_batch
-
-
 def papers_steps() -> dict[str, int]:
-    """Alignment steps of a user in the paper: in its main tables, and in Table 6 with 300 public pictures."""
+    """Alignment steps of a user in the paper: in its main tables, and in Table 6 with 300 public images."""
     paper = parse({"profile": "paper"})
     few = paper.model_copy(update={"public_size": 300})
-    return {"the paper": alignment_steps(paper), "the paper, 300 pictures": alignment_steps(few)}
+    return {"the paper": alignment_steps(paper), "the paper, 300 images": alignment_steps(few)}
 
 
 def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -152,7 +69,7 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     """FedMuscle's Delta at every point minus that at its place's first point, on the same seeds.
 
-    The first point that :func:`run_map` returns of a place has the number of alignment steps that is nearest to the place's own.
+    The first point that ``arms.run_map`` returns of a place has the number of alignment steps that is nearest to the place's own.
 
     Returns:
         place, steps, over (steps of the first point), public, difference (points), std, n_seeds, ci_low, ci_high; no row for first points.

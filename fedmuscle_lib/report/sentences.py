@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, arm, label
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, algorithm_of, arm, label
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
@@ -67,15 +66,15 @@ def _out_of_reach(histories: Sequence[History]) -> list[str]:
     ]
 
 
-def compared(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
+def compared(histories: Sequence[History], a: str, b: str) -> str:
     """Markdown sentences, one a public set: by how much Delta of ``a`` exceeds that of ``b``, and whether the seeds can tell."""
-    return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b, phase).items())
+    return "\n".join(f"- `{public}`: {sentence}" for public, sentence in _compared(histories, a, b).items())
 
 
-def _compared(histories: Sequence[History], a: str, b: str, phase: Phase) -> dict[str, str]:
-    paper = delta(histories, phase).set_index(["algorithm", "public"]).paper_delta
+def _compared(histories: Sequence[History], a: str, b: str) -> dict[str, str]:
+    paper = delta(histories).set_index(["algorithm", "public"]).paper_delta
     sentences = {}
-    for row in delta_difference(histories, a, b, phase).itertuples():
+    for row in delta_difference(histories, a, b).itertuples():
         theirs = paper[a, row.public] - paper[b, row.public]
         quoted = "" if pd.isna(theirs) else f" The paper's is {theirs:+.2f}."
         sentences[row.public] = f"Δ({label(a)}) − Δ({label(b)}) = **{row.difference:+.2f}** points{_verdict(row)}{quoted}"
@@ -91,10 +90,10 @@ def _verdict(row: Any) -> str:
     return f", 95 % interval {interval(row.ci_low, row.ci_high)}, {told}."
 
 
-def in_three_sentences(histories: Sequence[History], phase: Phase = HEADLINE) -> str:
+def in_three_sentences(histories: Sequence[History]) -> str:
     """Markdown, an item of three sentences a public set: what FedMuscle gains, what of it peers give, what local training destroys."""
     items = []
-    for public, rows in in_short(histories, phase).groupby("public", sort=False):
+    for public, rows in in_short(histories).groupby("public", sort=False):
         gain, peers, destroyed = (list(rows[rows.question == name].itertuples()) for name in ("gain", "peers", "destroyed"))
         over = [f"{_quoted(row, ' %')} over {label(row.over).lower()}" for row in gain if row.arm == "fedmuscle"]
         above = [f"{_quoted(row, ' points')} above {label(row.over).lower()}" for row in peers]
@@ -134,13 +133,13 @@ def _destroyed(rows: Sequence[Any]) -> str:
     }[side_of_zero(alike[0].ci_low, alike[0].ci_high)]
 
 
-def displaced(histories: Sequence[History], most: int = 3, phase: Phase = HEADLINE) -> str:
+def displaced(histories: Sequence[History], most: int = 3) -> str:
     """Markdown, an item a public set: how many pairs of algorithms Delta orders otherwise than in the paper, and ``most`` of them.
 
     First come those whose distance in places differs most from the paper's.
     """
     items = []
-    for public, both in beside_papers_delta(histories, phase):
+    for public, both in beside_papers_delta(histories):
         here, there = (both[column].rank(ascending=False, method="min").astype(int) for column in ("delta", "paper_delta"))
         turned = [(a, b) for a, b in permutations(both.index, 2) if here[a] < here[b] and there[a] > there[b]]
         turned.sort(key=lambda pair: here[pair[1]] - here[pair[0]] + there[pair[0]] - there[pair[1]], reverse=True)
@@ -148,7 +147,7 @@ def displaced(histories: Sequence[History], most: int = 3, phase: Phase = HEADLI
         items.append(f"- `{public}`: {of} stand the other way round than there.")
         for a, b in turned[:most]:
             first, second = (f"{label(name)} (place {here[name]}, there {there[name]})" for name in (a, b))
-            items.append(f"  - {first} before {second}: {_compared(histories, a, b, phase)[public]}")
+            items.append(f"  - {first} before {second}: {_compared(histories, a, b)[public]}")
     return "\n".join(items)
 
 
@@ -164,9 +163,9 @@ def cost_order(histories: Sequence[History]) -> str:
     )
 
 
-def users_told_apart(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> str:
+def users_told_apart(histories: Sequence[History], a: str, b: str) -> str:
     """A Markdown sentence: for how many users, and which, ``a`` is better or worse than ``b`` by the paired intervals."""
-    rows = per_user_difference(histories, a, b, phase)
+    rows = per_user_difference(histories, a, b)
     if rows.ci_low.isna().all():
         better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
         return (

@@ -6,20 +6,15 @@ profile's runs, data or checkpoints are needed. The same goes for ``in_short.csv
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE
-from fedmuscle_lib.fedmuscle.one_shot import one_shot
+from fedmuscle_lib.fedmuscle.arms import BASELINE, alignment_steps, local_steps
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
-from fedmuscle_lib.report.costs import alignment_steps, local_steps
 from fedmuscle_lib.report.delta import delta, table
 from fedmuscle_lib.report.paper import paper_table
 from fedmuscle_lib.report.statistics import side_of_zero, with_interval
@@ -32,23 +27,19 @@ _GAINS = {"head_only": "head only over local training (%)", "probe": "logistic p
 _LOCAL, _ALIGNMENT, _PER_LOCAL = "local steps", "alignment steps", "alignment steps per local step"
 _SPREAD = "largest mean local cell of a task over its smallest"
 _SIGNS = {name: f"Δ of {name}" for name in ("fedmuscle", "self", "frozen_peers", "anchored", "shuffled")}
-_log = logging.getLogger("fedmuscle")
 
 
-def world(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
-    """``WORLD_COLUMNS``: what the runs' federation is like.
+def world(histories: Sequence[History], shots: Mapping[str, float]) -> pd.DataFrame:
+    """``WORLD_COLUMNS``: the runs' federation in numbers.
 
-    ``of`` is the checkpoint or the task that a value is about, if it is about one. Steps are a user's in the whole run. Where the data or
-    a checkpoint is absent, as where only shipped runs are shown, one-shot accuracy is missing, and a warning says so.
+    ``of`` is the checkpoint or the task that a value is about, if it is about one. Steps are a user's in the whole run.
+
+    Args:
+        shots: one-shot accuracy by checkpoint (``fedmuscle_lib.fedmuscle.one_shot``).
     """
     settings = histories[0].settings
-    try:
-        shots = one_shot(settings)
-    except (DataError, OSError) as error:
-        _log.warning("one-shot accuracy is not measured: %s", error)
-        shots = {}
-    deltas = delta(histories, phase).rename(columns={"algorithm": "arm", "delta": "value"})
-    cells = table(histories, phase)
+    deltas = delta(histories).rename(columns={"algorithm": "arm", "delta": "value"})
+    cells = table(histories)
     rows = [{"measure": _ONE_SHOT, "of": checkpoint, "value": value} for checkpoint, value in shots.items()]
     return _together(
         rows, _of_deltas(deltas, _GAINS), _steps(settings), _spread(cells[cells.algorithm == BASELINE]), _of_deltas(deltas, _SIGNS)

@@ -15,7 +15,7 @@ from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.compare import paired_deltas
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
-from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
+from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER
 from fedmuscle_lib.report.provenance import save, write_provenance
 from fedmuscle_lib.runs.history import History
@@ -55,7 +55,7 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
-    return provenance.provenance_of(histories, folder, [arm(h) for h in histories], usual, NO_DEPARTURE, data_manifests(histories))
+    return provenance.provenance_of(histories, folder, [arm(h) for h in histories], usual, s.aside(), data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:

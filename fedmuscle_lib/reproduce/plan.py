@@ -92,7 +92,7 @@ def settings_of(path: Path) -> type[RunSettings]:
     """The settings that the notebook's runs have: those of the system that its metadata name, FedMuscle's by default."""
     from fedmuscle_lib.runs import named
 
-    return named(_metadata(path).get("system", FIRST)).settings
+    return named(_metadata(path).get("system", "fedmuscle")).settings
 
 
 def _metadata(path: Path) -> dict[str, Any]:

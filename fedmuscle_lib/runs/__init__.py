@@ -1,7 +1,8 @@
 """Runs: settings in, histories out, whatever the federation. ``run`` and ``run_all`` compute what is not stored.
 
-In the order of their imports: ``system`` (the seam to the federations), ``history``, ``address`` (what a run depends on), ``store`` (on
-disk), ``progress``, ``train`` (round after round), ``compute`` (one run), ``crew`` (worker processes), ``pool`` (many runs).
+In the order of their imports: ``settings`` (of any run), ``system`` (the seam to the federations), ``address`` (all that a run depends on),
+``history``, ``store`` (on disk), ``progress``, ``loop`` (round after round), ``compute`` (one run), ``workers`` (many runs; ``cluster`` are
+their processes on this machine), and ``short_runs`` (fingerprints of the arithmetic).
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import torch_threads
-from fedmuscle_lib.runs.pool import run_all
-from fedmuscle_lib.runs.progress import Interrupted, Progress, Tick
+from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store
-from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES, Experiment, System, named, system_of
+from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tables, Tick, named, system_of
+from fedmuscle_lib.runs.workers import run_all
 
 __all__ = [
     "SYSTEMS",
-    "TABLE_NAMES",
     "Busy",
     "Damaged",
     "Entry",
@@ -30,6 +30,7 @@ __all__ = [
     "RunSettings",
     "Store",
     "System",
+    "Tables",
     "Tick",
     "default_store",
     "may_compute",

@@ -1,4 +1,4 @@
-"""``run(settings) -> History``: a run is computed once; afterwards it is read, and one that was cut off goes on after its last round."""
+"""``run(settings) -> History``: compute a run once and read it afterwards. An interrupted run is resumed after its last round."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.loop import train
-from fedmuscle_lib.runs.progress import Progress, Tick, heard_by, showing
+from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
-from fedmuscle_lib.runs.system import system_of
+from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 
 class NotStored(LookupError):
@@ -33,7 +33,7 @@ def run(
 
     Args:
         settings: what to run; their class says of which system.
-        progress: called with a ``Tick`` after every round; by default a bar shows them.
+        progress: called with a ``Tick`` after every round; by default a bar or a line shows them.
         wait: for another process that is computing this run; then its result is fetched.
         store: where runs are kept; by default ``default_store()``.
         save_models: folder that the trained models are written to. A run that is stored is computed again for it, and compared.
@@ -135,20 +135,18 @@ def compute_here(
     with entry.lock(wait):
         if store.find(address) is not None:
             return False
-        desk = Desk(settings, entry, store, tell)
-        entry.save(train(settings, desk, models).pack())
+        entry.save(train(settings, Desk(entry, tell), models).pack())
         return True
 
 
-class Desk:
-    """What the process that asked for a run does with what the run tells: keeps its checkpoints, passes its ticks on."""
+class Desk(Post):
+    """What the process that asked for a run does with its reports: it stores checkpoints and passes ticks on."""
 
-    def __init__(self, settings: RunSettings, entry: Entry, store: Store, tell: Progress) -> None:
+    def __init__(self, entry: Entry, tell: Progress) -> None:
         self._entry, self._tell = entry, tell
-        self._gain = system_of(settings).gain(settings, store)
 
     def tick(self, tick: Tick) -> None:
-        self._tell(replace(tick, delta=self._gain(tick), address=self._entry.address))
+        self._tell(replace(tick, address=self._entry.address))
 
     def keep(self, checkpoint: bytes) -> None:
         self._entry.save_checkpoint(checkpoint)

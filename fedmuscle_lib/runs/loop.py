@@ -1,4 +1,4 @@
-"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store: what it has to say goes to a post."""
+"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store, and reports to a post."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 import torch
@@ -19,17 +19,16 @@ import torch
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import Diverged, line_of, out_of_memory
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.progress import Tick
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Record, packed, unpacked
-from fedmuscle_lib.runs.system import system_of
+from fedmuscle_lib.runs.system import Tick, system_of
 
 # Large tensors in huge pages, where Linux grants them on request. Torch reads this when it makes its first tensor.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-class Post(Protocol):
-    """To whom a run in progress speaks, in this process or another."""
+class Post:
+    """Receiver of what a run in progress reports, in this process or another. This one keeps nothing."""
 
     def tick(self, tick: Tick) -> None:
         """A round is finished."""
@@ -38,7 +37,8 @@ class Post(Protocol):
         """Keep this in place of the last checkpoint."""
 
     def last(self) -> bytes | None:
-        """The last checkpoint, if there is one."""
+        """Return the last checkpoint, if there is one."""
+        return None
 
     def discard(self, why: str) -> None:
         """The last checkpoint is of no use."""
@@ -87,7 +87,7 @@ class _Training:
 
     @classmethod
     def resumed(cls, settings: RunSettings, post: Post) -> _Training:
-        """A run with what was finished of it; a checkpoint that is damaged, or another run's, is told of and left out."""
+        """Return the run with its finished rounds. A checkpoint that is damaged, or another run's, is discarded."""
         training = cls(settings, post)
         if (content := post.last()) is None:
             return training
@@ -126,7 +126,7 @@ class _Training:
             self.finished_rounds = round + 1
             self.post.keep(packed(self._checkpoint()))
             self.post.tick(replace(tick, seconds=self.seconds))
-        tables = {name: pd.DataFrame(self.experiment.rows[name], columns=list(columns)) for name, columns in self.system.tables.items()}
+        tables = {name: _table(name, self.experiment.rows[name], columns) for name, columns in self.system.tables.items()}
         return Record(tables, self._provenance())
 
     def _checkpoint(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class _Training:
             "settings": self.settings.recorded(),
             "finished_rounds": self.finished_rounds,
             "seconds": self.seconds,
-            "rows": self.experiment.rows,
+            "rows": {name: self.experiment.rows[name] for name in self.system.tables},
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ class _Training:
         own = self.experiment.state()
         if not _same(own, {name: state[name] for name in own}):
             raise ValueError("what was restored of it is not what it holds, or not finite")
-        self.experiment.rows = {name: rows[name] for name in self.system.tables}
+        self.experiment.rows.update({name: rows[name] for name in self.system.tables})
         self.finished_rounds, self.seconds = finished, seconds
 
     def _provenance(self) -> dict[str, Any]:
@@ -175,6 +175,13 @@ class _Training:
         }
 
 
+def _table(name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> pd.DataFrame:
+    """Make a table of rows; raises ValueError where they are not what the system says of it."""
+    if rows and set().union(*rows) != columns.keys():
+        raise ValueError(f"{name}: rows of {sorted(set().union(*rows))} where {sorted(columns)} are declared")
+    return pd.DataFrame(rows, columns=list(columns))
+
+
 def _same(one: Any, other: Any) -> bool:
     """Whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
     if isinstance(one, torch.Tensor):
@@ -187,13 +194,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _peak_memory() -> int:
-    """Of this process, in bytes."""
+    """Return this process's peak memory in bytes; 0 on Windows, which has no ``resource``."""
     try:
-        import resource  # not on Windows
+        import resource
     except ImportError:
-        import psutil
-
-        return psutil.Process().memory_info().peak_wset
+        return 0
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -1,75 +1,26 @@
-"""What a run tells while it is computed, how that is shown, and what an interrupt leaves.
+"""Display of runs while they are computed, and what an interrupt leaves.
 
-One bar shows all the runs that were asked for, or lines of text do.
+At a terminal and in a notebook one bar shows all the runs that were asked for. Elsewhere each finished run is a line of text.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import isnan
 
 from tqdm.auto import tqdm
 
 from fedmuscle_lib.runs.settings import RunSettings
+from fedmuscle_lib.runs.system import Progress, Tick
 
 _log = logging.getLogger("fedmuscle")
-_SECONDS_BETWEEN_LINES = 5.0
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A round of a run is finished, or a run goes on after one.
-
-    Attributes:
-        run: the run's name, such as "fedmuscle voc seed 0".
-        round, rounds: which one, from 1, of how many.
-        users: how many took part.
-        local_loss, alignment_loss: mean over users; None where there was none.
-        metrics: at the round's end, by user, in the task's units, or by name; empty where the round was not evaluated.
-        seconds: since the run began, whatever process computed it.
-        resumed: whether the run goes on after this round, which an earlier process finished.
-        delta: over the system's baseline of the same seed after as many rounds, in per cent, if that has been run.
-        address: the run's, which tells it from others of its name.
-    """
-
-    run: str
-    round: int
-    rounds: int
-    users: int
-    local_loss: float | None = None
-    alignment_loss: float | None = None
-    metrics: tuple[tuple[int | str, float], ...] = ()
-    seconds: float = 0.0
-    resumed: bool = False
-    delta: float | None = None
-    address: str = ""
-
-    def __str__(self) -> str:
-        if self.resumed:
-            return f"{self.run}: resumed after round {self.round}"
-        parts = [f"{self.run}: round {self.round}/{self.rounds}, {self.users} users"]
-        if self.local_loss is not None and not isnan(self.local_loss):  # a probe has none
-            parts.append(f"local loss {self.local_loss:.3f}")
-        if self.alignment_loss is not None:
-            parts.append(f"alignment loss {self.alignment_loss:.3f}")
-        if self.delta is not None:
-            parts.append(f"Delta {self.delta:+.1f} %")
-        elif self.metrics:
-            named = (f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}" for who, value in self.metrics)
-            parts.append("metrics " + " ".join(named))
-        return ", ".join([*parts, f"{self.seconds:.0f} s"])
-
-
-Progress = Callable[[Tick], object]
 
 
 def heard_by(on_round: Progress | None, tell: Progress) -> Progress:
-    """Where ticks go: to ``tell`` and then, each finished round, to ``on_round``. An error of its is logged, and the run goes on."""
+    """Send each tick to ``tell`` and then, if a round is finished, to ``on_round``. An error there is logged, and the run continues."""
     if on_round is None:
         return tell
 
@@ -86,7 +37,7 @@ def heard_by(on_round: Progress | None, tell: Progress) -> Progress:
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt while runs were computed; the text says what is kept and how to go on. A notebook shows it in place of a traceback."""
+    """An interrupt while runs were computed; the text says what is kept and how to continue. A notebook shows it without a traceback."""
 
     def _render_traceback_(self) -> list[str]:  # IPython asks for this
         return [str(self)]
@@ -94,7 +45,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | None) -> Iterator[Progress]:
-    """Where ticks go: to ``progress`` if it is given, else to a bar, or to lines where FEDMUSCLE_PROGRESS is "lines".
+    """Yield where ticks go: to ``progress`` if it is given, else to a bar or to lines.
 
     Args:
         wanted: how many runs were asked for.
@@ -103,23 +54,42 @@ def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | No
     Raises:
         Interrupted: in place of a KeyboardInterrupt within.
     """
-    heard: dict[str, Tick] = {}
+    stored = wanted - len(missing)
+    last: dict[str, Tick] = {}
+    bar = _Bar(wanted, missing) if progress is None and missing and _watched() else None
+    if progress is None and bar is None and stored:
+        print(f"{stored} of {wanted} stored", flush=True)
+
+    def tell(tick: Tick) -> None:
+        last[tick.address or tick.run] = tick
+        if progress is not None:
+            progress(tick)
+            return
+        finished = stored + sum(tick.round == tick.rounds for tick in last.values())
+        if bar is not None:
+            bar.show(tick, finished)
+        elif tick.round == tick.rounds and not tick.resumed:
+            print(f"{tick.run}: finished in {tick.seconds:.0f} s ({finished} of {wanted})", flush=True)
+
     try:
-        with _display(wanted, missing, progress) as show:
-
-            def tell(tick: Tick) -> None:
-                heard[tick.address or tick.run] = tick
-                show(tick)
-
-            yield tell
+        yield tell
     except KeyboardInterrupt:
-        what_is_left = _left(wanted - len(missing), wanted, list(heard.values()))
+        what_is_left = _left(stored, wanted, list(last.values()))
         _log.info(what_is_left)  # the command line shows no exception
         raise Interrupted(what_is_left) from None
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _watched() -> bool:
+    """Whether somebody watches: at a terminal, or at a notebook. ``reproduce`` says of its notebooks that nobody does."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return os.environ.get("FEDMUSCLE_PROGRESS") != "lines" and (sys.stderr.isatty() or hasattr(shell, "kernel"))
 
 
 def _left(before: int, wanted: int, heard: Sequence[Tick]) -> str:
-    """What is kept when ``before`` of the ``wanted`` runs were stored and these ticks are the last of the others."""
+    """Say what is kept when ``before`` of the ``wanted`` runs were stored and these ticks are the last of the others."""
     begun = [tick for tick in heard if tick.round < tick.rounds]
     done = before + sum(tick.round == tick.rounds for tick in heard)
     kept = "; ".join(f"{tick.run}, {tick.round} of {tick.rounds} rounds" for tick in begun)
@@ -129,56 +99,20 @@ def _left(before: int, wanted: int, heard: Sequence[Tick]) -> str:
     return ". ".join([*parts, "Run this again to go on from there."])
 
 
-@contextmanager
-def _display(wanted: int, missing: Sequence[RunSettings], progress: Progress | None) -> Iterator[Progress]:
-    if progress is not None:
-        yield progress
-    elif not missing or os.environ.get("FEDMUSCLE_PROGRESS") == "lines":
-        print(f"{wanted - len(missing)} of {wanted} stored", flush=True)
-        yield _Lines()
-    else:
-        with _Bar(wanted, missing) as bar:
-            yield bar
-
-
-class _Lines:
-    """Prints ticks, but none within a few seconds of the last one, except the last of a run."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def __call__(self, tick: Tick) -> None:
-        now = time.monotonic()
-        if tick.round == tick.rounds or now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            print(tick, flush=True)
-
-
 class _Bar:
-    """A bar over the rounds of all missing runs, with what was heard last behind it."""
+    """A bar over the rounds of all missing runs, with the last tick behind it."""
 
     def __init__(self, wanted: int, missing: Sequence[RunSettings]) -> None:
-        self._wanted, self._finished = wanted, wanted - len(missing)
+        self._wanted = wanted
         self._bar = tqdm(total=sum(run.rounds for run in missing), unit="round", dynamic_ncols=True)
+        self._bar.set_description(f"{wanted - len(missing)} of {wanted} runs")
         self._rounds: dict[str, int] = {}
-        self._describe()
+        self.close = self._bar.close
 
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.close()
-
-    def __call__(self, tick: Tick) -> None:
+    def show(self, tick: Tick, finished: int) -> None:
         run = tick.address or tick.run
         self._bar.update(max(0, tick.round - self._rounds.get(run, 0)))
         self._rounds[run] = tick.round
         if not tick.resumed:
-            delta = "" if tick.delta is None else f", Delta {tick.delta:+.1f} %"
-            self._bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}{delta}")
-        if tick.round == tick.rounds:
-            self._finished += 1
-            self._describe()
-
-    def _describe(self) -> None:
-        self._bar.set_description(f"{self._finished} of {self._wanted} runs")
+            self._bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
+        self._bar.set_description(f"{finished} of {self._wanted} runs")

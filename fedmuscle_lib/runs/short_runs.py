@@ -15,24 +15,22 @@ from typing import Any
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.versions import Versioned
-from fedmuscle_lib.runs.loop import train
-from fedmuscle_lib.runs.progress import Tick
+from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.settings import S
-from fedmuscle_lib.runs.system import system_of
 
 
 def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
     """Versions (without sources), processor, rounding, losses, metrics and bytes of a short run."""
-    record = train(settings, _Nobody())
+    record = train(settings, Post())
     tables = record.tables
-    losses = tables["losses"][list(system_of(settings).tables["losses"][2:])].astype(object)
+    losses = tables["losses"].iloc[:, 2:].astype(object)  # without the round and whose they are
     return {
         "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in versions.items())),
         "processor": record.provenance["processor"],
         "rounding": record.provenance["rounding"],
         "losses": losses.where(losses.notna(), None).to_numpy().tolist(),
         "metrics": tables["metrics"].value.tolist(),
-        "bytes": int(tables["costs"][["uplink_bytes", "downlink_bytes"]].to_numpy().sum()),
+        "bytes": int(tables["costs"].filter(like="_bytes").to_numpy().sum()),
     }
 
 
@@ -68,16 +66,3 @@ def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, A
                 f"{name}: a loss moved by more than rounding: raise the version of what computes it (fedmuscle_lib/core/versions.py)"
             )
     files.write(path, json.dumps({"modules": modules, "fingerprints": found}, indent=1) + "\n")
-
-
-class _Nobody:
-    """To whom a short run speaks."""
-
-    def tick(self, tick: Tick) -> None: ...
-
-    def keep(self, checkpoint: bytes) -> None: ...
-
-    def last(self) -> bytes | None:
-        return None
-
-    def discard(self, why: str) -> None: ...

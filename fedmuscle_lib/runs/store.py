@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -33,10 +33,11 @@ from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import line_of, out_of_memory
 from fedmuscle_lib.core.files import ROOT, parse_json
 from fedmuscle_lib.runs.address import Address
-from fedmuscle_lib.runs.system import FIRST, KINDS, named
+from fedmuscle_lib.runs.system import named
 
 RUN, CHECKPOINT, SUMS = "run.zip", "checkpoint.pt", "SHA256SUMS"
 _MOST = 1 << 28  # bytes of a run, on disk and unpacked; the largest shipped one has 20 kB
+_UNNAMED = "fedmuscle"  # the system of stored runs that name none: there was no other
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in a zip, so that equal runs are equal files
 _log = logging.getLogger("fedmuscle")
 
@@ -90,7 +91,7 @@ class Record:
             if changed := [name for name in sums.keys() | members.keys() if _sha256(members.get(name, b"")) != sums.get(name)]:
                 raise Damaged(f"{path}: {line_of(min(changed))} is not what was written")
             provenance = _checked(parse_json(members["provenance.json"], "provenance.json"))
-            columns = named(provenance.get("system", FIRST)).tables
+            columns = named(provenance.get("system", _UNNAMED)).tables
             tables = {name: _table(members[f"{name}.csv"], f"{name}.csv", own) for name, own in columns.items()}
             if (last := tables["metrics"]["round"].max()) != provenance["settings"]["rounds"]:
                 raise ValueError(f"metrics.csv ends with round {last} of {provenance['settings']['rounds']}")
@@ -126,14 +127,13 @@ def _checked(provenance: dict[str, Any]) -> dict[str, Any]:
     return provenance
 
 
-def _table(content: bytes, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    table = pd.read_csv(io.BytesIO(content))
-    if tuple(table.columns) != tuple(columns):
+def _table(content: bytes, name: str, columns: Mapping[str, type]) -> pd.DataFrame:
+    """Read a table whose values are of their columns' types; raises ValueError."""
+    table = pd.read_csv(io.BytesIO(content), dtype=dict(columns))
+    if list(table.columns) != list(columns):
         raise ValueError(f"{name}: columns {list(table.columns)} where {list(columns)} are expected")
-    for column in KINDS.keys() & set(columns) if len(table) else ():
-        if table[column].dtype.kind not in KINDS[column]:
-            raise ValueError(f"{name}: {column} is not of its kind")
-    if name == "metrics.csv" and "value" in columns and not np.isfinite(table["value"]).all():  # a run that finds no number is not stored
+    numbers = [column for column, kind in columns.items() if kind is float]
+    if name == "metrics.csv" and not np.isfinite(table[numbers]).all(axis=None):  # a run that finds no number is not stored
         raise ValueError(f"{name}: a value is not finite")
     return table
 
@@ -152,7 +152,7 @@ class Said:
         finished: when, in ISO format and UTC; None while it is not.
     """
 
-    system: str = FIRST
+    system: str = _UNNAMED
     settings: dict[str, Any] = field(default_factory=dict)
     finished: str | None = None
 
@@ -193,13 +193,13 @@ class Entry:
         """What the run, or its last checkpoint, says of itself. Each call reads it."""
         if record := self.read():
             facts = record.provenance
-            return Said(facts.get("system", FIRST), facts.get("settings", {}), facts["finished"])
+            return Said(facts.get("system", _UNNAMED), facts.get("settings", {}), facts["finished"])
         path = self.path.with_name(CHECKPOINT)
         try:
             state = unpacked(path.read_bytes()) if path.is_file() else {}
         except Damaged:
             return Said()
-        system, settings = state.get("system", FIRST), state.get("settings")
+        system, settings = state.get("system", _UNNAMED), state.get("settings")
         return Said(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Said()
 
     def read(self) -> Record | None:

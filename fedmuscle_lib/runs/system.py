@@ -2,25 +2,23 @@
 
 A system is a kind of federation: who its parties are, what they exchange, and what is measured. FedMuscle is one, FedLoGe another. Each
 has settings of its own, a refinement of :class:`RunSettings`, and a :class:`System`. Everything else of this package knows neither: a
-store, a checkpoint, a bar of progress and a pool of processes are the same for all.
+store, a checkpoint, a bar of progress and worker processes are the same for all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic, Protocol
+
+import pandas as pd
 
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.runs.settings import S
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fedmuscle_lib.runs.progress import Tick
-    from fedmuscle_lib.runs.store import Store
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
 SYSTEMS = {
@@ -28,19 +26,57 @@ SYSTEMS = {
     "fedloge": "fedmuscle_lib.fedloge.system",
     "bridge": "fedmuscle_lib.bridge.system",
 }
-FIRST = "fedmuscle"  # the system of stored runs that name none, since there was no other
-TABLE_NAMES = ("metrics", "costs", "losses", "measures")  # of every run
-# What columns of these names hold, whatever the system: kinds of numpy's types, of which an integer may stand for a number.
-KINDS = dict.fromkeys(("round", "user", "client", "clients", "classes", "samples", "tested"), "iu")
-KINDS |= dict.fromkeys(("uplink_bytes", "downlink_bytes", "flops", "flops_done"), "iu")
-KINDS |= dict.fromkeys(("value", "local", "alignment"), "iuf") | {"masked": "b"}
+Tables = Mapping[str, Mapping[str, type]]  # a run's tables, and the type of each of their columns
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A round of a run is finished, or a run is resumed after one.
+
+    Attributes:
+        run: the run's name, such as "fedmuscle voc seed 0".
+        round, rounds: which one, from 1, of how many.
+        users: how many took part.
+        local_loss, alignment_loss: mean over users; None where there was none.
+        metrics: at the round's end, by user, in the task's units, or by name; empty where the round was not evaluated.
+        seconds: since the run began, whatever process computed it.
+        resumed: whether the run is resumed after this round, which an earlier process finished.
+        address: the run's, which tells it from others of its name.
+    """
+
+    run: str
+    round: int
+    rounds: int
+    users: int
+    local_loss: float | None = None
+    alignment_loss: float | None = None
+    metrics: tuple[tuple[int | str, float], ...] = ()
+    seconds: float = 0.0
+    resumed: bool = False
+    address: str = ""
+
+    def __str__(self) -> str:
+        if self.resumed:
+            return f"{self.run}: resumed after round {self.round}"
+        parts = [f"{self.run}: round {self.round}/{self.rounds}, {self.users} users"]
+        if self.local_loss is not None and not isnan(self.local_loss):  # a probe has none
+            parts.append(f"local loss {self.local_loss:.3f}")
+        if self.alignment_loss is not None:
+            parts.append(f"alignment loss {self.alignment_loss:.3f}")
+        if self.metrics:
+            named = (f"{who} {value:.1f}" if isinstance(who, str) else f"{value:.1f}" for who, value in self.metrics)
+            parts.append("metrics " + " ".join(named))
+        return ", ".join([*parts, f"{self.seconds:.0f} s"])
+
+
+Progress = Callable[[Tick], object]
 
 
 class Experiment(Protocol):
     """A federation between two rounds of a run.
 
     Attributes:
-        rows: what was measured so far, by table; ``train`` makes the run's tables of it.
+        rows: what was measured so far, by table; the run's tables are made of it.
     """
 
     rows: dict[str, list[dict[str, Any]]]
@@ -49,16 +85,16 @@ class Experiment(Protocol):
         """Do a round (from 0), evaluate it where it is due, and tell of it."""
 
     def resumed(self, finished: int) -> Tick:
-        """Tell that the run goes on after ``finished`` rounds."""
+        """Tell that the run is resumed after ``finished`` rounds."""
 
     def state(self) -> dict[str, Any]:
-        """What the rounds that are left depend on, as tensors and plain containers."""
+        """Return all that the remaining rounds depend on, as tensors and plain containers."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with what :meth:`state` gave."""
+        """Continue from what :meth:`state` returned."""
 
     def facts(self) -> dict[str, Any]:
-        """What the run's provenance says beside what every run's says, as JSON values."""
+        """Return what the run's provenance says beside what every run's says, as JSON values."""
 
 
 class System(ABC, Generic[S]):
@@ -67,25 +103,26 @@ class System(ABC, Generic[S]):
     Attributes:
         name: in SYSTEMS.
         settings: the class of its settings.
-        tables: columns of each of TABLE_NAMES.
+        tables: of its runs, with the type of each column: int, float, bool or str. All have a column "round", and no number in "metrics"
+            may be infinite or missing. Stored runs are read by it.
         keeps_models: whether :meth:`save` can write a run's models.
     """
 
     name: ClassVar[str]
     settings: type[S]
-    tables: ClassVar[Mapping[str, tuple[str, ...]]]
+    tables: ClassVar[Tables]
     keeps_models: ClassVar[bool] = False
 
     @abstractmethod
     def asked(self, settings: S) -> dict[str, Any]:
-        """What a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at.
+        """Return what a run is asked for, as JSON values: equal for settings that differ in nothing that the run looks at.
 
-        Under "versions" stand those of the arithmetic, by name.
+        "versions" holds those of the arithmetic, by name.
         """
 
     @abstractmethod
     def inputs(self, settings: S) -> dict[str, str]:
-        """A hash of each thing that the run reads from disk, by name; empty for what is not there."""
+        """Return a hash of each thing that the run reads from disk, by name; empty for what is not there."""
 
     @abstractmethod
     def begin(self, settings: S) -> Experiment:
@@ -104,16 +141,12 @@ class System(ABC, Generic[S]):
         raise NotImplementedError
 
     def per_sample(self, settings: S, metrics: pd.DataFrame) -> pd.Series:
-        """By how much each row's value moves if one evaluation sample is judged otherwise; by default, nothing may be judged otherwise."""
+        """Return by how much each row's value moves if one evaluation sample is judged otherwise; by default, none may be."""
         return 0 * metrics.value
-
-    def gain(self, settings: S, store: Store) -> Callable[[Tick], float | None]:
-        """A function that says, of a round's metrics, by how many per cent they are above the baseline's that is stored, if one is."""
-        return lambda tick: None
 
 
 def named(name: str) -> System[Any]:
-    """A system by its name.
+    """Return a system by its name.
 
     Raises:
         ValueError: there is none.
@@ -124,5 +157,5 @@ def named(name: str) -> System[Any]:
 
 
 def system_of(settings: S) -> System[S]:
-    """The system whose settings these are."""
+    """Return the system whose settings these are."""
     return named(settings.system)

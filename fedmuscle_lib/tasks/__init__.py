@@ -27,18 +27,3 @@ TASKS: dict[str, Task] = {
 def direction(metric: str) -> int:
     """+1 if a larger value of the metric is better, -1 if a smaller one is."""
     return -1 if any(task.metric == metric and task.lower_is_better for task in TASKS.values()) else 1
-
-
-__all__ = [
-    "TASKS",
-    "Classification",
-    "Head",
-    "ImageClassification",
-    "MultiLabelClassification",
-    "SemanticSegmentation",
-    "SingleLabelClassification",
-    "Task",
-    "TextClassification",
-    "TextGeneration",
-    "direction",
-]

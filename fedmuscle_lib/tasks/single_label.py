@@ -64,9 +64,9 @@ class ImageClassification(SingleLabelClassification):
 
     def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
         content = Pickled(path, "data", "labels")
-        pictures = content.pictures()
-        labels = content.labels(len(pictures), self.n_classes, self.name)
-        return Samples(encoding.resize(pictures, path), labels), tuple(range(self.n_classes))
+        pixels = content.pictures()
+        labels = content.labels(len(pixels), self.n_classes, self.name)
+        return Samples(encoding.resize(pixels, path), labels), tuple(range(self.n_classes))
 
 
 class TextClassification(SingleLabelClassification):

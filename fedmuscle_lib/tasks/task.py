@@ -39,7 +39,7 @@ class Task(Versioned, ABC):
     folder: str
     own: bool = field(default=False, kw_only=True)
     suffix: ClassVar[str] = ".pkl"
-    reads: ClassVar[Modality] = "pictures"
+    reads: ClassVar[Modality] = "images"
     metric: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
     head: ClassVar[Head] = "two layers"

@@ -104,7 +104,7 @@ def test_files_are_read_as_the_run_read_them(trained, mini_world):
         if client.task.suffix == ".pkl":
             path = mini_world / client.task.folder / f"test/client_{client.user.client}.pkl"
             user = load_user(folder / f"user_{client.user.number}")
-            given = Pickled(path).pictures() if client.task.reads == "pictures" else Pickled(path).texts()
+            given = Pickled(path).pictures() if client.task.reads == "images" else Pickled(path).texts()
             assert torch.equal(user.encode(given), client.evaluation.inputs)
     assert AutoTokenizer.from_pretrained(folder / "user_9")("a").input_ids
 
@@ -112,7 +112,7 @@ def test_files_are_read_as_the_run_read_them(trained, mini_world):
 def test_other_inputs_are_refused(trained):
     _, folder = trained
     pictures, texts = load_user(folder / "user_6"), load_user(folder / "user_9")
-    with pytest.raises(ValueError, match=r"user 6 reads pictures, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32"):
+    with pytest.raises(ValueError, match=r"user 6 reads images, \(n, 3, h, w\) uint8, got \(2, 3, 32, 32\) torch.float32"):
         pictures.predict(torch.rand(2, 3, 32, 32))
     with pytest.raises(ValueError, match="user 9 reads texts or token ids"):
         texts.represent(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))

@@ -66,7 +66,7 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
         load(tmp_path)
     path = tmp_path / FILE
     path.write_bytes(b"{}")
-    with pytest.raises(DataError, match=f"{FILE}: not a saved model"):
+    with pytest.raises(DataError, match=f"{FILE}: not readable tensors"):
         load(path)
     run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
     with safe_open(path, "pt") as file:

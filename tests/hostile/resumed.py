@@ -14,13 +14,15 @@ from hostile.stored import warnings_said
 from fedmuscle_lib.runs import Damaged, Experiment, Record, RunSettings, Store, System, Tick
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.compute import Desk
-from fedmuscle_lib.runs.loop import train
+from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.store import packed
-from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES
+from fedmuscle_lib.runs.system import SYSTEMS
+
+TABLES = ("metrics", "costs", "losses", "measures")
 
 
 class Settings(RunSettings):
-    system = "hostile"
+    system, profiles = "hostile", {"mini": {}}
     profile: str = "mini"
     seed: int = 0
     rounds: int = 3
@@ -37,7 +39,7 @@ class Rounds:
 
     def __init__(self) -> None:
         self.weights, self.epochs = torch.arange(3.0), 0
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLE_NAMES}
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
 
     def round(self, round: int) -> Tick:
         self.weights, self.epochs = self.weights * 2 + torch.arange(3.0), self.epochs + 1
@@ -60,7 +62,7 @@ class Rounds:
 
 class _Hostile(System[Settings]):
     name, settings = "hostile", Settings
-    tables = {name: ("round", "value") for name in TABLE_NAMES}
+    tables = {name: {"round": int, "value": float} for name in TABLES}
 
     def asked(self, settings: Settings) -> dict[str, Any]:
         return {"settings": settings.recorded(), "versions": {}}
@@ -76,20 +78,13 @@ SYSTEM = _Hostile()
 SYSTEMS["hostile"] = "hostile.resumed"
 
 
-class _Kept:
+class _Kept(Post):
     """A post that keeps the checkpoint of the first round."""
 
     first: bytes | None = None
 
-    def tick(self, tick: Tick) -> None: ...
-
     def keep(self, checkpoint: bytes) -> None:
         self.first = self.first or checkpoint
-
-    def last(self) -> bytes | None:
-        return None
-
-    def discard(self, why: str) -> None: ...
 
 
 @cache
@@ -121,7 +116,7 @@ def _case(draws: random.Random) -> Case:
         "epochs that are none": {"epochs": draws.choice(("1", 1.5, None, [], "many"))},
         "rounds that are none": {"finished_rounds": draws.choice((0, -1, 4, 1.5, "1", None, True, [], 10**30))},
         "seconds that are none": {"seconds": draws.choice((-1, torch.inf, torch.nan, "1", None))},
-        "rows that are none": {"rows": draws.choice((None, [], {}, {"metrics": 7}, {name: ["row"] for name in TABLE_NAMES}))},
+        "rows that are none": {"rows": draws.choice((None, [], {}, {"metrics": 7}, {name: ["row"] for name in TABLES}))},
         "rows of other rounds": {"rows": state["rows"] | {"metrics": [{"round": draws.choice((0, 2, 9)), "value": 1.0}]}},
         "another run": {"address": draws.choice(("another", None, 7))},
     }
@@ -143,7 +138,7 @@ def _read(folder: Path) -> None:
     for aside in entry.path.parent.glob("*.damaged*"):
         aside.unlink()
     with warnings_said() as said, entry.lock():
-        record = train(Settings(), Desk(Settings(), entry, store, lambda tick: None))
+        record = train(Settings(), Desk(entry, lambda tick: None))
     for name, table in _true()[0].tables.items():
         assert table.equals(record.tables[name]), f"other {name} than those of an uninterrupted run"
     if said:

@@ -10,9 +10,9 @@ from histories import history
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
+from fedmuscle_lib.fedmuscle import arms as module
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
-from fedmuscle_lib.report import map as module
 
 PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
 STEPS = [160, 320, 80]
@@ -184,4 +184,4 @@ def test_the_folder_names_every_run_once(points, tmp_path):
 
 
 def test_the_papers_steps_are_those_of_its_numbers():
-    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 pictures": 150 * 10}
+    assert report.papers_steps() == {"the paper": 150 * 157, "the paper, 300 images": 150 * 10}

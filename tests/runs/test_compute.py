@@ -120,16 +120,6 @@ def test_costs_and_losses_are_metered(settings, store):
     assert h.measures.empty and list(h.measures) == list(TABLES["measures"])
 
 
-def test_ticks_say_delta_over_the_local_run_of_the_same_seed(settings, store):
-    two = {"users": (5, 6), "others": 1}
-    local = quiet(settings(algorithm="local", **two), store)
-    ticks = []
-    history = run(settings(**two), progress=ticks.append, store=store)
-    assert f"Delta {ticks[-1].delta:+.1f} %" in str(ticks[-1])
-    gains = history.final().value / local.final().value - 1
-    assert ticks[-1].delta == pytest.approx(100 * gains.mean())
-
-
 def test_nothing_is_computed_where_the_environment_says_so(settings, store, monkeypatch):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
     with pytest.raises(NotStored, match="A run is not stored: fedmuscle voc seed 0"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import threading
 from contextlib import ExitStack, suppress
 from functools import partial
 
+import distributed
 import pandas as pd
 import pytest
 from processes import alive, children, eventually
@@ -20,8 +20,9 @@ from fedmuscle_lib import Settings, Store, run, run_all
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.fedmuscle.system import TABLES
-from fedmuscle_lib.runs import Damaged, pool, stored, torch_threads
+from fedmuscle_lib.runs import Damaged, stored, torch_threads, workers
 from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.compute import Desk
 from fedmuscle_lib.runs.store import unpacked
 
 TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
@@ -39,8 +40,12 @@ def two_cores():
         yield
 
 
-def workers(caller):
-    return children(caller, "popen_loky")  # its tracker of resources stays as long as the caller
+def clusters(caller):
+    return children(caller, "runs/cluster.py")
+
+
+def computing(caller):
+    return [worker for cluster in clusters(caller) for worker in children(cluster, "spawn_main")]
 
 
 def quietly(wanted, store, **options):
@@ -87,7 +92,7 @@ def test_workers_compute_what_this_process_computes(tiny, store, two_cores, tmp_
     ]
     assert elsewhere.ticks[-1].run == "local voc seed 0"
     assert [history.settings for history in pooled] == wanted
-    assert not workers(os.getpid())
+    assert not clusters(os.getpid())
 
     for history in pooled:
         alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
@@ -118,7 +123,7 @@ def test_a_run_that_another_process_computes_is_put_off(tiny, store):
 )
 def test_as_many_at_a_time_as_the_cores_and_the_device_bear(cores, runs, given, at_a_time):
     with torch_threads(cores):
-        assert pool._affordable([Settings(**given)] * runs) == at_a_time
+        assert workers._affordable([Settings(**given)] * runs) == at_a_time
 
 
 def test_a_script_without_a_guard_may_ask_for_several_runs(tiny, store, tmp_path):
@@ -144,7 +149,7 @@ def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(tiny, s
     with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
         quietly([*good, tiny(data_dir=tmp_path / "nowhere", users=(2, 3))], store)
     assert any(stored(one, store) for one in good)
-    assert not workers(os.getpid())
+    assert not clusters(os.getpid())
 
 
 def test_a_full_disk_is_told_by_its_parts(tiny, store, two_cores, monkeypatch):
@@ -164,7 +169,7 @@ def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, tw
 
     def kill_once(tick):
         if tick.round == 4 and not killed:
-            killed.extend(workers(os.getpid())[:1])
+            killed.extend(computing(os.getpid())[:1])
             os.kill(killed[0], signal.SIGKILL)
 
     ticks = []
@@ -176,24 +181,50 @@ def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, tw
         )
 
 
-def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_cores):
+def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_cores, monkeypatch):
     """As when memory runs out: killed before a round is finished."""
+    asked = []
+
+    def kill(desk):
+        asked.append(desk)
+        for pid in computing(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(Desk, "last", kill)
+    with pytest.raises(ChildProcessError, match="local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"):
+        quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
+    assert 3 <= len(asked) <= 6 and not clusters(os.getpid())
+
+
+def test_workers_that_can_not_even_start_are_told(tiny, store, two_cores, monkeypatch):
     ending = threading.Event()
 
     def kill():
-        while not ending.wait(0.2):
-            for pid in workers(os.getpid()):
+        while not ending.wait(0.1):
+            for pid in computing(os.getpid()):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def look(desk):
+        if not ending.is_set() and not killer.is_alive():
+            killer.start()
+
     killer = threading.Thread(target=kill)
-    killer.start()
+    monkeypatch.setattr(Desk, "last", look)
+    monkeypatch.setattr(workers, "_SECONDS_WITHOUT_WORKERS", 5)
     try:
-        with pytest.raises(ChildProcessError, match="local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"):
+        with pytest.raises(ChildProcessError, match="worker processes end as soon as they are started"):
             quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
     finally:
         ending.set()
-        killer.join()
+
+
+def test_a_scheduler_that_is_gone_is_told(tiny, store, two_cores):
+    def kill(tick):
+        os.kill(*clusters(os.getpid()), signal.SIGKILL)
+
+    with pytest.raises(ChildProcessError, match="the scheduler of the workers is gone"):
+        run_all([tiny(**LONG), tiny(**LONG, seed=1)], kill, store)
 
 
 def test_a_library_that_was_edited_after_its_import_is_told(tiny, store, two_cores, monkeypatch):
@@ -220,26 +251,34 @@ def test_a_result_that_is_lost_after_it_was_stored_is_told_and_not_left_out(tiny
 # --- the end of the caller ---------------------------------------------------------------------------------------------------
 
 
-def call(wanted, store):
-    os.setpgid(0, 0)  # a group of its own, as a terminal makes
-    with suppress(KeyboardInterrupt):
-        quietly(wanted, store)
+CALLER = """from fedmuscle_lib import Settings, run_all
+import sys, torch
+torch.set_num_threads(2)
+run_all([Settings.model_validate_json(one) for one in sys.argv[1:]], progress=str)"""
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store, two_cores, capfd, sign):
+def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store, sign):
     wanted = [tiny(**LONG), tiny(**LONG, seed=1)]
-    caller = multiprocessing.get_context("fork").Process(target=call, args=(wanted, store))  # which has imported torch already
-    caller.start()
-    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2)
-    computing = workers(caller.pid)
-    assert len(computing) >= 2
+    path = os.pathsep.join(filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CALLER, *(one.model_dump_json() for one in wanted)],
+        env=os.environ | {"PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,  # as a terminal makes
+    )
+    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2, 120)
+    started = [*clusters(caller.pid), *computing(caller.pid)]
+    assert len(started) == 3
     os.killpg(caller.pid, sign)
-    caller.join(10)
-    assert caller.exitcode == (0 if sign == signal.SIGINT else -sign)
-    assert eventually(lambda: not any(map(alive, computing)), seconds=5)
+    said = caller.communicate(timeout=20)[1]
+    assert caller.returncode == (-sign if sign == signal.SIGKILL else 1)
+    assert eventually(lambda: not any(map(alive, started)), seconds=5)
     assert all(unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"] for one in wanted)
-    assert "Traceback" not in capfd.readouterr().err
+    if sign == signal.SIGINT:
+        assert "Interrupted. 0 of 2 runs are stored. Kept of what was begun: local voc seed " in said
+        assert said.count("Traceback") == 1  # the caller's own
 
 
 # --- over machines -----------------------------------------------------------------------------------------------------------
@@ -248,12 +287,11 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
 @pytest.fixture
 def cluster():
     """A Dask scheduler with two worker processes on this machine."""
-    distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
-        yield cluster.scheduler_address, partial(client.run, os.getpid), lambda: dict(cluster.scheduler.task_metadata)
+        yield cluster.scheduler_address, partial(client.run, os.getpid), cluster.scheduler.extensions["queues"].queues
 
 
 def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, store, cluster, tmp_path):
@@ -268,7 +306,7 @@ def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, 
 
     ticks = []
     histories = run_all(wanted, lambda tick: (ticks.append(tick), kill_once(tick)), store, scheduler=scheduler)
-    assert not any(kept()[name] for name in kept() if name.startswith("fedmuscle-"))  # the scheduler keeps no checkpoint
+    assert all(queue.empty() for queue in kept.values())  # the scheduler keeps no checkpoint
     assert killed and {tick.run for tick in ticks} == {"local voc seed 0", "local voc seed 1", "fedmuscle voc seed 0"}
     for history in histories:
         alone = run(history.settings, progress=str, store=Store(tmp_path / "alone"))
@@ -276,6 +314,5 @@ def test_a_scheduler_s_workers_give_the_same_results_though_one_is_killed(tiny, 
 
 
 def test_a_scheduler_that_is_not_there_is_named(tiny, store):
-    pytest.importorskip("distributed")
     with pytest.raises(ValueError, match="scheduler: tcp://127.0.0.1:9 can't be reached"):
         quietly([tiny()], store, scheduler="tcp://127.0.0.1:9")

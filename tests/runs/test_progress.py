@@ -1,10 +1,11 @@
-"""What is shown while runs are computed: one bar, or a line now and then; and that all is stored where it is."""
+"""What is shown while runs are computed: one bar, or a line for each finished run; and that all is stored where it is."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jupyter_client.manager import start_new_kernel
@@ -12,7 +13,7 @@ from processes import eventually
 
 from fedmuscle_lib import Settings, run_all
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.runs import Interrupted, Tick
+from fedmuscle_lib.runs import Interrupted, Tick, progress
 from fedmuscle_lib.runs.progress import showing
 
 TICK = Tick("fedmuscle voc seed 0", 1, 3, 6, 0.5, 2.0, ((1, 40.0), (2, 50.0)), 7.0)
@@ -21,21 +22,20 @@ TICK = Tick("fedmuscle voc seed 0", 1, 3, 6, 0.5, 2.0, ((1, 40.0), (2, 50.0)), 7
 def test_a_tick_reads_as_a_line():
     line = "fedmuscle voc seed 0: round 1/3, 6 users, local loss 0.500, alignment loss 2.000, metrics 40.0 50.0, 7 s"
     assert str(TICK) == line
-    assert "Delta +1.5 %, 7 s" in str(replace(TICK, delta=1.5)) and "metrics" not in str(replace(TICK, delta=1.5))
     assert str(replace(TICK, resumed=True)) == "fedmuscle voc seed 0: resumed after round 1"
 
 
 def test_a_bar_counts_the_rounds_of_all_missing_runs(capsys, monkeypatch):
-    monkeypatch.delenv("FEDMUSCLE_PROGRESS", raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with showing(10, [Settings(rounds=3), Settings(rounds=3, seed=1)], None) as tell:
         for k in (1, 2, 3):
-            tell(replace(TICK, round=k, delta=1.5))
+            tell(replace(TICK, round=k))
     last = capsys.readouterr().err.split("\r")[-1]
-    assert last.startswith("9 of 10 runs: ") and " 3/6 " in last and "fedmuscle voc seed 0: round 3/3, Delta +1.5 %" in last
+    assert last.startswith("9 of 10 runs: ") and " 3/6 " in last and "fedmuscle voc seed 0: round 3/3" in last
 
 
 def test_a_bar_tells_runs_of_one_name_apart(capsys, monkeypatch):
-    monkeypatch.delenv("FEDMUSCLE_PROGRESS", raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with showing(2, [Settings(rounds=3), Settings(rounds=3, lr=0.1)], None) as tell:
         for k in (1, 2, 3):
             tell(replace(TICK, round=k, address="one"))
@@ -44,24 +44,29 @@ def test_a_bar_tells_runs_of_one_name_apart(capsys, monkeypatch):
     assert last.startswith("2 of 2 runs: ") and " 6/6 " in last
 
 
-def test_lines_come_now_and_then_and_at_the_end_of_a_run(capsys, monkeypatch):
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
-    with showing(10, [Settings(rounds=3)], None) as tell:
+def test_where_nobody_watches_each_finished_run_is_a_line(capsys):
+    with showing(12, [Settings(rounds=3)] * 10, None) as tell:
         for k in (1, 2, 3):
-            tell(replace(TICK, round=k))
-    first, *rounds = capsys.readouterr().out.splitlines()
-    assert first == "9 of 10 stored"
-    assert [line.split(",")[0][-3:] for line in rounds] == ["1/3", "3/3"]
+            tell(replace(TICK, round=k, seconds=14.4 * k))
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["2 of 12 stored", "fedmuscle voc seed 0: finished in 43 s (3 of 12)"] and not told.err
 
 
-@pytest.mark.parametrize("mode", ["bar", "lines"])
-def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, monkeypatch, mode):
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", mode)
+@pytest.mark.parametrize("watched", [True, False])
+def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, monkeypatch, watched):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
     wanted = [settings(algorithm="local", rounds=1)]
     run_all(wanted, progress=str, store=store)
     run_all(wanted, store=store)
     told = capsys.readouterr()
     assert told.out == "1 of 1 stored\n" and not told.err
+
+
+@pytest.mark.parametrize(("lines", "watched"), [("lines", False), ("", True)])
+def test_a_notebook_is_watched_unless_a_command_executes_it(monkeypatch, lines, watched):
+    monkeypatch.setenv("FEDMUSCLE_PROGRESS", lines)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
+    assert progress._watched() is watched
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,11 @@ from fedmuscle_lib.runs.store import faults, seal
 HERE = Address("asked", (("data", "d1"), ("model", "m1")), "2.13")
 
 
+VALUES = {int: [1, 2], float: [np.pi, 100 / 3], str: ["7", "8"]}  # texts that could be taken for numbers
+
+
 def record(address: Address = HERE) -> Record:
-    tables = {name: pd.DataFrame({column: [1, 2] for column in columns}) for name, columns in TABLES.items()}
-    tables["metrics"]["value"] = [np.pi, 100 / 3]
+    tables = {name: pd.DataFrame({column: VALUES[kind] for column, kind in columns.items()}) for name, columns in TABLES.items()}
     provenance = {"address": str(address), "inputs": dict(address.inputs), "torch": address.torch}
     provenance |= {"settings": {"rounds": 2}, "finished": "2026-11-22T14:12:07+00:00"}
     return Record(tables, provenance)
@@ -50,6 +52,24 @@ def test_what_is_read_is_what_was_written_to_the_bit(tmp_path):
         pd.testing.assert_frame_equal(read.tables[name], table, check_exact=True)
     assert read.provenance == record().provenance
     assert read.pack() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("metrics", "value", "high"),
+        ("metrics", "value", np.inf),
+        ("costs", "flops", 1.5),
+        ("losses", "user", "two"),
+        ("losses", "user", None),
+    ],
+)
+def test_values_of_another_type_than_the_system_declares_are_refused(tmp_path, table, column, value):
+    path, wrong = tmp_path / "run.zip", record()
+    wrong.tables[table][column] = [value, 1]
+    path.write_bytes(wrong.pack())
+    with pytest.raises(Damaged, match="run.zip: not a readable run"):
+        Record.read(path)
 
 
 def rewritten(content: bytes, name: str, edit) -> bytes:

@@ -18,7 +18,7 @@ from fedmuscle_lib.runs.address import address_of
 class Walk(RunSettings):
     """Walkers who step at random and whose mean place is what they agree on."""
 
-    system = "walk"
+    system, profiles = "walk", {"mini": {}}
 
     profile: str = "mini"
     seed: int = 0
@@ -32,9 +32,6 @@ class Walk(RunSettings):
     @property
     def title(self) -> str:
         return f"walk seed {self.seed}"
-
-    def usual(self) -> dict[str, Any]:
-        return {}
 
 
 Walk.model_fields["limp"].json_schema_extra = {"neutral": 0.0}  # a setting that came later
@@ -70,7 +67,12 @@ class Walkers:
 
 class _Walking(System[Walk]):
     name, settings = "walk", Walk
-    tables = {"metrics": ("round", "place"), "costs": ("round", "walker", "bytes"), "losses": ("round",), "measures": ("round",)}
+    tables = {
+        "metrics": {"round": int, "place": float},
+        "costs": {"round": int, "walker": int, "bytes": int},
+        "losses": {"round": int},
+        "measures": {"round": int},
+    }
 
     def asked(self, settings: Walk) -> dict[str, Any]:
         return {"settings": settings.seen({"profile", "threads"}), "versions": {"walk": "1"}}
@@ -180,3 +182,9 @@ def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) ->
     history = run(Walk(), progress=str, store=store, on_round=fail)
     assert "walk seed 0: on_round failed after round 4 (OSError: no answer)" in caplog.text
     assert history.metrics.equals(run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics)
+
+
+def test_rows_that_the_system_does_not_declare_are_an_error(store: Store, monkeypatch) -> None:
+    monkeypatch.setitem(_Walking.tables, "costs", {"round": int, "walker": int})
+    with pytest.raises(ValueError, match=r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are declared"):
+        run(Walk(), progress=str, store=store)

@@ -14,8 +14,7 @@ import torch
 from fedmuscle_lib import bridge, fedloge, run
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
-from fedmuscle_lib.runs.loop import _Training
-from fedmuscle_lib.runs.short_runs import _Nobody
+from fedmuscle_lib.runs.loop import Post, _Training
 from fedmuscle_lib.runs.store import Damaged, packed, unpacked
 
 SYSTEMS = ("fedmuscle", "fedloge", "bridge")
@@ -37,7 +36,7 @@ def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettin
                 "fedloge": lambda: fedloge.Settings(data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1),
                 "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
             }
-            training = _Training(asked[system](), _Nobody())
+            training = _Training(asked[system](), Post())
             training.experiment.round(0)
             training.finished_rounds = 1
             first_rounds[system] = training.settings, training._checkpoint()
@@ -94,7 +93,7 @@ OF_ALL: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system) -> None:
     """Each state on the way is changed once; what was kept is taken."""
     settings, kept = begun(system)
-    training = _Training(settings, _Nobody())
+    training = _Training(settings, Post())
     paths = list(_tensors({name: kept[name] for name in training.experiment.state()}))
     paths = [*paths[::7], *paths[-2:]]
     assert len(paths) > 3
@@ -114,7 +113,7 @@ def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system) ->
         with pytest.raises((ValueError, TypeError, AttributeError, KeyError)):
             training._restore(state)
         assert training.finished_rounds == 0, name
-    training = _Training(settings, _Nobody())
+    training = _Training(settings, Post())
     training._restore(kept)
     assert training.finished_rounds == 1
 
@@ -125,13 +124,13 @@ def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change) -> None:
     settings, kept = begun("fedmuscle")
     OF_OPTIMISERS[change](kept["clients"][0]["local"])
     with pytest.raises(ValueError, match="its local optimiser|parameter group"):
-        _Training(settings, _Nobody())._restore(kept)
+        _Training(settings, Post())._restore(kept)
 
 
 def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun) -> None:
     """Every model of a process has the same frozen weights in memory."""
     settings, kept = begun("fedmuscle")
-    training = _Training(settings, _Nobody())
+    training = _Training(settings, Post())
     model = training.experiment.federation.clients[0].model
     frozen = next(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     before = model.get_parameter(frozen).clone()
@@ -178,7 +177,7 @@ def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store: S
     pd.testing.assert_frame_equal(history.losses, whole.losses, check_exact=True)
 
 
-class _Kept(_Nobody):
+class _Kept(Post):
     """To whom a run speaks that finds a checkpoint."""
 
     def __init__(self, checkpoint: dict[str, Any]) -> None:

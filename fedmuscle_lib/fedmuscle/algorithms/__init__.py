@@ -20,6 +20,3 @@ def get(name: str) -> type[Algorithm]:
         ValueError: there is none; the message says what may have been meant.
     """
     return registered(name, Algorithm.registry, "algorithm", __name__)
-
-
-__all__ = ["PHASES", "Algorithm", "ClientSide", "Federation", "Group", "IgnoredSetting", "Phase", "Reading", "get", "names"]

@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from fedmuscle_lib.core.style import HOUSE, closed
+from fedmuscle_lib.core.style import housed
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # of the users, one after the other
 _WAITING = "#999999"
 _USERS, _WIRE, _SERVER = (0.0, 4.6), 6.2, (7.8, 10.0)  # from left to right
 
 
+@housed
 def a_round(users: Mapping[int, Sequence[str]], up: Mapping[int, str], down: Mapping[int, str], server: Sequence[str] = ()) -> Figure:
     """One row a user: a box with what stays there, and two arrows across the wire; an arrow without a message is a dotted one, with "?".
 
@@ -25,24 +26,23 @@ def a_round(users: Mapping[int, Sequence[str]], up: Mapping[int, str], down: Map
         down: number -> what the server has answered.
         server: lines of the server's box.
     """
-    with plt.rc_context(HOUSE):
-        figure, ax = plt.subplots(figsize=(8.6, 0.4 + 1.15 * len(users)))
-        for row, (number, (title, *lines)) in enumerate(users.items()):
-            y, colour = len(users) - row - 0.5, _COLOURS[row % len(_COLOURS)]
-            _box(ax, _USERS, (y - 0.44, y + 0.44), colour)
-            ax.text(0.12, y + 0.36, title, color=colour, weight="bold", va="top")
-            ax.text(0.12, y + 0.13, "\n".join(lines), fontsize=8, va="top", linespacing=1.3)
-            _crossing(ax, y + 0.14, up.get(number), _USERS[1], _SERVER[0], colour)
-            _crossing(ax, y - 0.24, down.get(number), _SERVER[0], _USERS[1], colour)
-        _box(ax, _SERVER, (0.06, len(users) - 0.06), "black")
-        ax.text(_SERVER[0] + 0.15, len(users) - 0.14, "server", weight="bold", va="top")
-        ax.text(_SERVER[0] + 0.15, len(users) - 0.4, "\n".join(server), fontsize=8, va="top", linespacing=1.4)
-        ax.axvline(_WIRE, color=_WAITING, linewidth=0.8, linestyle=":", zorder=0)
-        ax.set_title("users: what is in these boxes stays there", loc="left", color=_WAITING)
-        ax.text(_WIRE, len(users) + 0.03, "the wire", color=_WAITING, ha="center", va="bottom")
-        ax.set(xlim=(-0.02, 10.02), ylim=(0, len(users)))
-        ax.set_axis_off()
-    return closed(figure)
+    figure, ax = plt.subplots(figsize=(8.6, 0.4 + 1.15 * len(users)))
+    for row, (number, (title, *lines)) in enumerate(users.items()):
+        y, colour = len(users) - row - 0.5, _COLOURS[row % len(_COLOURS)]
+        _box(ax, _USERS, (y - 0.44, y + 0.44), colour)
+        ax.text(0.12, y + 0.36, title, color=colour, weight="bold", va="top")
+        ax.text(0.12, y + 0.13, "\n".join(lines), fontsize=8, va="top", linespacing=1.3)
+        _crossing(ax, y + 0.14, up.get(number), _USERS[1], _SERVER[0], colour)
+        _crossing(ax, y - 0.24, down.get(number), _SERVER[0], _USERS[1], colour)
+    _box(ax, _SERVER, (0.06, len(users) - 0.06), "black")
+    ax.text(_SERVER[0] + 0.15, len(users) - 0.14, "server", weight="bold", va="top")
+    ax.text(_SERVER[0] + 0.15, len(users) - 0.4, "\n".join(server), fontsize=8, va="top", linespacing=1.4)
+    ax.axvline(_WIRE, color=_WAITING, linewidth=0.8, linestyle=":", zorder=0)
+    ax.set_title("users: what is in these boxes stays there", loc="left", color=_WAITING)
+    ax.text(_WIRE, len(users) + 0.03, "the wire", color=_WAITING, ha="center", va="bottom")
+    ax.set(xlim=(-0.02, 10.02), ylim=(0, len(users)))
+    ax.set_axis_off()
+    return figure
 
 
 def _box(ax: Axes, x: tuple[float, float], y: tuple[float, float], colour: str) -> None:

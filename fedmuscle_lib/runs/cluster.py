@@ -1,0 +1,47 @@
+"""Scheduler and worker processes of this machine: a program that ``workers`` starts, and that knows Dask alone.
+
+Its standard input gives the number of workers and the keys of their connections; it answers with the scheduler's address. The workers
+import the library when a run is handed to them, and never the caller's program, so that scripts and notebooks need no guard. The program
+ends with its workers when its input ends, which the operating system sees to however the caller ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import sys
+from tempfile import TemporaryDirectory
+
+import dask
+from distributed import LocalCluster
+from distributed.security import Security
+
+_CONFIG = {
+    "distributed.scheduler.allowed-failures": 0,  # the caller counts them, and knows which checkpoint is the last
+    "distributed.nanny.pre-spawn-environ": {},  # threads and memory as in the caller
+    "distributed.worker.profile.enabled": False,
+}
+
+
+def main() -> None:
+    """Serve until the caller closes the input."""
+    given = json.loads(sys.stdin.readline() or sys.exit())
+    dask.config.set(_CONFIG)
+    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+    with (
+        TemporaryDirectory() as scratch,
+        LocalCluster(
+            given["workers"], host="127.0.0.1", local_directory=scratch, security=Security(**given["security"]), **options
+        ) as cluster,
+    ):
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+        for nanny in cluster.workers.values():
+            nanny.close_gracefully()  # it starts no other worker
+        for worker in multiprocessing.active_children():
+            worker.kill()  # in the middle of a round
+
+
+if __name__ == "__main__":
+    main()
