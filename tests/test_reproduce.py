@@ -413,11 +413,11 @@ def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result,
 
 def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     folder = entry(tmp_path, runs("computed"), {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
-    (folder / "figure.png").write_bytes(b"")
-    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.png" not in page
+    (folder / "figure.svg").write_bytes(b"")
+    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.svg" not in page
     (folder / "result.json").unlink()
     (folder / "table.csv").write_text("")
-    assert "figure.png" in index(tmp_path).read_text()
+    assert "figure.svg" in index(tmp_path).read_text()
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,9 @@ def test_every_reference_is_on_a_page_with_its_figures(laid):
     assert folders == {reference.folder for reference in references()}
     for reference in references():
         cells = nbformat.read(laid / reference.page.relative_to(ROOT), as_version=4).cells
-        shown = sum("image/png" in output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
-        assert shown >= len(list(reference.folder.glob("*.png"))), reference.folder  # an executed notebook may show more than it saves
+        kinds = [kind for cell in cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
+        shown = len([kind for kind in kinds if kind.startswith("image/")])
+        assert shown >= len(list(reference.folder.glob("*.svg"))), reference.folder  # an executed notebook may show more than it saves
 
 
 def test_links_to_folders_of_results_lead_to_their_pages(laid):

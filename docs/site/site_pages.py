@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import sys
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -174,9 +173,9 @@ def _executed(folder: Path) -> dict[tuple[str, str], list[NotebookNode]]:
 
 def _kept(source: str, report: ModuleType, folder: Path) -> Iterator[NotebookNode]:
     """What the folder's files hold of a cell's output: its figures or, where it draws none, its tables as ``report`` lays them out."""
-    figures = [folder / f"{name}.png" for name in re.findall(r'plots\.save\(\w+, folder, "(\w+)"\)', source)]
+    figures = [folder / f"{name}.svg" for name in re.findall(r'plots\.save\(\w+, folder, "(\w+)"\)', source)]
     for path in filter(Path.exists, figures):
-        yield new_output("display_data", {"image/png": b64encode(path.read_bytes()).decode(), "text/plain": path.stem})
+        yield new_output("display_data", {"image/svg+xml": path.read_text(encoding="utf8"), "text/plain": path.stem})
     for table in [] if figures else _tables(source, report, folder):
         html = table.round(2).to_html(border=0, index=not isinstance(table.index, pd.RangeIndex), na_rep="")
         yield new_output("display_data", {"text/html": html, "text/plain": table.to_string()})

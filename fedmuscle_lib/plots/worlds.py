@@ -1,4 +1,4 @@
-"""FedMuscle in every world that has a reference of ``controls``, from the committed CSV files: ``figures/worlds.png`` and ``.svg``."""
+"""FedMuscle in every world that has a reference of ``controls``, from the committed CSV files: ``figures/worlds.svg``."""
 
 from __future__ import annotations
 

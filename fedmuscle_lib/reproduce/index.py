@@ -104,7 +104,7 @@ def _contents(entry: Path) -> dict[str, Any]:
         "parameters": parameters,
         "reason": result.get("failure") or result.get("missing") or "",
         "tables": _tables(entry) if done else [],
-        "figures": sorted(path.stem for path in entry.glob("*.png")) if done else [],
+        "figures": sorted(path.stem for path in entry.glob("*.svg")) if done else [],
         "departures": _departures(entry) if done else "",
         "files": [name for name in files if (entry / name).exists()],
     }

@@ -6,13 +6,14 @@ disk), ``progress``, ``train`` (round after round), ``compute`` (one run), ``cre
 
 from __future__ import annotations
 
+from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.compute import NotStored, asked_by, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import torch_threads
 from fedmuscle_lib.runs.pool import run_all
 from fedmuscle_lib.runs.progress import Interrupted, Progress, Tick
 from fedmuscle_lib.runs.settings import RunSettings
-from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store
+from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
 from fedmuscle_lib.runs.system import SYSTEMS, TABLE_NAMES, Experiment, System, named, system_of
 
 __all__ = [
