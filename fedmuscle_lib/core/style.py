@@ -54,17 +54,16 @@ def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
     return {arm: table.get(arm) or (next(spare), table.get(arm.partition(", ")[0], ("", "8"))[1]) for arm in every}
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write ``name.png`` (150 dpi) and ``name.svg``; the same figure gives the same bytes.
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write ``name.svg``; the same figure gives the same bytes.
 
     Raises:
         OSError: the folder can't be written.
     """
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    path = folder / f"{name}.svg"
     with plt.rc_context({"svg.hashsalt": "fedmuscle"}):
-        figure.savefig(paths[0], dpi=150)
-        figure.savefig(paths[1], metadata={"Date": None})
-    return paths
+        figure.savefig(path, metadata={"Date": None})
+    return path
 
 
 def housed(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
