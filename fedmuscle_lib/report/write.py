@@ -17,7 +17,7 @@ from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
 from fedmuscle_lib.report.paper import PAPER
-from fedmuscle_lib.report.provenance import save, write_provenance
+from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import TASKS
 
@@ -55,10 +55,9 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
             save(paired, folder / file_of("paired_deltas", phase))
         if len(unshared := delta_unshared(histories, phase)):
             save(unshared, folder / file_of("delta_unshared", phase))
-    save(costs(histories), folder / "costs.csv")
-    save(departures(histories), folder / "departures.csv")
     notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    write_provenance(provenance_of([*histories, *others], notebook), folder)
+    frames = {"costs": costs(histories), "departures": departures(histories)}
+    write_results(frames, provenance_of([*histories, *others], notebook), folder)
 
 
 def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]:
