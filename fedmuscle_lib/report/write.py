@@ -1,4 +1,4 @@
-"""What a notebook leaves: a folder of CSV files, and the provenance that says where they come from."""
+"""Files that a notebook leaves: a folder of CSV files, and the provenance that says where they come from."""
 
 from __future__ import annotations
 
