@@ -17,15 +17,16 @@ PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
 # users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
-SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(NOTEBOOKS:%=figures/$(PROFILE)/%),$$(dirname figures/$(PROFILE)/*/provenance.json))
+SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFILE)/%,$(filter-out all,$(NOTEBOOKS))),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce figures reference notebook lessons lint lock test test-all fuzz lab site browser-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
-	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" (all by default),'
-	@echo 'of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS; of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
+	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" or all (by default;'
+	@echo 'reproduce: FedMuscle alone), of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS;'
+	@echo 'of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
@@ -48,7 +49,7 @@ reference: $(INSTALLED)  ## verify the shipped runs, compute the notebooks' runs
 	$(if $(SEEDS),,$(error name the seeds of the reference: make reference SEEDS=0,1,2))
 	$(WORLD)
 	$(RUN) -m fedmuscle_lib verify --sample 2 --profile $(PROFILE)
-	$(GRID) --output figures
+	$(GRID) $(if $(NOTEBOOKS),,all) --output figures
 	$(SHIP)
 	FEDMUSCLE_RUNS=$$(mktemp -d) $(GRID) --output figures --shipped-only  # as every clone draws it
 	$(SHIP)
@@ -81,6 +82,8 @@ fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 
 
 lab: $(INSTALLED)  ## open the notebooks in JupyterLab
 	$(RUN) -m data_prep mini
+	@mkdir -p .venv/share/jupyter/lab/settings  # a new environment asks whether to fetch Jupyter's news
+	@echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > .venv/share/jupyter/lab/settings/overrides.json
 	$(RUN) -m jupyterlab --allow-root --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_FLAGS)
 
 # what these targets alone need

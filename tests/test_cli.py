@@ -23,7 +23,8 @@ from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import Busy, Record
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.store import faults, seal
+from fedmuscle_lib.runs.archive import archive, write_archive
+from fedmuscle_lib.runs.store import faults
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
 
@@ -63,23 +64,19 @@ def test_options_have_one_spelling_and_dashes_may_be_underscores(monkeypatch):
     assert settings_of(f"--users 1,2 --others 1 --tau {matrix} --tau_prime 0.2", monkeypatch).tau == ((0.3, 0.4), (0.4, 0.3))
 
 
-def test_every_setting_is_an_option_in_one_group():
-    names = [name for group in run_command.GROUPS.values() for name in group]
-    assert sorted(names) == sorted(Settings.model_fields)
-
-
 def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbers(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["run", "--help"]) == 0
     page = capsys.readouterr().out
-    headings = re.findall(r"╭─ (.+?) ─", page)
-    assert headings[1:] == [*run_command.GROUPS, "Flags of the original code"]
+    panels = dict(re.findall(r"╭─ ([^─]+?) ─+╮(.*?)╰", page, flags=re.DOTALL))
+    assert list(panels)[1:] == ["Federation", "Training", "Loss", "Model", "Data", "Machine", "Flags of the original code"]
+    assert all(f"│ --{name.replace('_', '-')} " in panels[Settings.about(name)["group"]] for name in Settings.model_fields)
     texts = {option: re.sub(r"[\s│]+", " ", text) for option, text in re.findall(r"│ (--[\w-]+) (.*?)(?=│ --|╰)", page, flags=re.DOTALL)}
     rounds = {values["rounds"] for values in PROFILES.values() if "rounds" in values}
     assert all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150]) and "at least 1" in texts["--rounds"]
     assert "above 0; default: 0.001" in texts["--lr"]
     assert "one of gradient, factored, dense; default: gradient" in texts["--reply"]
-    assert "one of voc, coco, cifar100, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
+    assert "One of voc, coco, cifar100, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
     assert "data/mini in mini, data/real in paper and small" in texts["--data-dir"]
     assert "--num_epochs" in texts["--rounds"]
 
@@ -128,17 +125,17 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         (f"run --rounds {10**30}", "rounds: whole numbers go up to"),
         (f"run --tau {'[' * 100_000}", "tau: too many brackets in each other"),
         (f"run --tau [[{'9' * 5000}]]", "tau: a number of too many digits"),
-        ('run --tau {"default":1,"default":2}', "tau: 'default' stands there twice"),
+        ('run --tau {"default":1,"default":2}', "tau: 'default' is given twice"),
         (f'run --options {{"cofed.epochs":{10**30}}}', "options: "),
         ("run --threads 1000000", "threads: Input should be less than or equal to 1024"),
         (f"run --algorithm {'x' * 100_000}", "unknown algorithm 'xxx"),
         ('run --backbones {"ViT-Tiny":"\\u0000"}', "backbones: a text has no control characters"),
         ("run --data-dir \0", "data_dir: no path has a null character"),
         # what was dropped without a word
-        ("run --users 1,2,2,3,4", "users: a number stands there twice"),
+        ("run --users 1,2,2,3,4", "users: a user is listed twice"),
         ("run --users 1,2 --num_MLC_clients 2", "users: --num_MLC_clients says who takes part too"),
         ('run --backbones {"ViT-Tiy":"x"}', "backbones: no user of any setup has 'ViT-Tiy'; did you mean 'ViT-Tiny'?"),
-        ("reproduce table7 -p rounds=1 -p rounds=2", "-p: 'rounds' stands there twice"),
+        ("reproduce table7 -p rounds=1 -p rounds=2", "-p: 'rounds' is given twice"),
         ("runs delete --system fedmusle", "unknown system 'fedmusle'; did you mean 'fedmuscle'?"),
         ("runs delete --algorithm fedmussel", "unknown algorithm 'fedmussel'; did you mean 'fedmuscle'?"),
         ("runs delte", "No such command 'delte'"),
@@ -151,7 +148,7 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         # before a kernel starts, or anything trains
         ("reproduce table7 --seeds -1", "seeds: numbers from 0 to"),
         (f"reproduce table7 --seeds {10**20}", "seeds: numbers from 0 to"),
-        ("reproduce table7 --seeds 0,1,0", "seeds: 0 stands there twice"),
+        ("reproduce table7 --seeds 0,1,0", "seeds: 0 is given twice"),
         ("reproduce table7 -p device=meta", "device: 'meta' can't be used here"),
         ('reproduce table7 -p overrides={"device":"nonsense"}', "device: 'nonsense' can't be used here"),
         ("reproduce table7 -p data_dir=5", "data_dir: "),
@@ -160,7 +157,7 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("reproduce table7 --profile nothing", "unknown profile 'nothing'"),
         ("reproduce table7 --jobs -1", "--jobs"),
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
-        ("tune --seeds 0,0", "seeds: 0 stands there twice"),
+        ("tune --seeds 0,0", "seeds: 0 is given twice"),
         ("tune --figures taken", "taken/mini: Not a directory"),
         ("run --logs taken", "taken/fedmuscle_voc_seed0: Not a directory"),
         ("run --save-models taken", "taken: File exists"),
@@ -358,13 +355,14 @@ def reference(three_runs, tmp_path):
 
 
 def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, tmp_path, capsys):
-    shipped = reference.parent / "runs"
-    shipped.mkdir()
-    (shipped / "older.zip").write_bytes(b"of an earlier reference")
+    shipped = reference.parent / "runs.zip"
+    write_archive(shipped, {"older": b"of an earlier reference"})
     assert main(["runs", "ship", str(reference)]) == 0
     out = capsys.readouterr().out
-    assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
-    assert {path.stem for path in shipped.glob("*.zip")} == {history.provenance["address"] for history in three_runs}
+    assert f"{reference}: 2 runs shipped" in out and f"{shipped}: older is removed" in out
+    assert {entry.address for entry in Store(tmp_path, (shipped,)).entries() if entry.shipped} == {
+        h.provenance["address"] for h in three_runs
+    }
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
@@ -377,7 +375,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
     assert main(["runs", "ship", str(reference)]) == 0  # they are there already
     assert json.loads((reference / "provenance.json").read_text()) == provenance
-    (shipped / f"{history.provenance['address']}.zip").unlink()
+    write_archive(shipped, {})
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err
 
@@ -389,9 +387,7 @@ def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
     assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs._drop_unnamed"]
-)
+@pytest.mark.parametrize("broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs.index"])
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
     """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
 
@@ -405,13 +401,12 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(broken, interrupt)
         assert main(["runs", "ship", str(reference)]) == 130
-    if broken != "fedmuscle_lib.cli.runs._drop_unnamed":
+    if broken != "fedmuscle_lib.cli.runs.index":
         assert (reference / "provenance.json").read_bytes() == before
-    for path in (reference.parent / "runs").glob("*.zip"):
-        Record.read(path)
+    shipped = reference.parent / "runs.zip"
+    assert shipped.exists() == (broken != "pathlib.Path.write_bytes") and not faults(shipped)
     assert main(["runs", "ship", str(reference)]) == 0
-    assert len([Record.read(path) for path in (reference.parent / "runs").glob("*.zip")]) == 2
-    assert not faults(reference.parent / "runs")
+    assert len(archive(shipped).sums) == 2 and not faults(shipped)
     assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
 
 
@@ -436,23 +431,26 @@ def verdicts(capsys):
 
 def tampered(folder, name, **provenance):
     """Change one shipped run's last metric by two points of a hundred, as another code would have it, with whole checksums."""
-    for path in sorted((folder / "mini/runs").glob("*.zip")):
-        record = Record.read(path)
+    records = shipped_records(folder)
+    for address, record in records.items():
         if record.provenance["settings"]["algorithm"] == name:
             record.tables["metrics"].loc[record.tables["metrics"].index[-1], "value"] += 2
-            path.write_bytes(Record(record.tables, record.provenance | provenance).pack())
-    (folder / "mini/runs/SHA256SUMS").unlink()
-    seal(folder / "mini/runs")
+            records[address] = Record(record.tables, record.provenance | provenance)
+    write_archive(folder / "mini/runs.zip", {address: record.pack() for address, record in records.items()})
+
+
+def shipped_records(folder):
+    return {entry.address: entry.read() for entry in Store(folder / "none", (folder / "mini/runs.zip",)).entries()}
 
 
 def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_computed(figures, capsys):
     folder, line = figures
-    sums = (folder / "mini/runs/SHA256SUMS").read_text()
-    tampered(folder, "local")
-    (folder / "mini/runs/SHA256SUMS").write_text(sums)
+    path = folder / "mini/runs.zip"
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
     assert main([*line, "--sample", "2"]) == 1
     (only,) = verdicts(capsys)
-    assert only.endswith(".zip: not the file whose SHA-256 is in SHA256SUMS beside it")
+    assert re.fullmatch(rf"{path}: [\w-]+\.zip is not what was written", only)
 
 
 ANONYMOUS = '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": "", "address": []}]}'
@@ -505,12 +503,9 @@ def test_a_missing_row_is_a_difference(three_runs):
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
     folder, line = figures
-    for asked, path in enumerate(sorted((folder / "mini/runs").glob("*.zip"))):
-        record, address = Record.read(path), f"{asked:016}-{path.stem[-8:]}"
-        path.with_name(f"{address}.zip").write_bytes(Record(record.tables, record.provenance | {"address": address}).pack())
-        path.unlink()
-    (folder / "mini/runs/SHA256SUMS").unlink()
-    seal(folder / "mini/runs")
+    others = {f"{asked:016}-{address[-8:]}": record for asked, (address, record) in enumerate(shipped_records(folder).items())}
+    runs = {address: Record(record.tables, record.provenance | {"address": address}).pack() for address, record in others.items()}
+    write_archive(folder / "mini/runs.zip", runs)
     assert main([*line, "--sample", "2"]) == 0
     assert capsys.readouterr().out.startswith("2 shipped runs are another version's")
 

@@ -34,7 +34,7 @@ def lines(figure):
         ("others", 5, "others: M = 5, but a user has only 1 other users in setup1"),
         ("users", (), "users: at least one of [1, 2, 3, 4, 5, 6] takes part"),
         ("rounds", 0, "rounds: Input should be greater than or equal to 1 (got 0)"),
-        ("tau", -0.1, "tau: a temperature is positive, got -0.1"),
+        ("tau", -0.1, "tau = -0.1 for user 4, user 5: must be positive"),
         ("seed", -1, "seed: Input should be greater than or equal to 0 (got -1)"),
     ],
 )

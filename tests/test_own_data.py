@@ -105,8 +105,8 @@ def test_a_public_set_that_is_too_large_names_its_setting(ours: Callable[..., Se
         ({9: {"folder": ""}}, "own: .*at least 1 character"),
         ({9: {"classes": 3}}, "own: Field required"),
         ({9: {"folder": "x", "intents": 3}}, "own"),
-        ({"9": {"folder": "x"}, "09": {"folder": "y"}}, "own: a user stands there twice"),
-        ({9: {"folder": "x"}, "9": {"folder": "y"}}, "own: a user stands there twice"),
+        ({"9": {"folder": "x"}, "09": {"folder": "y"}}, "own: a user is listed twice"),
+        ({9: {"folder": "x"}, "9": {"folder": "y"}}, "own: a user is listed twice"),
     ],
 )
 def test_own_data_that_can_not_be_are_refused(own: dict, why: str) -> None:

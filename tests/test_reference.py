@@ -12,10 +12,10 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
-from fedmuscle_lib.report.provenance import runs_of
 from fedmuscle_lib.report.results import results_page
 
 ROOT = Path(__file__).parents[1]

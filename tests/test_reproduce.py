@@ -18,7 +18,7 @@ import pytest
 from processes import alive, eventually
 
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, plan, reproduce, select
+from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, pages, plan, reproduce, select
 from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).parents[1]
@@ -144,13 +144,13 @@ def test_failures_are_reported_and_others_go_on(folder, tmp_path, monkeypatch, c
     entries = target / "mini"
     assert (entries / "good/table.txt").read_text() == "[3, 4]"
     assert sorted(path.name for path in (entries / "good").iterdir()) == [
+        "README.md",
         "executed.html",
         "executed.ipynb",
         "result.json",
-        "sentences.json",
         "table.txt",
     ]
-    assert list(json.loads((entries / "good/sentences.json").read_text()).values()) == ["**No gain.**"]
+    assert (entries / "good/README.md").read_text() == "# Good\n\nIt claims <nothing>.\n\n**No gain.**\n"
     assert not (entries / "killed/executed.ipynb").exists()
     assert json.loads((entries / "bad/result.json").read_text())["failure"].endswith("ValueError: no luck <here>")
     assert str(tmp_path) not in (entries / "good/executed.ipynb").read_text()  # papermill writes the paths it is given
@@ -314,7 +314,7 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     notebook(folder, "good", "x = 1")
     monkeypatch.setattr(children, "write", full)
     assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
-    assert capsys.readouterr().err == "error: results/mini/good/result.json: No space left on device\n"
+    assert capsys.readouterr().err.splitlines()[-1] == "error: results/mini/good/result.json: No space left on device"
 
 
 def test_what_a_kernel_says_of_its_own_end_is_no_progress(folder, tmp_path, caplog):
@@ -359,7 +359,7 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
 
 @pytest.mark.slow
 def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
-    write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup))"
+    write = "from fedmuscle_lib import report\nprint(report.results_folder('table', profile, output, setup=setup))"
     notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
     for name, parameters in {"table": {}, "table_setup1_unequal": {"setup": "setup1_unequal"}, "table_of_others": {"seeds": [7]}}.items():
         (tmp_path / "figures/mini" / name).mkdir(parents=True)
@@ -413,11 +413,11 @@ def test_the_index_says_who_made_an_entry_and_when(tmp_path, provenance, result,
 
 def test_what_an_earlier_run_left_is_not_shown_beside_a_failure(tmp_path):
     folder = entry(tmp_path, runs("computed"), {"finished": LATE, "failure": "no luck", "parameters": {}, "seconds": 1.0})
-    (folder / "figure.png").write_bytes(b"")
-    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.png" not in page
+    (folder / "figure.svg").write_bytes(b"")
+    assert "no luck" in (page := index(tmp_path).read_text()) and "figure.svg" not in page
     (folder / "result.json").unlink()
     (folder / "table.csv").write_text("")
-    assert "figure.png" in index(tmp_path).read_text()
+    assert "figure.svg" in index(tmp_path).read_text()
 
 
 @pytest.mark.parametrize(
@@ -464,6 +464,55 @@ def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
     assert "no ? luck" in index(tmp_path).read_text()
 
 
+def test_what_a_section_says_of_its_numbers_is_their_provenances(tmp_path):
+    """Also where somebody drew them again after the grid did, with other seeds."""
+    facts = runs("computed") | {"command": "reproduce table --seeds 0"}
+    facts["shared"]["settings"] = {"seed": 0}
+    folder = entry(tmp_path, facts, {"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0, 1, 2]}})
+    (folder / "executed.html").touch()
+    page = index(tmp_path).read_text()
+    assert "Made by <code>reproduce table --seeds 0</code>" in page
+    assert "[0, 1, 2]" not in page and "executed.html" not in page and "3 s" not in page
+    (folder / "result.json").write_text(json.dumps({"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0]}}))
+    assert "executed.html" in (page := index(tmp_path).read_text()) and "<td>3 s</td>" in page
+
+
+# --- the pages of one notebook -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executed(tmp_path):
+    """An executed notebook that shows a table and a figure, and prints progress."""
+    (folder := tmp_path / "results/mini/table").mkdir(parents=True)
+    image, frame = (
+        {"image/png": "iVBORw0KGgo="},
+        {"text/html": "<div>\n<style scoped>a</style>\n<table>\n  <tr>\n  <td>1</td></tr>\n</table></div>"},
+    )
+    outputs = [nbformat.v4.new_output("stream", text="1 of 2"), *(nbformat.v4.new_output("display_data", data) for data in (frame, image))]
+    cells = [
+        nbformat.v4.new_markdown_cell(
+            "# Title\n\nSee [data](../docs/data.md#a), [here](#a), <!-- from a.csv: b -->1<!-- /from --> of [it](https://a.b)."
+        ),
+        nbformat.v4.new_code_cell('plots.save(figure, folder, "my_figure")', outputs=outputs),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "executed.ipynb")
+    pages.export(folder / "executed.ipynb", tmp_path / "notebooks")
+    return folder
+
+
+def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
+    assert (executed / "README.md").read_text() == (
+        "# Title\n\nSee [data](../../../docs/data.md#a), [here](#a), 1 of [it](https://a.b).\n\n"
+        "<table>\n  <tr><td>1</td></tr></table>\n\n![my figure](my_figure.svg)\n"
+    )
+
+
+def test_the_page_in_html_asks_no_other_server(executed):
+    page = (executed / "executed.html").read_text()
+    assert "my_figure" in page and "1 of 2" in page
+    assert not re.findall(r"""(?:src|import|url)\s*[=(]\s*["']?https?://""", page) and "cdnjs" not in page
+
+
 # --- what it costs to import, and parameters that arrive as text ---------------------------------------------------------------
 
 
@@ -481,7 +530,7 @@ def test_a_child_starts_without_the_library():
 
 def test_a_notebook_imports_its_helper_for_nothing():
     modules = imported_by(f"import sys; sys.path.insert(0, {str(ROOT)!r}); from fedmuscle_lib.reproduce import literal")
-    assert not modules & {"torch", "papermill", "pandas", "jinja2", "nbconvert"}
+    assert not modules & {"torch", "papermill", "pandas", "jinja2", "nbconvert", "nbformat", "fedmuscle_lib.runs"}
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,8 @@ def test_temperatures_by_pair_of_tasks_or_of_users(settings, store):
         ({"default": 0.2, "SS-XX": 1}, "'SS-XX' is neither two tasks"),
         ({"default": 0.2, "7": 1}, "'7' is neither"),
         ({"default": 0.2, "SS-TC": 1, "TC-SS": 2}, "twice"),
-        ({"default": 0.2, "SS-TC": -1}, "positive, got -1"),
-        ({"default": 0.2, "SS-TC": 0.1}, "tau_prime: 0.15 is larger than tau = 0.1"),
+        ({"default": 0.2, "SS-TC": -1}, "tau = -1.0 for user 7, user 9: must be positive"),
+        ({"default": 0.2, "SS-TC": 0.1}, "tau_prime = 0.15 exceeds tau = 0.1 for user 7, user 9"),
     ],
 )
 def test_wrong_temperatures_by_pair_are_named(settings, tau, message):

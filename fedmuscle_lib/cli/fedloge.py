@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,18 +12,8 @@ import pandas as pd
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.settings import PROFILES
 from fedmuscle_lib.runs import History, run
 
-# The groups of `fedloge --help`, and the settings in each.
-GROUPS = {
-    "Federation": ("algorithm", "options", "profile", "seed", "clients", "participation", "rounds", "evaluate_every"),
-    "Data": ("data", "data_dir", "imbalance", "alpha", "image_size", "padding", "flip"),
-    "Training": ("network", "local_epochs", "batch_size", "lr", "momentum", "weight_decay"),
-    "Machine": ("device", "threads"),
-}
-# What the authors' README calls a setting.
-ALIASES = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
 COEFFICIENT = "fedprox.mu"  # what their --beta is
 # Whose accuracies there are, and on what.
 SCOPES = {
@@ -94,21 +83,12 @@ def _what_next(settings: Settings, folder: Path | None) -> str:
     return f"saved in {folder}; realign it: {realign}" if folder else f"--save-models FOLDER saves the model; then {realign}"
 
 
-FORM = Form(Settings, PROFILES, GROUPS, ALIASES, translated)
-
-
-def _parameters() -> list[inspect.Parameter]:
-    """An option for every setting, by group, and the README's flag that is none."""
-    saved = "Write the trained model there, for `realign`. A run that is stored is computed again for it."
-    beta = (
-        "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C "
-        f"(--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only FedProx reads; 0 is FedAvg."
-    )
-    return [
-        option("save_models", saved, "FOLDER", Path),
-        *FORM.options(),
-        option("beta", beta, "NUMBER", float, group=ORIGINAL),
-    ]
-
-
-command.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+FORM = Form(Settings, translated)
+BETA = (
+    "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C "
+    f"(--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only FedProx reads; 0 is FedAvg."
+)
+command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
+    [option("save_models", "Write the trained model there, for `realign`. A stored run is computed again.", "FOLDER", Path)],
+    [option("beta", BETA, "NUMBER", float, group=ORIGINAL)],
+)

@@ -1,4 +1,9 @@
-"""The options of a command that runs a system: one for every setting, made from the settings themselves."""
+"""The options of a command that runs a system: one for every setting, made from the settings' fields.
+
+pydantic-settings' ``CliApp`` and tyro were tried on ``run``. Neither has headings, values by profile or one-line errors, and tyro takes
+each default for a given value, which then overrides the profile's. They could replace a hundred lines here and in ``options``, and the code
+around them that restores headings, names and errors would be as long.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +30,15 @@ class Form(Generic[S]):
 
     Attributes:
         settings: the class of the system's settings.
-        profiles: the values of each profile, by its name.
-        groups: of the page of help, and the settings in each.
-        aliases: what the original code calls a setting, by our name of it.
         translated: replaces flags of the original code that are no settings by the settings that they mean.
-        choices: what a setting can be, where neither its type nor its description says so.
         words: the original code's values of a setting and ours.
+        flags: the original code's names of options that are no settings.
     """
 
     settings: type[S]
-    profiles: Mapping[str, Mapping[str, Any]]
-    groups: Mapping[str, Sequence[str]]
-    aliases: Mapping[str, str]
     translated: Callable[[dict[str, Any]], dict[str, Any]]
-    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, options: Mapping[str, Any]) -> S:
         """Settings from what was given on the command line; None is not given.
@@ -47,51 +46,48 @@ class Form(Generic[S]):
         Raises:
             ValueError: a value that the setting can't have, or settings that contradict each other.
         """
-        given = {name: self._value(name, value) for name, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
+        given |= {name: value_of(name, text, self.settings, self.words) for name, text in given.items() if isinstance(text, str)}
         settings = parse(self.settings, self.translated(given))
         try_device(settings.device)
         return settings
 
-    def _value(self, name: str, value: Any) -> Any:
-        return value_of(name, value, self.settings, self.words) if isinstance(value, str) else value
-
     def spelling(self, name: str) -> str:
         """An option's one spelling: underscores are dashes, and the original code's names stand for ours."""
-        theirs = {_dashed(alias): _dashed(name) for name, alias in self.aliases.items()}
+        theirs = {_dashed(flag): _dashed(own) for own, flag in self._flags.items()}
         return theirs.get(_dashed(name), _dashed(name))
 
-    def options(self) -> list[inspect.Parameter]:
-        """An option for every setting, by group."""
-        return [
-            option(name, self.describe(name), self._metavar(name), group=group) for group, names in self.groups.items() for name in names
-        ]
-
-    def describe(self, name: str) -> str:
-        """A setting's line of help: what it is, what it can be, and its value in each profile."""
-        own = self.settings.model_fields[name]
-        facts = [f"one of {', '.join(choices)}" for choices in [self._choices(name)] if choices]
-        bounds = [*own.metadata, *alternatives(own.annotation)]
-        facts += [f"{words} {getattr(bound, key)}" for bound in bounds for key, words in _RANGES.items() if hasattr(bound, key)]
-        facts += filter(None, [self._values(name)])
-        return f"{own.description}{self.alias(name)}" + (f" [{'; '.join(facts)}]" if facts else "")
+    @property
+    def _flags(self) -> dict[str, str]:
+        about = {name: self.settings.about(name) for name in self.settings.model_fields}
+        return {name: one["flag"] for name, one in about.items() if "flag" in one} | dict(self.flags)
 
     def alias(self, name: str) -> str:
         """A sentence with the original code's name, if it has another."""
-        return f" The original code's --{self.aliases[name]}." if name in self.aliases else ""
+        return f" The original code's --{self._flags[name]}." if name in self._flags else ""
 
-    def _choices(self, name: str) -> Sequence[str]:
-        if name in self.choices:
-            return self.choices[name]
-        kinds = alternatives(self.settings.model_fields[name].annotation)
-        return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    def signature(self, before: Sequence[inspect.Parameter], after: Sequence[inspect.Parameter]) -> inspect.Signature:
+        """A command's: an option for every setting, by group, between others."""
+        names = [name for name in self.settings.__annotations__ if name in self.settings.model_fields]
+        own = [option(name, self._help(name), self._metavar(name), group=self.settings.about(name)["group"]) for name in names]
+        return inspect.Signature([*before, *own, *after])
+
+    def _help(self, name: str) -> str:
+        """What a setting is, what it can be, and its value in each profile."""
+        own = self.settings.model_fields[name]
+        kinds = [*own.metadata, *alternatives(own.annotation)]
+        facts = [f"one of {', '.join(get_args(kind))}" for kind in kinds if get_origin(kind) is Literal]
+        facts += [f"{words} {getattr(kind, key)}" for kind in kinds for key, words in _RANGES.items() if hasattr(kind, key)]
+        facts += filter(None, [self._values(name)])
+        return f"{own.description}{self.alias(name)}" + (f" [{'; '.join(dict.fromkeys(facts))}]" if facts else "")
 
     def _values(self, name: str) -> str:
         """Such as "20 in mini, 150 in paper"; the value alone where all profiles agree; nothing where there is none by default."""
-        default = self.settings.model_fields[name].get_default(call_default_factory=True)
-        if any(len(values.get(name, ())) > 1 for values in self.profiles.values() if isinstance(default, dict)):
+        default = self.settings.model_fields[name].default
+        if any(len(values.get(name, ())) > 1 for values in self.settings.profiles.values() if isinstance(default, dict)):
             return "the profile's own"  # too many to list
         profiles: dict[str, list[str]] = {}
-        for profile, values in self.profiles.items():
+        for profile, values in self.settings.profiles.items():
             profiles.setdefault(_shown(values.get(name, default)), []).append(profile)
         if len(profiles) == 1:
             (value,) = profiles

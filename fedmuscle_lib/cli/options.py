@@ -87,7 +87,7 @@ def _once(what: str, pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
     found: dict[K, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{what}: {name!r} stands there twice")
+            raise ValueError(f"{what}: {name!r} is given twice")
         found[name] = value
     return found
 

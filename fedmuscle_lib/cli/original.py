@@ -12,13 +12,8 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}
 # Their count of users with a task.
 COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
-# Their name of a flag that is called otherwise here.
-NAMES = {
-    "algorithm": "aggregation_method",
-    "public": "public_dataset_name",
-    "rounds": "num_epochs",
-    "num_TC_clients": "num_yahoo_topic_classification_clients",
-}
+# Their name of such a count that is called otherwise here; those of settings stand in the settings' fields.
+NAMES = {"num_TC_clients": "num_yahoo_topic_classification_clients"}
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:

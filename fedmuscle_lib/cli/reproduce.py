@@ -12,9 +12,14 @@ from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_de
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
 
+_NOTEBOOKS = "Names such as table7, or all. [default: FedMuscle's; with --shipped-only all]"
+
 
 def command(
-    notebooks: Annotated[list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help="Names such as table7; all by default.")] = None,
+    notebooks: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NOTEBOOK]...", help=_NOTEBOOKS),
+    ] = None,
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
     seeds: Annotated[
         str | None, typer.Option(metavar="0,1,2", help="Seeds of every run. [default: 0; with --shipped-only the reference's]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from pathlib import Path
 
@@ -12,39 +11,13 @@ from fedmuscle_lib import report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.core import files
-from fedmuscle_lib.data.public import PUBLIC_SETS
-from fedmuscle_lib.fedmuscle import algorithms, outliers
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle import outliers
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.report.scores import gain
 from fedmuscle_lib.runs import History, Progress, Tick, default_store, run, stored
 from fedmuscle_lib.runs.address import address_of
 
-# The groups of `run --help`, and the settings in each.
-GROUPS = {
-    "Federation": ("algorithm", "setup", "users", "public", "profile", "protocol", "seed", "others", "robust", "reply", "options"),
-    "Training": (
-        "rounds", "local_epochs", "epochs", "cl_epochs", "order", "batch_size", "public_batch_size", "public_size", "train_samples",
-        "local_draw", "imbalance", "lr", "weight_decay", "optimisers", "evaluate_on", "evaluate_every", "refit",
-    ),
-    "Loss": ("tau", "tau_prime"),
-    "Model": (
-        "backbones", "proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks", "head_layers", "head_hidden", "head_on", "pooling",
-        "pooled_stages", "image_size", "mask_size", "text_length",
-    ),
-    "Data": ("data_dir", "own", "models_path", "root_train_image_folder", "root_val_image_folder"),
-    "Machine": ("device", "threads", "precision"),
-}  # fmt: skip
-FORM = Form(
-    Settings,
-    PROFILES,
-    GROUPS,
-    original.NAMES,
-    original.translated,
-    choices={"algorithm": algorithms.names(), "setup": list(SETUPS), "public": list(PUBLIC_SETS), "profile": list(PROFILES)},
-    words=original.VALUES,
-)
+FORM = Form(Settings, original.translated, original.VALUES, original.NAMES)
 
 
 def command(with_local: bool, save_models: Path | None, logs: Path | None, **options: str | int | None) -> None:
@@ -128,19 +101,28 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     return target
 
 
-def _parameters() -> list[inspect.Parameter]:
-    """An option for every setting, by group, and the original code's flags that are none."""
-    saved = "Write each user's adapter, head and card to FOLDER/user_<number>. A run that is stored is computed again for it."
-    parameters = [
+command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
+    [
         option("with_local", "Run local training of the same settings first, for Delta.", kind=bool),
-        option("save_models", saved, "FOLDER", Path),
+        option(
+            "save_models",
+            "Write each user's adapter, head and card to FOLDER/user_<number>. A stored run is computed again.",
+            "FOLDER",
+            Path,
+        ),
         option("logs", "Write a CSV file of each user's rounds below FOLDER, as the original code does.", "FOLDER", Path),
-        *FORM.options(),
-    ]
-    for name, task in original.COUNTS.items():
-        help = f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}"
-        parameters.append(option(name, help, "K", int, group=ORIGINAL))
-    return [*parameters, option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL)]
-
-
-command.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+    ],
+    [
+        *(
+            option(
+                name,
+                f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}",
+                "K",
+                int,
+                group=ORIGINAL,
+            )
+            for name, task in original.COUNTS.items()
+        ),
+        option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL),
+    ],
+)

@@ -36,8 +36,6 @@ OVER_FEDAVG = (
 )
 _MEASURES = {("global", False): "GM", ("personal", False): "PM", ("personal", True): "PM, masked"}  # by scope, and whether it is masked
 _MODELS = {"global": "global model", "personal": "personal models"}
-# Settings that say what is compared, and where and how often it is computed.
-_UNSAID = {"algorithm", "profile", "seed", "data_dir", "device", "threads", "evaluate_every"}
 
 
 def scores(histories: Sequence[Run]) -> pd.DataFrame:
@@ -117,7 +115,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
     """Settings, and the algorithms' own options, that are not those of the README's command: setting, ours, authors."""
     first, fields = histories[0].settings, Settings.model_fields
-    rows = [(name, getattr(first, name), field.default) for name, field in fields.items() if name not in _UNSAID | {"options"}]
+    rows = [(name, getattr(first, name), field.default) for name, field in fields.items() if name not in first.aside() | {"options"}]
     for one in {history.settings.algorithm: history.settings for history in histories}.values():
         usual = one.method.Options().model_dump()
         rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
@@ -238,4 +236,4 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
     arms = [run.settings.algorithm for run in runs]
     usual = Settings(profile=s.profile).model_dump(mode="json")
     data = manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    write_provenance(provenance_of(runs, folder.name, arms, usual, _UNSAID - {"evaluate_every"}, data), folder)
+    write_provenance(provenance_of(runs, folder.name, arms, usual, s.aside() - {"evaluate_every"}, data), folder)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -17,6 +17,7 @@ from pydantic import (
     PositiveFloat,
     StrictInt,
     Tag,
+    field_validator,
     model_validator,
 )
 
@@ -26,8 +27,9 @@ from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_file, tuned_recipes
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
+from fedmuscle_lib.muscle.temperature import check_temperatures
 from fedmuscle_lib.runs import settings as any_run
-from fedmuscle_lib.runs.settings import BY, RunSettings, check_options
+from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
@@ -57,6 +59,12 @@ class OwnData(BaseModel):
     client: int | None = Field(None, ge=0)
 
 
+# Fields of a group of `run --help`.
+federation, training, loss, model, place, machine = (
+    partial(setting, group) for group in ("Federation", "Training", "Loss", "Model", "Data", "Machine")
+)
+
+
 class Settings(RunSettings):
     """Frozen and strict: an unknown or mistyped field is an error that names it.
 
@@ -66,247 +74,257 @@ class Settings(RunSettings):
 
     system = "fedmuscle"
     telling = ("algorithm", "public", "setup")
+    profiles = PROFILES
+    joined = ("options", "backbones", "train_samples")
 
-    algorithm: str = Field(
+    algorithm: str = federation(
         "fedmuscle",
-        description='What the users do together; `python -m fedmuscle_lib algorithms` lists them. Section 6.1: "our proposed algorithm, '
-        'FedMuscle".',
+        'What the users do together. Section 6.1: "our proposed algorithm, FedMuscle". `python -m fedmuscle_lib algorithms` describes '
+        f"all: {', '.join(algorithms.names())}.",
+        aside=True,
+        flag="aggregation_method",
     )
-    setup: str = Field(
-        "setup1", description='Who the users are. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".'
+    setup: str = federation(
+        "setup1",
+        f'Who the users are: {", ".join(SETUPS)}. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".',
     )
-    public: str = Field(
+    public: str = federation(
         "voc",
-        description='Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K.',
+        'Section 6.1: "entirely drawn from one of the following datasets: CIFAR-100, COCO, or Pascal VOC"; Setup2: Flickr30K. '
+        f"One of {', '.join(PUBLIC_SETS)}.",
+        aside=True,
+        flag="public_dataset_name",
     )
-    profile: str = Field("mini", description=f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.")
-    protocol: Literal["fixed", "tuned"] = Field(
+    profile: str = federation("mini", f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.", aside=True)
+    protocol: Literal["fixed", "tuned"] = federation(
         "fixed",
-        description="Whose recipe of local training: the profile's, one for all users, or what `tune` chose by task on the validation "
-        "split. Settings that are given override both. The project's own.",
+        "Whose recipe of local training: the profile's, one for all users, or what `tune` chose by task on the validation split. Settings "
+        "that are given override both. The project's own.",
+        aside=True,
     )
-    seed: int = Field(0, ge=0, description="Draws the local training sets, initial weights, orders and peers. Not stated in the paper.")
+    seed: int = federation(0, "Draws the local training sets, initial weights, orders and peers.", ge=0, aside=True)
 
-    rounds: int = Field(150, ge=1, description='R. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
-    local_epochs: int = Field(1, ge=0, description='E. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
-    epochs: ByTask[NonNegativeInt | None] = Field(
+    rounds: int = training(150, 'R. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=1, flag="num_epochs")
+    local_epochs: int = training(1, 'E. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=0)
+    epochs: ByTask[NonNegativeInt | None] = training(
         None,
-        json_schema_extra={"neutral": None},
-        description="Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not "
-        "read. A number, or numbers by task. Not stated in the paper, whose E is the same in every round.",
+        "Local epochs of the whole run, spread over its rounds as evenly as whole epochs can be; `local_epochs` is then not read. A "
+        "number, or numbers by task. The paper's E is the same in every round.",
+        neutral=None,
+        paper="150",
     )
-    cl_epochs: int = Field(1, ge=1, description='T. Section 6.1: "set to 1, 150, and 1" (E, R, T).')
-    batch_size: int = Field(32, ge=2, description='B. Section 6.1: "We set the batch size B to 32".')
-    public_batch_size: int | None = Field(
+    cl_epochs: int = training(1, 'T. Section 6.1: "set to 1, 150, and 1" (E, R, T).', ge=1)
+    batch_size: int = training(32, 'B. Section 6.1: "We set the batch size B to 32".', ge=2)
+    public_batch_size: int | None = training(
         None,
+        'Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B", and Figure 5 varies it.',
         ge=2,
-        json_schema_extra={"neutral": None},
-        description='Samples in a batch of public data; B by default. Algorithm 1 has one "batch size B". Whether local batches have the '
-        "same size, and whether Figure 5 varies both, is not stated in the paper. Public batches of 20 reproduce the costs in Table 5.",
+        neutral=None,
+        open="open: whether local batches have B samples too; our default: both have. Table 5's costs come out with 20",
     )
-    others: int = Field(3, ge=1, description='M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".')
-    robust: int = Field(
+    others: int = federation(3, 'M, without the anchor. Section 6.1: "the value of M in Algorithm 1 to 3".', ge=1)
+    robust: int = federation(
         0,
+        "1: nobody is aligned with a user whose representations are constant, unrelated to the others' or turned away from them, as the "
+        "server measures it without labels. The paper's users are all honest.",
         ge=0,
         le=1,
-        json_schema_extra={"neutral": 0},
-        description="1: nobody is aligned with a user whose representations are constant, unrelated to the others' or turned away from "
-        "them, as the server measures it without labels. Not stated in the paper, whose users are all honest.",
+        neutral=0,
     )
-    public_size: int = Field(5000, ge=2, description='Section 6.1: "The size of the shared public dataset is set to 5000".')
+    public_size: int = training(5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2)
 
-    train_samples: dict[str, StrictInt] = Field(
-        default_factory=dict,
-        description='Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other '
-        'sizes by task, such as {"SS": 300}.',
+    train_samples: dict[str, StrictInt] = training(
+        {},
+        'Appendix G: "Each user performing the IC10 task has 50 training samples", IC100 100, MLC 200, SS 1000, TC 100; other sizes by '
+        'task, such as {"SS": 300}.',
     )
-
-    local_draw: Literal["seed", "fixed"] = Field(
+    local_draw: Literal["seed", "fixed"] = training(
         "seed",
-        json_schema_extra={"neutral": "seed"},
-        description="Whether each seed draws D^n from the user's file, evenly over classes where a sample has one, or D^n is the file's "
-        "first samples whatever the seed. Not stated in the paper, which prints means and standard deviations and says that samples are "
-        '"uniformly divided across users with the same task" (Appendix G); the original README "expects pre-partitioned client data".',
+        "Whether each seed draws D^n from the user's file, evenly over classes where a sample has one, or D^n is the file's first samples "
+        'whatever the seed. Appendix G: "uniformly divided across users with the same task"; the original README "expects pre-partitioned '
+        'client data".',
+        neutral="seed",
+        open="open: the original README expects fixed files; our default: each seed draws from the user's, evenly over classes",
     )
-
-    imbalance: float = Field(
+    imbalance: float = training(
         1.0,
-        gt=0,
-        le=1,
-        json_schema_extra={"neutral": 1.0},
-        description="Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
+        "Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
         "n_max imbalance^(k/(C-1)) of its samples (Cao et al. 2019), at least one. The seed draws each user's order of classes, so that "
         "what is rare for one may be frequent for its peers. Nothing replaces the others: D^n shrinks, `train_samples` is its size before. "
-        "Other users, test sets and the public set stay as they are. Not stated in the paper, which has no long tails: 1.",
+        "Other users, test sets and the public set stay as they are. The paper has no long tails: 1.",
+        gt=0,
+        le=1,
+        neutral=1.0,
     )
 
-    order: Literal["local_first", "alignment_first"] = Field(
+    order: Literal["local_first", "alignment_first"] = training(
         "local_first",
-        json_schema_extra={"neutral": "local_first"},
-        description='Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", '
-        "after E local epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones "
-        "after it. Table 8 prints +5.7, +10.2 and +12.8 for R = 1, so the paper's code may align first.",
+        'Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", after E local '
+        "epochs. With R = 1 this would mean Delta = 0 before the alignment, and heads that no longer fit their backbones after it.",
+        neutral="local_first",
+        open="open: Algorithm 1 aligns last, as does our default; Table 8's Δ at R = 1, +5.7 to +12.8, speaks against it",
     )
-    refit: int = Field(
+    refit: int = training(
         0,
+        "1: before each evaluation, every user (also in local training) trains a copy of its model for one more local phase; the copy is "
+        "evaluated and discarded.",
         ge=0,
         le=1,
-        json_schema_extra={"neutral": 0},
-        description="1: before each evaluation, every user (also in local training) trains a copy of its model for one more local phase; "
-        "the copy is evaluated and discarded. Not stated in the paper, whose Algorithm 1 does not say when a model is evaluated.",
+        neutral=0,
+        open="open: when in a round a model is evaluated; our default: after each phase, as it is",
     )
 
-    tau: Temperature = Field(
+    tau: Temperature = loss(
         0.2,
-        description="tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over users, or numbers by pairs of "
-        'tasks or users, such as {"default": 0.2, "SS-TC": 100}. Section 6.1: "set to 0.2 and 0.15".',
+        "tau^(M+1) of equation (3), between the anchor and the others; a number, a matrix over users, or numbers by pairs of tasks or "
+        'users, such as {"default": 0.2, "SS-TC": 100}. Section 6.1: "set to 0.2 and 0.15".',
     )
-    tau_prime: Temperature = Field(
-        0.15, description='tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".'
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description='Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them. '
-        "Not stated in the paper; each says where its value is from.",
+    tau_prime: Temperature = loss(0.15, 'tau^(M), which with tau gives gamma of equation (3). Section 6.1: "set to 0.2 and 0.15".')
+    options: dict[str, Any] = federation(
+        {},
+        'Hyper-parameters of single algorithms, by "algorithm.option", such as {"simclr.tau": 0.5}; the others ignore them. Not stated in '
+        "the paper; each says where its value is from.",
+        paper="not stated",
     )
 
-    proj_dim: int = Field(256, ge=2, description='d. Section 6.1: "We set d ... to 256".')
-    rank: int = Field(16, ge=1, description='Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".')
-    lora_alpha: int = Field(16, ge=1, description="Not stated in the paper; equal to the rank, so that the adapters are not rescaled.")
-    lora_layers: ByTask[Literal["attention", "linear"]] = Field(
+    proj_dim: int = model(256, 'd. Section 6.1: "We set d ... to 256".', ge=2)
+    rank: int = model(16, 'Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".', ge=1)
+    lora_alpha: int = model(
+        16,
+        "LoRA's updates are scaled by alpha / rank.",
+        ge=1,
+        open="open; our default: the default rank, so that nothing is rescaled",
+    )
+    lora_layers: ByTask[Literal["attention", "linear"]] = model(
         "attention",
-        description="Which layers of a block LoRA adapts: queries and values, as in Hu et al. (2022), or every linear layer, which in a "
-        "convolutional network are the 1 x 1 convolutions; a name, or names by task. Not stated in the paper.",
+        "Which layers of a block LoRA adapts: queries and values, or every linear layer, which in a convolutional network are the 1 x 1 "
+        "convolutions; a name, or names by task.",
+        open="open; our default: queries and values, as in Hu et al. (2022)",
     )
-    lora_blocks: ByTask[Literal["all", "last", "none"]] = Field(
+    lora_blocks: ByTask[Literal["all", "last", "none"]] = model(
         "all",
-        description="Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a "
-        "convolutional network, or none; a name, or names by task. Not stated in the paper; what stands before the first of them is "
-        "computed once.",
+        "Which blocks LoRA adapts: all, the last third of a transformer or the last two stages and the top convolution of a convolutional "
+        "network, or none; a name, or names by task. What stands before the first of them is computed once.",
+        open="open; our default: all",
     )
-    image_size: int = Field(
+    image_size: int = model(
         96,
+        "Side in pixels of what users of convolutional networks classify; a ViT's is its checkpoint's. The paper has no such users.",
         ge=32,
-        json_schema_extra={"neutral": 96},
-        description="Side in pixels of what users of convolutional networks classify; a ViT's is its checkpoint's. Not stated in the "
-        "paper, which has no such users.",
+        neutral=96,
+        paper="no such users",
     )
-    mask_size: int = Field(
-        512, ge=32, description="Side in pixels of what SS users segment. Not stated in the paper; what its SegFormers were fine-tuned at."
+    mask_size: int = model(
+        512,
+        "Side in pixels of what SS users segment.",
+        ge=32,
+        open="open; our default: what the paper's SegFormers were fine-tuned at",
     )
-    text_length: int = Field(128, ge=4, description="Tokens after which a text is cut. Not stated in the paper; captions are shorter.")
-    head_on: Literal["features", "representation"] = Field(
+    text_length: int = model(128, "Tokens after which a text is cut.", ge=4, open="open; our default: more than captions have")
+    head_on: Literal["features", "representation"] = model(
         "features",
-        description="What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the "
-        "README's `projection=True`), or the projected representation. Section 3, footnote 1: \"appending a lightweight, learnable "
-        'projection head"; what the other head then reads is not stated in the paper.',
+        "What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the README's "
+        "`projection=True`), or the projected representation.",
+        open='open: what the prediction head reads beside the "projection head" of Section 3, footnote 1; our default: the features',
     )
-    pooling: Literal["mean", "cls"] = Field(
+    pooling: Literal["mean", "cls"] = model(
         "mean",
-        json_schema_extra={"neutral": "mean"},
-        description="Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have "
-        "and other users' models have not. Not stated in the paper, and the README's `model_A(batch, projection=True)` does not show it.",
+        "Whether features are the mean over patches, positions or a text's tokens, or the CLS token, which ViTs and BERTs have and other "
+        "users' models have not. The README's `model_A(batch, projection=True)` does not show it.",
+        neutral="mean",
+        open="open; our default: the mean over patches, positions or tokens",
     )
-    pooled_stages: Literal["last", "all"] = Field(
+    pooled_stages: Literal["last", "all"] = model(
         "last",
-        description="Which of the four stages that the decoder reads an SS user's features are the mean of. Not stated in the paper; its "
-        "Appendix R names the choice of a representation model as a limitation, and figures/mini/development.md has both.",
+        "Which of the four stages that the decoder reads an SS user's features are the mean of; figures/mini/development.md has both.",
+        open="open; our default: the last. Appendix R names the choice of a representation model as a limitation",
     )
-    head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = Field(
+    head_layers: ByTask[Annotated[int, Field(ge=1, le=2)]] = model(
         2,
-        json_schema_extra={"neutral": 2},
-        description="Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay. "
+        "Layers of a head that the paper gives two, a number or numbers by task; decoders and TC's linear layer stay. "
         'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between".',
+        neutral=2,
     )
-    head_hidden: ByTask[Annotated[int, Field(ge=1)]] = Field(
+    head_hidden: ByTask[Annotated[int, Field(ge=1)]] = model(
         256,
-        description="Width of a head of two layers, a number or numbers by task. "
-        'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between", no width stated.',
+        "Width of a head of two layers, a number or numbers by task. "
+        'Appendix H: "two linear layers with a rectified linear unit (ReLU) in between".',
+        open="open; our default: 256, as for d",
     )
 
-    lr: ByTask[PositiveFloat] = Field(
-        1e-3, description='A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
+    lr: ByTask[PositiveFloat] = training(
+        1e-3, 'A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
     )
-    weight_decay: float = Field(0.01, ge=0, description="Not stated in the paper; AdamW's default.")
-    optimisers: Literal["separate", "shared"] = Field(
+    weight_decay: float = training(0.01, "Of AdamW.", ge=0, open="open; our default: that of PyTorch's AdamW")
+    optimisers: Literal["separate", "shared"] = training(
         "separate",
-        json_schema_extra={"neutral": "separate"},
-        description='Whether local training and alignment have an AdamW each, or one with common moments. Section 6.1: "trained using the '
-        'AdamW optimizer"; whether that is one is not stated in the paper. Ours are two, since the gradients differ in scale.',
+        "Whether local training and alignment have an AdamW each, since the gradients differ in scale, or one with common moments. "
+        'Section 6.1: "trained using the AdamW optimizer".',
+        neutral="separate",
+        open='open: "the AdamW optimizer" is one or two; our default: one for local steps, one for the alignment',
     )
 
-    reply: Literal["gradient", "factored", "dense"] = Field(
+    reply: Literal["gradient", "factored", "dense"] = federation(
         "gradient",
-        description="How the server's answer travels; the update is the same. Section 5: \"receives the aggregated matrix ... and the "
-        'weighting coefficient vector", which is `dense`.',
+        "How the server's answer travels; the update is the same. Section 5: \"receives the aggregated matrix ... and the weighting "
+        'coefficient vector", which is `dense`.',
+        aside=True,
     )
-    evaluate_on: Literal["test", "validation"] = Field(
-        "test",
-        description='Section 6.1: "accuracy on the test samples is used as the performance metric". Design choices look at `validation` '
-        "alone.",
+    evaluate_on: Literal["test", "validation"] = training(
+        "test", 'Section 6.1: "accuracy on the test samples is used as the performance metric". Design choices look at `validation` alone.'
     )
-    evaluate_every: int = Field(
-        1, ge=1, description="Rounds between evaluations; the first and last round are always evaluated. The project's own."
+    evaluate_every: int = training(
+        1, "Rounds between evaluations; the first and last round are always evaluated. The project's own.", ge=1, aside=True
     )
 
-    users: tuple[int, ...] | None = Field(None, description="Numbers of the users that take part; all by default. The project's own.")
-    data_dir: Path = Field(ROOT / "data", description="Folder of the data. Not stated in the paper; the README's data_dir.")
-    own: dict[int, OwnData] = Field(
-        default_factory=dict,
-        json_schema_extra={"neutral": {}},
-        description='Users with data of their own, by number, such as {"9": {"folder": "/my/intents", "classes": 150}}. Not stated in the '
-        "paper, whose users have its data sets.",
+    users: tuple[int, ...] | None = federation(None, "Numbers of the users that take part; all by default. The project's own.")
+    data_dir: Path = place(ROOT / "data", "Folder of the data; the README's data_dir.", aside=True)
+    own: dict[int, OwnData] = place(
+        {},
+        'Users with data of their own, by number, such as {"9": {"folder": "/my/intents", "classes": 150}}. The paper\'s users have its '
+        "data sets.",
+        neutral={},
     )
-    models_path: Path = Field(
-        ROOT / "models", description="Folder of the checkpoints, by name. Not stated in the paper; the README's models_path."
-    )
-    backbones: dict[str, str] = Field(
-        default_factory=dict,
-        description="The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: "
+    models_path: Path = place(ROOT / "models", "Folder of the checkpoints, by name; the README's models_path.", aside=True)
+    backbones: dict[str, str] = model(
+        {},
+        "The paper's model name -> checkpoint below models_path. Section 6.1, footnote 2: "
         '"Pre-trained FMs are downloaded from Hugging Face".',
+        open="open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches Table 1's 29 TFLOP (16 px: 37)",
     )
-    precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of the backbones' matrix products, by autocast; losses stay in float32. Not stated in the paper."
+    precision: Literal["float32", "bfloat16"] = machine(
+        "float32",
+        "Of the backbones' matrix products, by autocast; losses stay in float32.",
+        open="open; our default: that of PyTorch",
     )
-    threads: int = Field(
-        2, ge=1, le=1024, description="Torch threads of a run. Not stated in the paper; small models are fastest, and repeatable, on one."
+    threads: int = machine(
+        2, "Torch threads of a run; small models are fastest, and repeatable, on one. The project's own.", ge=1, le=1024, aside=True
     )
-    root_train_image_folder: Path | None = Field(
-        None, description="MLC training images, if not below data_dir. Not stated in the paper; a flag of the README's."
-    )
-    root_val_image_folder: Path | None = Field(
-        None, description="MLC evaluation images, if not below data_dir. Not stated in the paper; a flag of the README's."
-    )
-    device: str = Field(
+    root_train_image_folder: Path | None = place(None, "MLC training images, if not below data_dir; a flag of the README's.", aside=True)
+    root_val_image_folder: Path | None = place(None, "MLC evaluation images, if not below data_dir; a flag of the README's.", aside=True)
+    device: str = machine(
         "cpu",
-        description="A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
+        "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU. "
         'Section 6.1: "run all experiments on NVIDIA Tesla V100 GPUs".',
+        aside=True,
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
-        profile = given.get("profile", cls.model_fields["profile"].default)
-        if not isinstance(profile, str) or profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
-        for name, value in given.items():
-            if truths := [one for one in _values(name, value) if isinstance(one, bool)]:
-                raise ValueError(f"{name}: got {truths[0]}, and no setting is a truth value")
-        if isinstance(own := given.get("own"), dict) and len({str(user).lstrip("0") for user in own}) < len(own):
-            raise ValueError("own: a user stands there twice")
-        setup = given.get("setup", cls.model_fields["setup"].default)
-        numbers = numbers_of(profile, str(setup)) | (cls._tuned(profile) if given.get("protocol") == "tuned" else {}) | given
+    def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the profile for the setup and of the protocol, without what is not read beside what is given."""
+        setup = str(given.get("setup", cls.model_fields["setup"].default))
+        numbers = numbers_of(profile, setup) | (cls._tuned(profile) if given.get("protocol") == "tuned" else {})
         if "local_epochs" in given:  # which would not be read beside others' total
-            numbers["epochs"] = given.get("epochs")
-        if isinstance(given.get("backbones"), dict):
-            numbers["backbones"] = PROFILES[profile].get("backbones", {}) | given["backbones"]
-        if isinstance(own := given.get("options", {}), dict):
-            numbers["options"] = numbers_of(profile, str(setup)).get("options", {}) | own
-        if isinstance(sizes := given.get("train_samples", {}), dict):  # a profile's are for whichever setup has the task
-            tasks = {user.task for name, users in SETUPS.items() if name == setup for user in users}
-            served = PROFILES[profile].get("train_samples", {})
-            numbers["train_samples"] = {task: n for task, n in served.items() if task in tasks} | sizes
-        return numbers
+            numbers.pop("epochs", None)
+        tasks = {user.task for user in SETUPS.get(setup, ())}  # the profile's sizes are for whichever setup has the task
+        return numbers | {"train_samples": {task: n for task, n in numbers.get("train_samples", {}).items() if task in tasks}}
+
+    @field_validator("own", mode="before")
+    @classmethod
+    def _names_each_user_once(cls, own: Any) -> Any:
+        if isinstance(own, dict) and len({str(user).lstrip("0") for user in own}) < len(own):
+            raise ValueError("a user is listed twice")
+        return own
 
     @classmethod
     def _tuned(cls, profile: str) -> dict[str, Any]:
@@ -319,8 +337,6 @@ class Settings(RunSettings):
         for task, recipe in recipes.items():
             if wrong := sorted(recipe.keys() ^ set(BY_TASK)):
                 raise ValueError(f"{tuned_file(profile)}: the recipe of {task} {'has' if wrong[0] in recipe else 'lacks'} {wrong[0]!r}")
-            if truths := [name for name, value in recipe.items() if isinstance(value, bool)]:
-                raise ValueError(f"{tuned_file(profile)}: {truths[0]} of {task} is a truth value")
         if not recipes:
             raise ValueError(
                 f"protocol: the profile {profile!r} has no tuned recipes; `python -m fedmuscle_lib tune --profile {profile}` makes them"
@@ -343,7 +359,7 @@ class Settings(RunSettings):
         if unknown := set(self.users or ()) - set(numbers):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
         if len(set(self.users or ())) < len(self.users or ()):
-            raise ValueError("users: a number stands there twice")
+            raise ValueError("users: a user is listed twice")
         if not self.members:
             raise ValueError(f"users: at least one of {numbers} takes part")
         if unserved := [user for user in self.members if not algorithm.serves(user.task)]:
@@ -366,9 +382,7 @@ class Settings(RunSettings):
         self._check_own()
         self._check_tasks()
         check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
-        self._check_temperatures()
-        if "tau_prime" not in algorithm.ignores and self.others > 1:
-            self._check_gamma()
+        self._check_temperatures(ordered="tau_prime" not in algorithm.ignores and self.others > 1)
         return self
 
     def _check_train_samples(self) -> None:
@@ -402,40 +416,27 @@ class Settings(RunSettings):
                     f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"
                 )
 
-    def _check_temperatures(self) -> None:
+    def _check_temperatures(self, ordered: bool) -> None:
+        numbers, tables = [user.number for user in self.members], []
         for name in ("tau", "tau_prime"):
             value = getattr(self, name)
-            n = len(self.members)
             if isinstance(value, dict):
                 self._check_pairs(name, value)
-                continue
-            rows = value if isinstance(value, tuple) else ((value,),)
-            if isinstance(value, tuple) and (len(rows) != n or any(len(row) != n for row in rows)):
-                raise ValueError(f"{name}: a matrix of temperatures is users x users, here {n} x {n}")
-            if smallest := [t for row in rows for t in row if not t > 0]:
-                raise ValueError(f"{name}: a temperature is positive, got {smallest[0]}")
-            if isinstance(value, tuple) and any(rows[i][j] != rows[j][i] for i in range(n) for j in range(i)):
-                raise ValueError(f"{name}: a matrix of temperatures is symmetric (Appendix A)")
+                value = [[self.temperature(name, first, second) for second in numbers] for first in numbers]
+            tables.append(value)
+        tau, tau_prime = tables
+        check_temperatures(tau, tau_prime, [f"user {number}" for number in numbers], ordered)
 
     def _check_pairs(self, name: str, value: dict[str, float]) -> None:
         if "default" not in value:
             raise ValueError(f"{name}: temperatures by pair need a 'default'")
         known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
-        for pair, t in value.items():
+        for pair in value:
             first, dash, second = pair.partition("-")
             if pair != "default" and not (dash and {first, second} <= known and first.isdigit() == second.isdigit()):
                 raise ValueError(f"{name}: {pair!r} is neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}")
             if f"{second}-{first}" in value and first != second:
-                raise ValueError(f"{name}: {pair!r} stands there twice, in both orders")
-            if not t > 0:
-                raise ValueError(f"{name}: a temperature is positive, got {t}")
-
-    def _check_gamma(self) -> None:
-        """Remark 1: tau^(M+1) > tau^(M) for every pair of others, so that gamma is positive; 0 is admitted, for pairwise alignment."""
-        for first, second in combinations([user.number for user in self.members], 2):
-            tau, tau_prime = (self.temperature(name, first, second) for name in ("tau", "tau_prime"))
-            if tau_prime > tau:
-                raise ValueError(f"tau_prime: {tau_prime} is larger than tau = {tau}; Remark 1 wants it smaller")
+                raise ValueError(f"{name}: {pair!r} is listed twice, in both orders")
 
     def temperature(self, name: str, first: int, second: int) -> float:
         """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of tasks, and these before the default."""
@@ -486,10 +487,6 @@ class Settings(RunSettings):
         """The run's name in lines of progress and in errors."""
         return f"{self.algorithm} {self.public} seed {self.seed}"
 
-    def usual(self) -> dict[str, Any]:
-        """The values of the settings' profile."""
-        return PROFILES[self.profile]
-
     @property
     def members(self) -> tuple[User, ...]:
         """The users that take part, in the setup's order, with the sizes of their local training sets."""
@@ -508,11 +505,6 @@ class Settings(RunSettings):
         """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
         usual = {user.number: user.train_samples for user in SETUPS[self.setup]}
         return {user.task: user.train_samples for user in self.members if user.train_samples != usual[user.number]}
-
-
-def _values(name: str, value: Any) -> Collection[Any]:
-    """A setting's value, and its values by task."""
-    return [value, *value.values()] if name in BY_TASK and isinstance(value, dict) else [value]
 
 
 def parse(given: dict[str, Any]) -> Settings:

@@ -51,10 +51,8 @@ def model_type(path: Path) -> str:
     try:
         kind = read_json(config).get("model_type")
     except NoFile:
-        raise FileNotFoundError(
-            f"{path}: no checkpoint (config.json and model.safetensors); `python -m data_prep mini` makes mini's, and docs/data.md says "
-            "where the other profiles' come from"
-        ) from None
+        makes = "`python -m data_prep mini` makes it" if "mini" in path.parts else "docs/data.md says which command of data_prep makes it"
+        raise FileNotFoundError(f"{path}: no checkpoint (config.json and model.safetensors); {makes}") from None
     except DataError as error:
         raise OSError(f"{config}: not a checkpoint's ({str(error).removeprefix(f'{config}: ')})") from None
     if not isinstance(kind, str):

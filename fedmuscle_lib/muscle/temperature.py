@@ -57,6 +57,22 @@ def temperatures(tau: Temperature, tau_prime: Temperature, m: int, names: Sequen
     return _read(_hashable(tau), _hashable(tau_prime), m, names)
 
 
+def check_temperatures(tau: Temperature, tau_prime: Temperature, names: Sequence[str], ordered: bool = True) -> None:
+    """Check temperatures between all members of a federation, each of whom is an anchor to others.
+
+    Args:
+        tau, tau_prime: a number, or a symmetric matrix over the members.
+        names: of the members, for errors.
+        ordered: whether tau' <= tau is asked for, as :func:`temperatures` does.
+
+    Raises:
+        ValueError: as :func:`temperatures`.
+    """
+    high, low = _table("tau", _hashable(tau), len(names)), _table("tau_prime", _hashable(tau_prime), len(names))
+    for l, k in pairs(len(names)):
+        _pair(high, low, l, k, names, ordered)
+
+
 def lower_order_temperature(tau: Number) -> Number:
     """tau^(N-1) from a common tau^(N) by equation (22): 1/tau^(N-1) = 1/tau^(N) + 1/tau^(N)^2.
 
@@ -79,31 +95,32 @@ def _hashable(value: Temperature) -> float | Table:
 
 @lru_cache(maxsize=256)
 def _read(tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str, ...] | None) -> Temperatures:
-    tau, tau_prime = _table("tau", tau, m), _table("tau_prime", tau_prime, m)
-    inverse = [1 / _positive("tau", tau, 0, other, names) for other in range(1, m + 1)]
-    gamma = []
-    for l, k in pairs(m):
-        high = _positive("tau", tau, l + 1, k + 1, names)
-        low = _positive("tau_prime", tau_prime, l + 1, k + 1, names)
-        if low > high:
-            pair = f"{member_name(l + 1, names)}, {member_name(k + 1, names)}"
-            raise ValueError(f"tau_prime = {low} exceeds tau = {high} for {pair}: gamma = {1 / low - 1 / high:.4g} < 0")
-        gamma.append(1 / low - 1 / high)
-    return Temperatures(tuple(inverse), tuple(gamma))
+    tau, tau_prime = _table("tau", tau, m + 1), _table("tau_prime", tau_prime, m + 1)
+    members = [member_name(index, names) for index in range(m + 1)]
+    inverse = [1 / _positive("tau", tau, 0, other, members) for other in range(1, m + 1)]
+    ends = [_pair(tau, tau_prime, l + 1, k + 1, members) for l, k in pairs(m)]
+    return Temperatures(tuple(inverse), tuple(1 / low - 1 / high for high, low in ends))
 
 
-def _table(what: str, value: float | Table, m: int) -> Table:
+def _pair(tau: Table, tau_prime: Table, l: int, k: int, names: Sequence[str], ordered: bool = True) -> tuple[float, float]:
+    high, low = _positive("tau", tau, l, k, names), _positive("tau_prime", tau_prime, l, k, names)
+    if ordered and low > high:
+        raise ValueError(f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma = {1 / low - 1 / high:.4g} < 0")
+    return high, low
+
+
+def _table(what: str, value: float | Table, n: int) -> Table:
     if isinstance(value, float):
-        return ((value,) * (m + 1),) * (m + 1)
-    if len(value) != m + 1 or any(len(row) != m + 1 for row in value):
-        raise ValueError(f"{what}: a matrix over anchor and {m} others is ({m + 1}, {m + 1}), this one has rows {[len(r) for r in value]}")
-    for l, k in pairs(m + 1):
+        return ((value,) * n,) * n
+    if len(value) != n or any(len(row) != n for row in value):
+        raise ValueError(f"{what}: a matrix over {n} members is ({n}, {n}), this one has rows {[len(row) for row in value]}")
+    for l, k in pairs(n):
         if value[l][k] != value[k][l]:
             raise ValueError(f"{what} is not symmetric: [{l}, {k}] = {value[l][k]}, [{k}, {l}] = {value[k][l]}")
     return value
 
 
-def _positive(what: str, table: Table, l: int, k: int, names: tuple[str, ...] | None) -> float:
+def _positive(what: str, table: Table, l: int, k: int, names: Sequence[str]) -> float:
     if not table[l][k] > 0:
-        raise ValueError(f"{what} = {table[l][k]} for {member_name(l, names)}, {member_name(k, names)}: must be positive")
+        raise ValueError(f"{what} = {table[l][k]} for {names[l]}, {names[k]}: must be positive")
     return table[l][k]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn.objects as so
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from fedmuscle_lib.core.style import HALO, HOUSE, Marker, closed, point
+from fedmuscle_lib.core.style import HALO, Look, closed, housed, on_figure
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
 
 
+@housed
 def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
     """Our Delta against the paper's, a point an algorithm that has both with its 95 % interval; one panel a public set.
 
@@ -21,26 +22,23 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
         delta: rows as ``report.delta`` returns them.
         ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
     """
-    look = styles(delta.algorithm)
-    with plt.rc_context(HOUSE):
-        figure, axes = plt.subplots(1, len(ranks), figsize=(3.4 * len(ranks), 3.6), sharey=True, squeeze=False)
-        panels = {public: rows.dropna(subset=["delta", "paper_delta"]) for public, rows in delta.groupby("public")}
-        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
-            ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
-            ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
-            for row in panels[rank.public].itertuples():
-                ax.plot([row.paper_delta] * 2, [row.ci_low, row.ci_high], color=look[row.algorithm][0], linewidth=1)
-                point(ax, row.paper_delta, row.delta, look[row.algorithm], markeredgecolor="white", markeredgewidth=0.6)
-            ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
-            ax.set_xlabel("the paper's Δ over local training (%)")
-        axes[0, 0].set_ylabel("our Δ over local training (%)")
-        closed(figure)  # names can be kept apart once the axes stay where they are
-        for ax, rank in zip(axes[0], ranks.itertuples(), strict=True):
-            _name_points(ax, panels[rank.public], look)
+    look, rows = styles(delta.algorithm), delta.dropna(subset=["delta", "paper_delta"])
+    plot = so.Plot(rows, x="paper_delta", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm")
+    plot = plot.facet("public", order=list(ranks.public)).share(x=False)
+    plot = plot.add(so.Range(), ymin="ci_low", ymax="ci_high", legend=False).add(so.Dot(edgecolor="white"), legend=False)
+    plot = plot.label(x="the paper's Δ over local training (%)", y="our Δ over local training (%)")
+    figure = on_figure(plot, look, 3.4 * len(ranks), 3.6)
+    for ax, rank in zip(figure.axes, ranks.itertuples(), strict=True):
+        ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
+        ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
+        ax.set_title(f"{rank.public}: ρ = {rank.rho:+.2f}" if pd.notna(rank.rho) else rank.public)
+    closed(figure)  # names can be kept apart once the axes stay where they are
+    for ax, public in zip(figure.axes, ranks.public, strict=True):
+        _name_points(ax, rows[rows.public == public], look)
     return figure
 
 
-def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, tuple[str, Marker]]) -> None:
+def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, Look]) -> None:
     """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
     points = ax.transData.transform(rows[["paper_delta", "delta"]])
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]

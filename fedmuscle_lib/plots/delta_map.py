@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
-from fedmuscle_lib.core.style import HOUSE, Marker, closed, point
+from fedmuscle_lib.core.style import Look, closed, housed, point
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 
@@ -27,9 +27,9 @@ _LEAD = "#777777"  # from the arms of a place that was moved to where it is
 _SIDE_BY_SIDE = ("frozen_peers", _ALONE, _LED, "anchored")  # the others, which align nobody, stand on the place's line
 _APART = 6.0  # points between neighbours at a place
 _WIDE = 30.0  # points between neighbouring places
-Look = dict[str, tuple[str, Marker]]
 
 
+@housed
 def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
     """Delta of each arm against how much local training forgets; a panel a number of alignment steps, and an axis of steps above them.
 
@@ -46,28 +46,27 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
     steps, rows = sorted(set(every.steps)), every.dropna(subset=["forgotten", "delta"])
     letters = dict(zip(rows.groupby("place").forgotten.mean().sort_values().index, ascii_uppercase, strict=False))
     look = styles(every.algorithm)
-    with plt.rc_context(HOUSE):
-        figure = plt.figure(figsize=(2.6 + max(5, 3.3 * len(steps)), 5.4))
-        grid = figure.add_gridspec(2, len(steps), height_ratios=(0.09, 1))
-        _axis_of_steps(figure.add_subplot(grid[0, :]), steps, paper)
-        wide, high = _limits(rows)
-        panels = [figure.add_subplot(grid[1, k], xlim=wide, ylim=high) for k in range(len(steps))]
-        for ax, n in zip(panels, steps, strict=True):
-            _ground(ax, look[UNFORGETTING][0])
-            ax.set_title(f"{n:,} alignment steps a user", pad=18)
-            ax.set_xlabel("what local training forgets:\nΔ of head only over local training (%)")
-            ax.tick_params(labelleft=ax is panels[0])
-        panels[0].set_ylabel("Δ over local training (%)")
-        figure.legend(handles=_legend(look, letters), loc="outside right center", labelspacing=0.75)
-        closed(figure)  # places can be kept apart once the axes stay where they are
-        for ax, n in zip(panels, steps, strict=True):
-            own = rows[rows.steps == n]
-            if absent := [place for place in dict.fromkeys(every[every.steps == n].place) if place not in set(own.place)]:
-                ax.text(0.02, 0.02, "\n".join(["Δ is undefined:", *absent]), transform=ax.transAxes, fontsize=8, va="bottom")
-            places = own.drop_duplicates("place").sort_values("forgotten")
-            exact = ax.transData.transform(np.stack([places.forgotten, 0 * places.forgotten], 1))[:, 0] * 72 / figure.dpi
-            for place, aside in zip(places.place, _spread(exact, _WIDE) - exact, strict=True):
-                _place(ax, own[own.place == place].set_index("algorithm"), letters[place], look, aside)
+    figure = plt.figure(figsize=(2.6 + max(5, 3.3 * len(steps)), 5.4))
+    grid = figure.add_gridspec(2, len(steps), height_ratios=(0.09, 1))
+    _axis_of_steps(figure.add_subplot(grid[0, :]), steps, paper)
+    wide, high = _limits(rows)
+    panels = [figure.add_subplot(grid[1, k], xlim=wide, ylim=high) for k in range(len(steps))]
+    for ax, n in zip(panels, steps, strict=True):
+        _ground(ax, look[UNFORGETTING][0])
+        ax.set_title(f"{n:,} alignment steps a user", pad=18)
+        ax.set_xlabel("what local training forgets:\nΔ of head only over local training (%)")
+        ax.tick_params(labelleft=ax is panels[0])
+    panels[0].set_ylabel("Δ over local training (%)")
+    figure.legend(handles=_legend(look, letters), loc="outside right center", labelspacing=0.75)
+    closed(figure)  # places can be kept apart once the axes stay where they are
+    for ax, n in zip(panels, steps, strict=True):
+        own = rows[rows.steps == n]
+        if absent := [place for place in dict.fromkeys(every[every.steps == n].place) if place not in set(own.place)]:
+            ax.text(0.02, 0.02, "\n".join(["Δ is undefined:", *absent]), transform=ax.transAxes, fontsize=8, va="bottom")
+        places = own.drop_duplicates("place").sort_values("forgotten")
+        exact = ax.transData.transform(np.stack([places.forgotten, 0 * places.forgotten], 1))[:, 0] * 72 / figure.dpi
+        for place, aside in zip(places.place, _spread(exact, _WIDE) - exact, strict=True):
+            _place(ax, own[own.place == place].set_index("algorithm"), letters[place], look, aside)
     return figure
 
 
@@ -103,7 +102,7 @@ def _ground(ax: Axes, colour: str) -> None:
     ax.plot(x, x, color=colour, linewidth=1.2, dashes=(4, 3), zorder=1)
 
 
-def _place(ax: Axes, rows: pd.DataFrame, letter: str, look: Look, aside: float) -> None:
+def _place(ax: Axes, rows: pd.DataFrame, letter: str, look: dict[str, Look], aside: float) -> None:
     """The arms of a place, which are ``rows``' index, so many points to the right of where it is; head only stands where it is."""
     x = rows.forgotten.iloc[0]
 
@@ -147,7 +146,7 @@ def _axis_of_steps(ax: Axes, steps: Iterable[int], paper: dict[str, int]) -> Non
     ax.set_title("alignment steps a user, on a logarithmic axis", loc="left", fontsize=8, color="#555555")
 
 
-def _legend(look: Look, letters: dict[str, str]) -> list[Artist]:
+def _legend(look: dict[str, Look], letters: dict[str, str]) -> list[Artist]:
     lines: dict[str, Any] = {UNFORGETTING: "--", TUNED_BASELINE: "-"}
     arms = [
         Line2D([], [], color=colour, marker=marker, linestyle=lines.get(name, ""), label=label(name), markersize=7)

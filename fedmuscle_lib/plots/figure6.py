@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedmuscle_lib.core.style import HALO, HOUSE, closed
+from fedmuscle_lib.core.style import HALO, housed
 
 
+@housed
 def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarray], images: Sequence[str]) -> Figure:
     """Figure 6: the sums of the other models' vectors, as arrows in the plane whose width is their term's share of the loss's sum.
 
@@ -21,19 +22,18 @@ def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarr
         weights: title of a panel -> (b, b) shares of the tuples (j_2, j_3), which sum to 1.
         images: b names.
     """
-    with plt.rc_context(HOUSE):
-        figure, axes = plt.subplots(1, len(weights), figsize=(4.4 * len(weights), 4.6), sharex=True, sharey=True)
-        for ax, (title, share) in zip(np.atleast_1d(axes), weights.items(), strict=True):
-            for j2, j3 in np.ndindex(share.shape):
-                end = vectors[0, j2] + vectors[1, j3]
-                _arrow(ax, end, "#0072B2" if j2 == j3 == 0 else "#D55E00", width=0.5 + 30 * float(share[j2, j3]))
-                _at_tip(ax, end, f"{images[j2]}+{images[j3]} {share[j2, j3]:.0%}")
-            _arrow(ax, anchor, "black", width=1.5)
-            ax.annotate("anchor", anchor / 2, xytext=(-5, 0), textcoords="offset points", fontsize=8, ha="right")
-            ax.set(title=title, aspect="equal", xticks=[], yticks=[])
-            ax.margins(0.16)
-            ax.spines[:].set_visible(False)
-    return closed(figure)
+    figure, axes = plt.subplots(1, len(weights), figsize=(4.4 * len(weights), 4.6), sharex=True, sharey=True)
+    for ax, (title, share) in zip(np.atleast_1d(axes), weights.items(), strict=True):
+        for j2, j3 in np.ndindex(share.shape):
+            end = vectors[0, j2] + vectors[1, j3]
+            _arrow(ax, end, "#0072B2" if j2 == j3 == 0 else "#D55E00", width=0.5 + 30 * float(share[j2, j3]))
+            _at_tip(ax, end, f"{images[j2]}+{images[j3]} {share[j2, j3]:.0%}")
+        _arrow(ax, anchor, "black", width=1.5)
+        ax.annotate("anchor", anchor / 2, xytext=(-5, 0), textcoords="offset points", fontsize=8, ha="right")
+        ax.set(title=title, aspect="equal", xticks=[], yticks=[])
+        ax.margins(0.16)
+        ax.spines[:].set_visible(False)
+    return figure
 
 
 def _arrow(ax: Axes, end: np.ndarray, colour: str, width: float) -> None:

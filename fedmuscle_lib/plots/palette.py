@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedmuscle_lib.core.style import Marker, looks
+from fedmuscle_lib.core.style import Look, looks
 
 # Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Eighteen are more
 # than colour alone can tell apart, so no two share a marker.
-STYLES: dict[str, tuple[str, Marker]] = {
+STYLES: dict[str, Look] = {
     "local": ("#555555", "o"),
     "fedmuscle": ("#0072B2", "D"),
     "gramian": ("#E69F00", "s"),
@@ -32,6 +32,6 @@ STYLES: dict[str, tuple[str, Marker]] = {
 _ARMS = {"local, tuned": "#E6007A", "fedmuscle, tuned": "#8800CC", "anchored, tuned": "#C18B70", "fedrcl, authors' values": "#1A1AE6"}
 
 
-def styles(arms: Iterable[str]) -> dict[str, tuple[str, Marker]]:
+def styles(arms: Iterable[str]) -> dict[str, Look]:
     """Colour and marker of each arm of a figure."""
     return looks(arms, STYLES | {arm: (colour, STYLES[arm.partition(", ")[0]][1]) for arm, colour in _ARMS.items()})

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn.objects as so
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from fedmuscle_lib.core.style import HOUSE, closed
+from fedmuscle_lib.core.style import housed, legend, on_figure
 from fedmuscle_lib.fedmuscle.arms import TUNED, setting_of
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, label
 
 
+@housed
 def training_curve(curve: pd.DataFrame) -> Figure:
     """Delta over communication rounds, a line an algorithm with its 95 % band; one panel a public set.
 
@@ -24,21 +24,14 @@ def training_curve(curve: pd.DataFrame) -> Figure:
         curve: rows as ``report.curve`` returns them.
     """
     curve = curve[~curve.algorithm.isin([BASELINE, "probe"]) & (curve.algorithm.map(setting_of) != TUNED)]
-    look, publics = styles(curve.algorithm), list(dict.fromkeys(curve.public))
-    with plt.rc_context(HOUSE):
-        figure, axes = plt.subplots(1, len(publics), figsize=(3.2 * len(publics) + 2.5, 3), sharey=True, squeeze=False)
-        for ax, public in zip(axes[0], publics, strict=True):
-            for name, rows in curve[curve.public == public].groupby("algorithm", sort=False):
-                colour, marker = look[name]
-                ax.plot(rows["round"], rows.delta, color=colour, marker=marker, markersize=4, label=label(name))
-                ax.fill_between(rows["round"], rows.ci_low, rows.ci_high, color=colour, alpha=0.15, linewidth=0)
-            ax.axhline(0, color="black", linewidth=0.8)
-            ax.set_title(public)
-            ax.set_xlabel("communication round")
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes[0, 0].set_yscale("symlog", linthresh=10)  # of all panels, which share it
-        axes[0, 0].yaxis.set_major_formatter(ScalarFormatter())
-        axes[0, 0].set_ylabel("Δ over local training (%)")
-        handles = [Line2D([], [], color=colour, marker=marker, label=label(name)) for name, (colour, marker) in look.items()]
-        figure.legend(handles=handles, loc="outside right center")
-    return closed(figure)
+    look = styles(curve.algorithm)
+    plot = so.Plot(curve, x="round", y="delta", color="algorithm", marker="algorithm").facet("public")
+    plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=4), legend=False)
+    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="Δ over local training (%)")
+    figure = on_figure(plot, look, 3.2 * curve.public.nunique() + 2.5, 3)
+    for ax in figure.axes:
+        ax.axhline(0, color="black", linewidth=0.8)
+    figure.axes[0].set_yscale("symlog", linthresh=10)  # of all panels, which share it
+    figure.axes[0].yaxis.set_major_formatter(ScalarFormatter())
+    legend(figure, "right center", {label(name): each for name, each in look.items()})
+    return figure

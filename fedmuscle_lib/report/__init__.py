@@ -8,6 +8,7 @@ systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, `
 CSV files: ``prose`` and ``results``. None of them trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
 """
 
+from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
     CONTROLS,
@@ -57,4 +58,4 @@ from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_t
 from fedmuscle_lib.report.side_by_side import ORIGINS, by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
 from fedmuscle_lib.report.world_table import in_short_of_worlds, papers_world, world, worlds
-from fedmuscle_lib.report.write import data_manifests, file_of, folder_name, provenance_of, results_folder, write
+from fedmuscle_lib.report.write import data_manifests, file_of, provenance_of, write

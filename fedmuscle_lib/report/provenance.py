@@ -1,4 +1,4 @@
-"""Where results come from and go to, whatever the federation: folders, CSV files, and the provenance of the runs behind them."""
+"""CSV files, and the provenance of the runs behind them, whatever the federation."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.notebooks import PROVENANCE, notebook_of
 from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
-RESULTS = Path(__file__).parents[2] / "results"
-PROVENANCE = "provenance.json"  # in a notebook's folder
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
-
-
-def results_folder(name: str, profile: str, output: str = "") -> Path:
-    """``<output>/<profile>/<name>``, made if need be; without ``output`` below the repository's ``results``, which git ignores."""
-    folder = Path(output or RESULTS) / profile / name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -40,18 +31,19 @@ def option(name: str, value: object) -> str:
 
 def provenance_of(
     histories: Sequence[History[Any]],
-    notebook: str,
+    folder: str,
     arms: Sequence[str],
     usual: Mapping[str, Any],
     unsaid: Collection[str],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The command that repeats the runs, what made them, and the runs themselves, as :func:`runs_of` reads them.
+    """The command that repeats the runs, what made them, and the runs themselves, as ``core.notebooks.runs_of`` reads them.
 
     A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the others with each of ``runs``. The
     command has the settings of the first run.
 
     Args:
+        folder: name of a folder of results, which begins with that of the notebook.
         arms: of each run.
         usual: the values that settings have without a word of the command's, as JSON values.
         unsaid: settings that the command never names.
@@ -67,8 +59,9 @@ def provenance_of(
         | {name: h.provenance[name] for name in ("address", "versions", "seconds", "finished", "peak_memory_bytes")}
         for h, arm in zip(histories, arms, strict=True)
     ]
+    chosen = f"{notebook_of(folder)} --profile {histories[0].settings.profile} --seeds {seeds}"
     return {
-        "command": f"python -m fedmuscle_lib reproduce {notebook} --profile {histories[0].settings.profile} --seeds {seeds}{overrides}",
+        "command": f"python -m fedmuscle_lib reproduce {chosen}{overrides}",
         "made_with": [fact for i, fact in enumerate(made_with) if fact not in made_with[:i]],
         "data": data,
         **_factored(facts),
@@ -95,43 +88,15 @@ def _common(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _rest(facts: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """``facts`` without ``known``, which :func:`_merged` puts back."""
+    """``facts`` without ``known``, which ``runs_of`` puts back."""
     new = {name: value for name, value in facts.items() if name not in known or known[name] != value}
     return {name: _rest(value, known[name]) if isinstance(value, dict) and name in known else value for name, value in new.items()}
-
-
-def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
-    return known | facts | {name: _merged(known[name], facts[name]) for name in both}
 
 
 def write_provenance(provenance: Mapping[str, Any], folder: Path) -> None:
     """Write ``provenance.json``, whole or not at all, with a line for each run."""
     lines = re.sub(r"\n {3,}|\n {2}(?=[]}])", " ", json.dumps(provenance, indent=1))  # a string has no newline in JSON
     write(folder / PROVENANCE, lines + "\n")
-
-
-def runs_of(folder: Path) -> list[dict[str, Any]]:
-    """The runs that the provenance in a notebook's folder names, each with all its facts; none where there is no provenance.
-
-    Returns:
-        For each run its arm, address, system, settings (as JSON values, without places), origin ("shipped" or "computed"), versions,
-        seconds, finished (ISO format, UTC) and peak_memory_bytes.
-
-    Raises:
-        DataError: naming the file; it can't be read, or its runs are not as :func:`provenance_of` gives them.
-    """
-    path = folder / PROVENANCE
-    if not path.exists():
-        return []
-    provenance = read_json(path)
-    try:
-        runs = [_merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run) for run in provenance["runs"]]
-    except (AttributeError, KeyError, TypeError):
-        raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
-    if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
-        raise DataError(f"{path}: not the provenance of a notebook: a run without its address, or when it was finished")
-    return runs
 
 
 def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -15,23 +15,13 @@ from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.compare import paired_deltas
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
-from fedmuscle_lib.report.departures import NO_DEPARTURE, departures
+from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER
 from fedmuscle_lib.report.provenance import save, write_provenance
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import TASKS
 
 USUAL_SETUP: str = Settings.model_fields["setup"].default
-
-
-def results_folder(notebook: str, profile: str, output: str = "", setup: str = USUAL_SETUP) -> Path:
-    """The folder of ``provenance.results_folder``. A notebook that takes a setup has one for each, as ``folder_name`` calls it."""
-    return provenance.results_folder(folder_name(notebook, setup), profile, output)
-
-
-def folder_name(notebook: str, setup: str = USUAL_SETUP) -> str:
-    """``<notebook>`` or, where it is run with another setup than the usual one, ``<notebook>_<setup>``."""
-    return notebook if setup == USUAL_SETUP else f"{notebook}_{setup}"
 
 
 def file_of(table: str, phase: Phase) -> str:
@@ -57,16 +47,15 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
             save(unshared, folder / file_of("delta_unshared", phase))
     save(costs(histories), folder / "costs.csv")
     save(departures(histories), folder / "departures.csv")
-    notebook = folder.name.removesuffix(f"_{histories[0].settings.setup}")
-    write_provenance(provenance_of([*histories, *others], notebook), folder)
+    write_provenance(provenance_of([*histories, *others], folder.name), folder)
 
 
-def provenance_of(histories: Sequence[History], notebook: str) -> dict[str, Any]:
+def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     """What ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
-    return provenance.provenance_of(histories, notebook, [arm(h) for h in histories], usual, NO_DEPARTURE, data_manifests(histories))
+    return provenance.provenance_of(histories, folder, [arm(h) for h in histories], usual, s.aside(), data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:

@@ -10,10 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS
 from fedmuscle_lib.reproduce import children
 from fedmuscle_lib.reproduce.children import Children, Outcome
+from fedmuscle_lib.reproduce.estimate import announcement
 from fedmuscle_lib.reproduce.index import index
-from fedmuscle_lib.reproduce.plan import FIGURES, NOTEBOOKS, folder_of, in_reference, plan, select
+from fedmuscle_lib.reproduce.plan import ALL, folder_of, in_reference, plan, select, unsaved
 
 _log = logging.getLogger("fedmuscle")
 
@@ -33,19 +35,21 @@ def reproduce(
 ) -> list[Outcome]:
     """Execute notebooks, ``jobs`` at a time, into ``<output>/<profile>/<folder>/executed.ipynb``, and write the index page.
 
-    A notebook's folder has its name. One that takes a setup has a folder for each, such as ``controls_setup1_vit``.
+    A notebook's folder has its name, followed by parameters that are neither the notebook's own nor the reference's, such as
+    ``table7_rounds=5`` or ``controls_setup1_vit``. What is about to run, and for how long, goes to the logger "fedmuscle" first.
 
-    A notebook that fails does not keep the others from running. One that is interrupted keeps the results that it had. Their log lines
-    go to the logger "fedmuscle" as they come. Runs that were finished or interrupted here before are fetched or resumed; all others are
-    computed, also those that came with the repository.
+    A notebook has its committed parameters where none are given, also if the saved file has others, which a warning then names. One that
+    fails does not keep the others from running. One that is interrupted keeps the results that it had. Their log lines go to the logger
+    as they come. Runs that were finished or interrupted here before are fetched or resumed; all others are computed, also those that came
+    with the repository.
 
     Args:
-        notebooks: names, without suffix; all of the folder's by default.
+        notebooks: names, without suffix, or "all"; by default FedMuscle's or, with ``shipped_only``, all of the folder's.
         profile: for every notebook that has such a parameter.
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
         shipped_only: compute nothing. Runs that came with the repository are shown too, each notebook has the parameters of its
-            reference where none are given, once for each setup that the reference has, and one of which a run is not stored is
+            reference where none are given, once for each folder that the reference has, and one of which a run is not stored is
             reported as missing.
         scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
         folder: where the notebooks are.
@@ -59,15 +63,21 @@ def reproduce(
     common: dict[str, Any] = {"profile": profile, "output": os.path.relpath(target.parent, folder)}
     if seeds is not None or not shipped_only:
         common["seeds"] = list(seeds or [0])
-    planned = list(plan(select(notebooks, folder), common, overrides or {}).items())
-    if shipped_only:
-        planned = [(path, as_there | given) for path, given in planned for as_there in in_reference(path, reference / profile, given)]
+    planned = []
+    for path, given in plan(select(notebooks or ([ALL] if shipped_only else None), folder), common, overrides or {}).items():
+        committed, told = unsaved(path)
+        if told:
+            _log.warning(told)
+        made = in_reference(path, reference / profile, given) if shipped_only else [given]
+        planned += [(path, committed | parameters) for parameters in made]
     at_a_time = min(jobs, len(planned))
     processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
     pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
         _try_to_write(target)
+        for line in announcement(planned, reference / profile, min(at_a_time, _cores()), shipped_only):
+            _log.info(line)
         futures = [pool.submit(children.execute, path, target / folder_of(path, given), given, processes) for path, given in planned]
         for future in as_completed(futures):
             outcomes.append(outcome := future.result())

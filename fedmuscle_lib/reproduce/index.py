@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
-from fedmuscle_lib.reproduce.parameters import fits
+from fedmuscle_lib.core.notebooks import fits, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,8 +47,6 @@ def made(entry: Path) -> Made:
     Raises:
         DataError: naming the one that can't be read or says something else.
     """
-    from fedmuscle_lib.report.provenance import runs_of
-
     with _blamed(path := entry / "result.json"):
         result = _read(path)
         executed = _minute(result.get("finished", ""))
@@ -86,25 +84,31 @@ def _section(entry: Path) -> dict[str, Any]:
 
 
 def _contents(entry: Path) -> dict[str, Any]:
-    """What the template shows of a readable one. What else lies beside a failed or missing one is of an earlier run, and is not shown."""
-    by = made(entry)
+    """What the template shows of a readable one. What else lies beside a failed or missing one is of an earlier run, and is not shown.
+
+    What made the numbers is what their provenance says. An execution of other seeds, after which somebody drew them again, is not shown.
+    """
+    by, result, provenance = made(entry), _read(entry / "result.json"), _read(entry / "provenance.json")
     done = by.state not in _UNFINISHED
-    with _blamed(path := entry / "result.json"):
-        result = _read(path)
+    with _blamed(entry / "result.json"):
         if (seconds := result.get("seconds")) is not None and not fits(seconds, "float"):
             raise DataError(f"its seconds are {shown(seconds)}, not a number")
-        time = "" if seconds is None else f"{seconds:.0f} s"
-        parameters = json.dumps(result["parameters"]) if result.get("parameters") else ""
-    files = ["executed.html", "executed.ipynb", *sorted(path.name for path in entry.glob("*.csv"))] if done else ["executed.part.ipynb"]
+        given = result.get("parameters", {})
+        seeds = sorted({run["settings"]["seed"] for run in runs_of(entry) if "settings" in run})
+        executed = not (seeds and "seeds" in given) or sorted(given["seeds"]) == seeds
+        time = f"{seconds:.0f} s" if seconds is not None and (executed or not done) else ""
+    origin = provenance.get("command", "") if done else ""
+    pages = ["executed.html", "README.md", "executed.ipynb"] if executed else []
+    files = [*pages, *sorted(path.name for path in entry.glob("*.csv"))] if done else ["executed.part.ipynb"]
     return {
         "name": entry.name,
         "made": by,
         "time": time,
         "claim": _claim(entry),
-        "parameters": parameters,
+        "origin": origin or (json.dumps(given) if given else ""),
         "reason": result.get("failure") or result.get("missing") or "",
         "tables": _tables(entry) if done else [],
-        "figures": sorted(path.stem for path in entry.glob("*.png")) if done else [],
+        "figures": sorted(path.stem for path in entry.glob("*.svg")) if done else [],
         "departures": _departures(entry) if done else "",
         "files": [name for name in files if (entry / name).exists()],
     }

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import ROOT, read_json
+from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared, fits, folder_name, own, reference_parameters
 from fedmuscle_lib.core.registry import meant
-from fedmuscle_lib.reproduce.parameters import declared_parameters, fits
 
 if TYPE_CHECKING:  # a help page waits for no torch
     from fedmuscle_lib.runs import RunSettings
 
-NOTEBOOKS = ROOT / "notebooks"
-FIGURES = ROOT / "figures"  # the reference
+ALL = "all"  # in the place of a name
+FIRST = "fedmuscle"  # the system of notebooks that name none
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
-    """The notebooks called ``names``, or all but those whose metadata say that they have no results, in the order of their names.
+    """Return the notebooks called ``names``; by default FedMuscle's that have results, with "all" those of every system, sorted.
 
     Raises:
         ValueError: there is no such notebook; the message names the nearest.
@@ -28,50 +28,53 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
     known = {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
     if not known:
         raise ValueError(f"no notebooks in {folder}")
-    usual = [name for name, path in known.items() if _metadata(path).get("results", True)]
-    wanted = [name.removesuffix(".ipynb") for name in names or usual]
+    about = {name: _metadata(path) for name, path in known.items()}
+    systems = {name: said.get("system", FIRST) for name, said in about.items() if said.get("results", True)}
+    wanted = [name.removesuffix(".ipynb") for name in names or (name for name, system in systems.items() if system == FIRST)]
+    if ALL in wanted:
+        wanted = [*systems, *(name for name in wanted if name != ALL)]
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError("; ".join(f"no notebook {name!r}{meant(name, known)}" for name in unknown))
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def plan(paths: Sequence[Path], common: dict[str, Any], own: dict[str, Any]) -> dict[Path, dict[str, Any]]:
-    """What each notebook is given: of ``common`` what it declares, and ``own`` parameters and settings.
+def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) -> dict[Path, dict[str, Any]]:
+    """What each notebook is given: of ``common`` what it declares, and ``wanted`` parameters and settings.
 
     papermill itself would only warn of an unknown parameter and run with the default.
 
     Raises:
-        ValueError: listing everything that is wrong with ``own`` or with a type.
+        ValueError: listing everything that is wrong with ``wanted`` or with a type.
     """
-    declared = {path: declared_parameters(path) for path in paths}
+    types = {path: {name: parameter.type for name, parameter in declared(path).items()} for path in paths}
     kinds = {path: settings_of(path) for path in paths}
     places = set().union(*(kind.places() for kind in kinds.values()))
-    own = _absolute(own, places)
-    parameters = {name for types in declared.values() for name in types}
+    wanted = _absolute(wanted, places)
+    parameters = {name for own in types.values() for name in own}
     known = {name for kind in kinds.values() for name in kind.model_fields}
-    settings = {name: value for name, value in own.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
-    problems = [f"{name} has an option of its own" for name in own if name in common]
+    settings = {name: value for name, value in wanted.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
+    problems = [f"{name} has an option of its own" for name in wanted if name in common]
     problems += [
         f"no parameter or setting {name!r}{meant(name, parameters | known)}"
-        for name in own
+        for name in wanted
         if name not in parameters and name not in settings
     ]
     if (others := settings.keys() - parameters) and "overrides" not in parameters:
         problems.append(f"no chosen notebook takes settings ({', '.join(sorted(others))})")
-    overrides = own.get("overrides", {})
+    overrides = wanted.get("overrides", {})
     if isinstance(overrides, dict):
         overrides = _absolute(overrides | settings, places)
         for kind in dict.fromkeys(kinds.values()):
             problems += _settings_problems(kind, common["profile"], _of_kind(overrides, kind, known))
     given = {
-        path: _given(types, common | own, _of_kind(overrides, kinds[path], known) if isinstance(overrides, dict) else overrides)
-        for path, types in declared.items()
+        path: _given(own, common | wanted, _of_kind(overrides, kinds[path], known) if isinstance(overrides, dict) else overrides)
+        for path, own in types.items()
     }
     problems += [
-        f"{path.stem}: {name} is a {declared[path][name]}, not {value!r}"
+        f"{path.stem}: {name} is a {types[path][name]}, not {value!r}"
         for path, values in given.items()
         for name, value in values.items()
-        if not fits(value, declared[path][name])
+        if not fits(value, types[path][name])
     ]
     if problems:
         raise ValueError("; ".join(problems))
@@ -102,32 +105,38 @@ def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collecti
     return {name: value for name, value in overrides.items() if name in kind.model_fields or name not in known}
 
 
-def folder_of(path: Path, given: dict[str, Any]) -> str:
-    """Name of the folder of results that the notebook writes to when it is given ``given``."""
-    from fedmuscle_lib.report import folder_name
+def unsaved(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the committed values of parameters that the file has otherwise, and a sentence about them; both empty if there are none."""
+    saved = {name: parameter.value for name, parameter in declared(path).items()}
+    committed = {name: parameter.value for name, parameter in own(path).items() if parameter.value != saved[name]}
+    if not committed:
+        return {}, ""
+    changes = ", ".join(f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in committed.items())
+    return committed, (
+        f"{path.stem}: the saved notebook's {changes} is not used; "
+        f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
+    )
 
-    return folder_name(path.stem, *([given["setup"]] if "setup" in given else []))
+
+def folder_of(path: Path, given: dict[str, Any]) -> str:
+    """Return the name of the folder of results that the notebook writes to when it is given ``given``."""
+    return folder_name(path.stem, given.get("profile", ""), given, among=path.parent)
 
 
 def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parameters of which the notebook's committed results in the folder ``reference`` came: a dict for each setup that is there.
+    """Return what the notebook is given to draw its committed results in the folder ``reference``: a dict for each of its folders there.
 
-    A setup in ``given`` is the only one. Where the results do not say what they came of, the dict is empty.
+    ``given`` parameters replace those of the results; where they lead to another folder, that is the only one.
     """
-    usual = _as_made(path, reference / folder_of(path, given))
-    others = [] if "setup" in given else [_as_made(path, folder) for folder in sorted(reference.glob(f"{path.stem}_*"))]
-    return [usual, *(parameters for parameters in others if "setup" in parameters)]
+    declares = declared(path)
 
+    def as_made(folder: Path) -> dict[str, Any]:
+        return {name: value for name, value in reference_parameters(folder).items() if name in declares} | given
 
-def _as_made(path: Path, results: Path) -> dict[str, Any]:
-    """The parameters of the notebook ``path`` that the provenance in its folder ``results`` has, if there is one."""
-    provenance = results / "provenance.json"
-    if not provenance.exists():
-        return {}
-    parameters = read_json(provenance).get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise DataError(f"{provenance}: not the provenance of a notebook: its parameters have no names")
-    return {name: value for name, value in parameters.items() if name in declared_parameters(path)}
+    there = reference / folder_of(path, given)
+    usual = as_made(there if there.is_dir() else reference / path.stem)
+    others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*")) if folder != there]
+    return [usual, *(parameters for name, parameters in others if folder_of(path, parameters) == name)]
 
 
 def _settings_problems(kind: type[RunSettings], profile: str, overrides: dict[str, Any]) -> list[str]:

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
-from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
+from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 
 class NotStored(LookupError):
     """Runs are missing, and the environment says that none is to be computed."""
-
-
-class _Asked(Exception):
-    """Ends a call that asked for runs where only the question matters; ``args`` are the runs' settings."""
-
-
-_only_asking: ContextVar[bool] = ContextVar("only asking", default=False)
-
-
-def asked_by(call: Callable[[], object]) -> list[RunSettings]:
-    """The settings of the runs that ``call`` asks :func:`run` or ``run_all`` for; there the call ends, nothing is computed or fetched."""
-    token = _only_asking.set(True)
-    try:
-        call()
-    except _Asked as asked:
-        return list(asked.args)
-    finally:
-        _only_asking.reset(token)
-    return []
-
-
-def heed_asking(wanted: Sequence[RunSettings]) -> None:
-    """End the call if only the question matters."""
-    if _only_asking.get():
-        raise _Asked(*wanted)
 
 
 def run(
@@ -74,7 +49,6 @@ def run(
         Damaged: its result was lost after it was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
     """
-    heed_asking([settings])
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:

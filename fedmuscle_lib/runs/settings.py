@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import meant
@@ -25,12 +25,33 @@ _UNFIT = re.compile("[\x00-\x1f\ud800-\udfff]")
 V = TypeVar("V")
 
 
+def setting(group: str, default: Any, description: str, open: str = "", **told: Any) -> Any:
+    """A field of a system's settings, with everything that is said of it anywhere.
+
+    Args:
+        group: its heading in ``--help``.
+        default: the paper's value where it states one.
+        description: what it is, with the paper's words.
+        open: "open", what the paper leaves open here, and our default. Departures always list it.
+        told: bounds, as pydantic's ``Field`` takes them;
+            aside: True if it says what is compared, where things lie or how they travel: departures and provenance do not name it;
+            flag: its name in the original code;
+            neutral: see :meth:`RunSettings.seen`;
+            paper: what departures say of the paper where ours is not the default, if not the default.
+    """
+    bounds = {name: told.pop(name) for name in ("ge", "gt", "le", "lt") if name in told}
+    whole = f"{description} The paper leaves it {open}." if open else description
+    return Field(default, description=whole, json_schema_extra={"group": group, "open": open, **told}, **bounds)
+
+
 class RunSettings(BaseModel):
     """What a run is asked for: frozen and strict. An unknown or mistyped field is an error that names it.
 
     Attributes:
         system: its name in SYSTEMS.
         telling: settings by which runs are told apart where they are listed, beside profile and seed.
+        profiles: the values of each profile, by its name.
+        joined: settings by name of which given parts join the profile's.
         profile: which numbers, data and checkpoints.
         seed: of all random draws.
         rounds: how many.
@@ -42,12 +63,37 @@ class RunSettings(BaseModel):
 
     system: ClassVar[str]
     telling: ClassVar[tuple[str, ...]] = ()
+    profiles: ClassVar[Mapping[str, Mapping[str, Any]]]
+    joined: ClassVar[tuple[str, ...]] = ("options",)
 
     profile: str
     seed: int
     rounds: int
     threads: int
     device: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_profile(cls, given: dict[str, Any]) -> dict[str, Any]:
+        profile = given.get("profile", cls.model_fields["profile"].default)
+        if not isinstance(profile, str) or profile not in cls.profiles:
+            raise ValueError(f"unknown profile {profile!r}{meant(profile, cls.profiles)}")
+        numbers = cls.numbers(profile, given)
+        joined = {name: numbers.get(name, {}) | given[name] for name in cls.joined if isinstance(given.get(name), dict)}
+        return numbers | given | joined
+
+    @classmethod
+    def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A profile's values beside what is given."""
+        return dict(cls.profiles[profile])
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: V, info: ValidationInfo) -> V:
+        parts: Collection[Any] = value.values() if isinstance(value, dict) and info.field_name != "options" else (value,)
+        if any(isinstance(part, bool) for part in parts):
+            raise ValueError("no setting is a truth value")
+        return value
 
     @field_validator("*")
     @classmethod
@@ -82,7 +128,18 @@ class RunSettings(BaseModel):
 
     def usual(self) -> Mapping[str, Any]:
         """The values of the settings' profile."""
-        raise NotImplementedError
+        return self.profiles[self.profile]
+
+    @classmethod
+    def about(cls, name: str) -> dict[str, Any]:
+        """What :func:`setting` was told of a field beside its default and description."""
+        extra = cls.model_fields[name].json_schema_extra
+        return extra if isinstance(extra, dict) else {}
+
+    @classmethod
+    def aside(cls) -> set[str]:
+        """Settings that say what is compared, where things lie or how they travel."""
+        return {name for name in cls.model_fields if cls.about(name).get("aside")}
 
     @classmethod
     def places(cls) -> set[str]:
@@ -102,11 +159,10 @@ class RunSettings(BaseModel):
         """What a run sees of the settings, as JSON values: all but ``exclude`` and those that change nothing.
 
         A setting that was added when runs were stored already names the value at which it changes nothing, as
-        ``json_schema_extra={"neutral": value}``. At this value it is left out, and the stored runs keep their addresses.
+        ``neutral``. At this value it is left out, and the stored runs keep their addresses.
         """
-        extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
-        own = {name: extra for name, extra in extras.items() if isinstance(extra, dict) and "neutral" in extra}
-        neutral = {name for name, extra in own.items() if getattr(self, name) == extra["neutral"]}
+        own = {name: self.about(name) for name in type(self).model_fields}
+        neutral = {name for name, extra in own.items() if "neutral" in extra and getattr(self, name) == extra["neutral"]}
         return self.model_dump(mode="json", exclude=exclude | neutral)
 
 

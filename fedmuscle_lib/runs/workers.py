@@ -26,7 +26,7 @@ import torch
 
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, heed_asking, refuse_to_compute
+from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.progress import heard_by, showing
@@ -75,7 +75,6 @@ def run_all(
         NotStored: FEDMUSCLE_COMPUTE is 0 and runs are not stored.
     """
     wanted, store = list(settings), store or default_store()
-    heed_asking(wanted)
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
     addresses = [address_of(one) for one in wanted]
     runs: dict[Address, S] = {}

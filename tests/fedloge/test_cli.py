@@ -18,8 +18,10 @@ from fedmuscle_lib.cli import run as fedmuscles
 from fedmuscle_lib.fedloge import Settings, methods
 from fedmuscle_lib.fedloge.settings import PROFILES
 from fedmuscle_lib.runs import Record
+from fedmuscle_lib.runs.archive import write_archive
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
+FLAGS = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
 QUICK = {"rounds": 2, "clients": 4, "options": {"fedloge.etf_steps": 50}}
 
 
@@ -80,10 +82,6 @@ def test_their_names_stand_for_ours(settings_of):
     assert theirs == ours and theirs.device == "cpu"
 
 
-def test_every_setting_is_an_option_in_one_group():
-    assert sorted(name for group in command.GROUPS.values() for name in group) == sorted(Settings.model_fields)
-
-
 def page_of(name, capsys, monkeypatch):
     """The page of help, and what it says of each option."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -95,10 +93,10 @@ def page_of(name, capsys, monkeypatch):
 
 def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers(capsys, monkeypatch):
     page, texts = page_of("fedloge", capsys, monkeypatch)
-    assert re.findall(r"╭─ (.+?) ─", page)[1:] == [*command.GROUPS, "Flags of the original code"]
+    assert re.findall(r"╭─ (.+?) ─", page)[1:] == ["Federation", "Data", "Training", "Machine", "Flags of the original code"]
     assert all(f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values())
     assert "above 0; at most 1; default: 0.01" in texts["imbalance"] and "glyphs in mini" in texts["data"]
-    assert all(f"--{alias}." in texts[name] for name, alias in command.ALIASES.items())
+    assert all(f"--{flag}." in texts[name] for name, flag in FLAGS.items())
     assert "not the sparsity of SSE-C" in texts["beta"]
 
 
@@ -106,7 +104,7 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
     _, ours = page_of("fedloge", capsys, monkeypatch)
     _, theirs = page_of("run", capsys, monkeypatch)
     assert set(Settings.model_fields) <= ours.keys() and set(FedMuscle.model_fields) <= theirs.keys()
-    assert not (ours.keys() | set(command.ALIASES.values())) & (FedMuscle.model_fields.keys() - Settings.model_fields.keys())
+    assert not (ours.keys() | set(FLAGS.values())) & (FedMuscle.model_fields.keys() - Settings.model_fields.keys())
     assert not theirs.keys() & (Settings.model_fields.keys() - FedMuscle.model_fields.keys() | {"beta"})
     assert not set(fedmuscles.original.COUNTS) & ours.keys()
 
@@ -231,8 +229,8 @@ def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, caps
 @pytest.fixture
 def figures(both, store, tmp_path):
     """The folder ``figures`` with both runs shipped."""
-    for history in both:
-        store.ship(history.provenance["address"], tmp_path / "figures/mini/runs")
+    (tmp_path / "figures/mini").mkdir(parents=True)
+    store.ship([history.provenance["address"] for history in both], tmp_path / "figures/mini/runs.zip")
     shutil.rmtree(store.root)
     return tmp_path / "figures"
 
@@ -250,16 +248,16 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, ca
     assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
 
     fedloge = both[1]
-    path = figures / "mini/runs" / f"{fedloge.provenance['address']}.zip"
-    record = Record.read(path)
+    path, address = figures / "mini/runs.zip", fedloge.provenance["address"]
+    entries = Store(figures, (path,)).entries()
+    record = next(record for entry in entries if entry.address == address and (record := entry.read()))
     metrics = record.tables["metrics"]
     changed = metrics.index[(metrics.scope == "global") & (metrics.group == "all")][0]
     metrics.loc[changed, "value"] += 0.5  # five of a thousand test samples
-    path.write_bytes(record.pack())
-    path.with_name("SHA256SUMS").unlink(missing_ok=True)
+    write_archive(path, {address: record.pack()})
     assert verify(figures, mini_world) == 1
     assert "round 1, scope global, head head, masked False, group all, clients 0: " in capsys.readouterr().out
-    path.write_bytes(Record(record.tables, record.provenance | {"processor": "another"}).pack())
+    write_archive(path, {address: Record(record.tables, record.provenance | {"processor": "another"}).pack()})
     assert verify(figures, mini_world) == 0
     assert "within the tolerance, by 0.5 at most" in capsys.readouterr().out
     assert verify(figures, mini_world, "--tolerance", "4") == 1
@@ -267,8 +265,8 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, ca
 
 def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, quick, monkeypatch, capsys):
     history = both[1]
-    store.ship(history.provenance["address"], tmp_path / "shipped")
-    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped",)))
+    store.ship([history.provenance["address"]], tmp_path / "shipped.zip")
+    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped.zip",)))
     command.show(again)
     assert "This run came with the repository; it was finished" in capsys.readouterr().out
     command.show(history)

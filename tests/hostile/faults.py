@@ -29,7 +29,7 @@ from fedmuscle_lib.core import exit_codes
 from fedmuscle_lib.data import coco_checks, images, labelled_sets, pickles
 from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.fedmuscle.server import Server
-from fedmuscle_lib.runs import loop, settings, store
+from fedmuscle_lib.runs import archive, loop, settings, store
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -175,7 +175,7 @@ _OF_DATA: dict[str, Callable[[], None]] = {
 }
 _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "stored": {
-        "shipped runs as they lie there": _set(store, "_sums", lambda folder: {}),
+        "shipped runs as they lie there": _set(archive.Sealed, "read", lambda self, name: self._zip.read(name)),
         "tables of any kind": _tables_as_they_are,
         "provenances of any kind": _set(store, "_checked", lambda provenance: provenance),
         "files that are none left in place": _set(store.Entry, "_set_aside", lambda self, path, why: None),

@@ -22,7 +22,7 @@ TABLES = ("metrics", "costs", "losses", "measures")
 
 
 class Settings(RunSettings):
-    system = "hostile"
+    system, profiles = "hostile", {"mini": {}}
     profile: str = "mini"
     seed: int = 0
     rounds: int = 3

@@ -17,8 +17,7 @@ from staged import NOTEBOOKS, as_committed, checked_out, place
 
 from fedmuscle_lib import Settings, Store, bridge, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
-from fedmuscle_lib.reproduce import declared_parameters, reproduce, select
-from fedmuscle_lib.reproduce.needs import asked_for
+from fedmuscle_lib.reproduce import declared, reproduce, select
 from fedmuscle_lib.runs import stored
 from fedmuscle_lib.runs.address import address_of
 
@@ -73,7 +72,7 @@ def test_the_first_code_cell_is_the_only_parameters_cell(path):
         assert isinstance(statement, ast.AnnAssign), "name: type = literal"
         ast.literal_eval(statement.value)
         assert "  # " in lines[statement.lineno - 1], f"{statement.target.id} says what it is"
-    assert set(declared_parameters(path).values()) <= {"str", "int", "float", "bool", "list", "dict"}
+    assert {parameter.type for parameter in declared(path).values()} <= {"str", "int", "float", "bool", "list", "dict"}
 
 
 @every_notebook
@@ -88,7 +87,7 @@ def test_tables_are_thin(path):
     cells = [cell.source for cell in code_cells(path)]
     source = "\n".join(cells)
     assert len(source.splitlines()) < 80
-    assert {"profile", "seeds", "output", "overrides"} <= set(declared_parameters(path))
+    assert {"profile", "seeds", "output", "overrides"} <= set(declared(path))
     assert not list(misplaced(cells)), "what computes belongs to the library"
     assert "backward" not in source and "torch" not in source
 
@@ -127,9 +126,20 @@ def test_a_helper_serves_one_figure(cells, found):
 def test_parameters_that_papermill_hands_over_as_text_are_read(path):
     """``papermill -p`` can't say that a value is a list or a dict."""
     first, *others = code_cells(path)
-    for name, kind in declared_parameters(path).items():
-        if kind in ("list", "dict"):
+    for name, parameter in declared(path).items():
+        if (kind := parameter.type) in ("list", "dict"):
             assert any(f'literal("{name}", {name}, {kind})' in cell.source for cell in others[:2]), name
+
+
+@every_table
+def test_every_parameter_can_name_the_folder_of_results_and_the_last_line_says_where_it_is(path):
+    calls = [node for cell in code_cells(path) for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+    (folder,) = (call for call in calls if ast.unparse(call.func).split(".")[-1] == "results_folder")
+    assert [ast.unparse(argument) for argument in folder.args] == [repr("NAME" if path == SKELETON else path.stem), "profile", "output"]
+    passed = {keyword.arg for keyword in folder.keywords}
+    passed |= set("public imbalance train_samples".split()) if None in passed else set()  # of the bridge, **own
+    assert passed - {None} == set(declared(path)) - {"profile", "seeds", "output"}
+    assert re.fullmatch(r"print\((report\.)?written\(folder\)\)", code_cells(path)[-1].source)
 
 
 @every_notebook

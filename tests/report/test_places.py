@@ -9,10 +9,10 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
+from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle import arms as module
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
-from fedmuscle_lib.report.provenance import runs_of
 
 PLACES_HERE = {"as it is": {}, "wide": {"head_hidden": 999, "setup": "setup1_unequal"}, "long": {"epochs": 44, "lr": 5e-3}}
 STEPS = [160, 320, 80]

@@ -11,12 +11,13 @@ import pytest
 from histories import history, history2
 
 from fedmuscle_lib import report
-from fedmuscle_lib.report import provenance
+from fedmuscle_lib.core import notebooks
+from fedmuscle_lib.report.provenance import write_provenance
 
 
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
     report.write(arms, tmp_path, others=[history2("local", [40] * 11, setup="setup2_generation")])
-    runs = provenance.runs_of(tmp_path)
+    runs = notebooks.runs_of(tmp_path)
     assert [run["arm"] for run in runs] == [*map(report.arm, arms), "local"]
     assert [(run["settings"]["others"], run["settings"]["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
     assert runs[-1]["settings"]["setup"] == "setup2_generation"
@@ -70,24 +71,24 @@ def test_provenance_says_once_what_runs_share_and_loses_nothing(tmp_path):
     runs += [
         history("fedmuscle", [44] * 6, facts=facts | {"versions": {"core": 1, "fedmuscle": 2}}, options=o) for o in ({}, {"sage.weight": 1})
     ]
-    provenance.write_provenance(told := report.provenance_of(runs, "table7"), tmp_path)
+    write_provenance(told := report.provenance_of(runs, "table7"), tmp_path)
     assert told["shared"]["versions"] == {"core": 1} and told["arms"]["fedmuscle"]["versions"] == {"fedmuscle": 2}
     assert told["runs"][:2] == [{"arm": "local", "settings": {"seed": seed}, "seconds": float(seed)} for seed in (0, 1)]
-    read = provenance.runs_of(tmp_path)
+    read = notebooks.runs_of(tmp_path)
     assert [run["settings"] for run in read] == [h.settings.recorded() for h in runs]
     for name in ("seconds", "finished", "versions", "peak_memory_bytes", "address"):
         assert [run[name] for run in read] == [h.provenance[name] for h in runs]
     text = (tmp_path / "provenance.json").read_text()
     assert json.loads(text) == told and len([line for line in text.splitlines() if '"arm": ' in line]) == 4
-    assert provenance.runs_of(tmp_path / "none") == []
+    assert notebooks.runs_of(tmp_path / "none") == []
 
 
 def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
     facts = {"torch": "2.13.0+cpu", "inputs": {"IC/CIFAR10": "ab"}}
     shipped = history("local", [40] * 6, origin="shipped", facts=facts | {"address": "0123", "versions": {"core": 1}})
     computed = history("fedmuscle", [44] * 6, facts=facts | {"address": "4567", "versions": {"core": 1, "fedmuscle": 2}})
-    provenance.write_provenance(told := report.provenance_of([shipped, computed], "table7"), tmp_path)
-    assert [(run["address"], run["origin"], run["versions"]) for run in provenance.runs_of(tmp_path)] == [
+    write_provenance(told := report.provenance_of([shipped, computed], "table7"), tmp_path)
+    assert [(run["address"], run["origin"], run["versions"]) for run in notebooks.runs_of(tmp_path)] == [
         ("0123", "shipped", {"core": 1}),
         ("4567", "computed", {"core": 1, "fedmuscle": 2}),
     ]
@@ -95,8 +96,8 @@ def test_provenance_names_every_runs_address_origin_and_versions(tmp_path):
 
 
 def test_results_lie_beside_the_reference_unless_said_otherwise(tmp_path, monkeypatch):
-    assert Path(__file__).parents[2] / "results" == provenance.RESULTS
-    monkeypatch.setattr(provenance, "RESULTS", tmp_path / "results")
+    assert Path(__file__).parents[2] / "results" == notebooks.RESULTS
+    monkeypatch.setattr(notebooks, "RESULTS", tmp_path / "results")
     assert report.results_folder("table7", "mini") == tmp_path / "results/mini/table7"
     assert report.results_folder("table7", "mini", str(tmp_path / "mine")) == tmp_path / "mine/mini/table7"
     assert (tmp_path / "results/mini/table7").is_dir() and (tmp_path / "mine/mini/table7").is_dir()

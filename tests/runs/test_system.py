@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from fedmuscle_lib import Store, run, run_all
-from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, asked_by, named, stored, system
+from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, named, stored, system
 from fedmuscle_lib.runs.address import address_of
 
 
 class Walk(RunSettings):
     """Walkers who step at random and whose mean place is what they agree on."""
 
-    system = "walk"
+    system, profiles = "walk", {"mini": {}}
 
     profile: str = "mini"
     seed: int = 0
@@ -32,9 +32,6 @@ class Walk(RunSettings):
     @property
     def title(self) -> str:
         return f"walk seed {self.seed}"
-
-    def usual(self) -> dict[str, Any]:
-        return {}
 
 
 Walk.model_fields["limp"].json_schema_extra = {"neutral": 0.0}  # a setting that came later
@@ -176,15 +173,6 @@ def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goe
     heard: list[Tick] = []
     run_all(wanted, progress=str, store=store, on_round=heard.append)
     assert [(tick.run, tick.round) for tick in heard] == [("walk seed 1", 4), *(("walk seed 2", k) for k in range(1, 5))]
-
-
-def test_what_a_call_would_run_is_told_without_running_it(store: Store) -> None:
-    assert asked_by(lambda: run_all((Walk(seed=seed) for seed in (1, 2)), store=store)) == [Walk(seed=1), Walk(seed=2)]
-    assert asked_by(lambda: run(Walk(), store=store)) == [Walk()]
-    assert asked_by(lambda: None) == [] == list(store.entries())
-    with pytest.raises(ZeroDivisionError):
-        asked_by(lambda: 1 / 0)
-    assert run(Walk(), progress=str, store=store).final()["round"].item() == 4, "outside, a run is run"
 
 
 def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) -> None:

@@ -1,0 +1,227 @@
+"""Notebooks as files: their parameters, and the names of their folders of results.
+
+A notebook's own parameters are the committed ones: JupyterLab saves a parameters cell that somebody tries out, which must neither change
+what the grid computes nor make the results look like the notebook's usual ones. Outside a clone they are those of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json
+
+NOTEBOOKS = ROOT / "notebooks"
+FIGURES = ROOT / "figures"  # the reference
+RESULTS = ROOT / "results"  # which git ignores
+PROVENANCE = "provenance.json"  # in a folder of results
+# The contract puts a notebook's results for any seeds in one folder; the others say where and on what it runs.
+UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "models_path"}
+_TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
+_EXAMPLES = {list: "[0, 1]", dict: '{"rounds": 2}'}
+_LONGEST = 150  # characters of a folder's name; many systems take 255 bytes
+Value = TypeVar("Value", list[Any], dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a notebook.
+
+    Attributes:
+        type: the annotated type's name or, without annotation, the value's.
+        value: None where it is no literal.
+    """
+
+    type: str
+    value: Any
+
+
+def declared(path: Path) -> dict[str, Parameter]:
+    """Return the parameters that the file's parameters cell declares.
+
+    Raises:
+        DataError: the file is not a notebook, or its parameters cell is not Python.
+    """
+    return _parameters(read_bytes(path), str(path))
+
+
+def own(path: Path) -> dict[str, Parameter]:
+    """Return :func:`declared`, with the values that the last commit has."""
+    try:  # a relative name: git knows where in the clone the folder lies
+        said = subprocess.run(["git", "-C", path.parent, "show", f"HEAD:./{path.name}"], capture_output=True, check=False)
+    except OSError:  # no git
+        return declared(path)
+    committed = _parameters(said.stdout, f"HEAD:{path.name}") if said.returncode == 0 else {}
+    return {name: committed.get(name, parameter) for name, parameter in declared(path).items()}
+
+
+def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
+    try:
+        cells = parse_json(content, name).get("cells", [])
+        sources = ["".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{name}: not a notebook ({line_of(repr(error))})") from None
+    try:
+        statements = ast.parse(sources[0]).body if sources else []
+    except SyntaxError as error:
+        raise DataError(f"{name}: its parameters cell is not Python: line {error.lineno}") from None
+    found = {}
+    for statement in statements:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
+            value = _literal(statement.value)
+            kind = ast.unparse(statement.annotation).split("[")[0] if isinstance(statement, ast.AnnAssign) else type(value).__name__
+            found[targets[0].id] = Parameter(kind, value)
+    return found
+
+
+def _literal(node: ast.expr | None) -> Any:
+    try:
+        return ast.literal_eval(node) if node else None
+    except ValueError:
+        return None
+
+
+def literal(name: str, value: Any, kind: type[Value]) -> Value:
+    """Return the parameter ``name`` as a ``kind``: ``papermill -p`` hands lists and dicts over as text.
+
+    >>> literal("seeds", "[0, 1]", list)
+    [0, 1]
+
+    Raises:
+        ValueError: ``value`` is not a ``kind`` and is no text of one; the message names the parameter.
+    """
+    try:
+        read = ast.literal_eval(value) if isinstance(value, str) else value
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the last two: too deep for the parser
+        read = value
+    if not isinstance(read, kind):
+        raise ValueError(f"parameter {name}: expected a {kind.__name__} such as {_EXAMPLES[kind]}, got {shown(value)}")
+    return read
+
+
+def fits(value: Any, type_name: str) -> bool:
+    """Return whether a parameter that is annotated with ``type_name`` can take ``value``; a whole number is a float too."""
+    if isinstance(value, bool):
+        return type_name == "bool"
+    return isinstance(value, _TYPES.get(type_name, object))
+
+
+# --- folders of results --------------------------------------------------------------------------------------------------------
+
+
+def results_folder(notebook: str, profile: str, output: str = "", **parameters: Any) -> Path:
+    """Make ``<output>/<profile>/<folder_name>`` and return it; without ``output`` it is below the repository's ``results``.
+
+    Args:
+        notebook: its name.
+        parameters: the notebook's other parameters, so that changed ones do not overwrite its usual results.
+    """
+    folder = Path(output or RESULTS) / profile / folder_name(notebook, profile, parameters)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def written(folder: Path) -> str:
+    """Return a sentence that says where results lie, from the clone's root if they are inside."""
+    path = folder.resolve()
+    return f"Written to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}"
+
+
+def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], among: Path | None = None) -> str:
+    """Return the name of a folder of results: the notebook's, and the parameters that are neither its own nor its reference's.
+
+    Such as ``table7_rounds=5`` or, since a setup needs no more than its name, ``controls_setup1_unequal``.
+
+    Args:
+        among: the folder of the notebook; by default the present one or the repository's.
+    """
+    path = _found(notebook, among)
+    usual = _flat({name: parameter.value for name, parameter in own(path).items()}) if path else None
+    if usual is None:  # it can't be told what was changed
+        return notebook
+    theirs = _flat(reference_parameters(FIGURES / profile / notebook))
+    changed = {
+        name: value
+        for name, value in _flat(parameters).items()
+        if name not in UNNAMED and not any(name in known and known[name] == value for known in (usual, theirs))
+    }
+    parts = [_text(value) if name == "setup" else f"{name}={_text(value)}" for name, value in changed.items()]
+    if len(named := "_".join([notebook, *parts])) > _LONGEST:
+        return f"{notebook}_{_digest(parts)}"
+    return named
+
+
+def notebook_of(folder: str) -> str:
+    """Return the notebook whose folder of results has this name: the longest that the name begins with."""
+    names = [path.stem for place in (Path(), NOTEBOOKS) for path in place.glob("*.ipynb")]
+    return max((name for name in names if f"{folder}_".startswith(f"{name}_")), key=len, default=folder)
+
+
+def reference_parameters(folder: Path) -> dict[str, Any]:
+    """Return the parameters of which the committed results in ``folder`` came; none where there are no results.
+
+    Raises:
+        DataError: naming the file; it has other than a notebook's parameters.
+    """
+    path = folder / PROVENANCE
+    parameters = read_json(path).get("parameters", {}) if path.exists() else {}
+    if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
+        raise DataError(f"{path}: not the provenance of a notebook: its parameters have no names")
+    return parameters
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    """The runs that the provenance in a notebook's folder names, each with all its facts; none where there is no provenance.
+
+    Returns:
+        For each run its arm, address, system, settings (as JSON values, without places), origin ("shipped" or "computed"), versions,
+        seconds, finished (ISO format, UTC) and peak_memory_bytes.
+
+    Raises:
+        DataError: naming the file; it can't be read, or its runs are not as ``report.provenance.provenance_of`` gives them.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return []
+    provenance = read_json(path)
+    try:
+        runs = [_merged(_merged(provenance["shared"], provenance["arms"][run["arm"]]), run) for run in provenance["runs"]]
+    except (AttributeError, KeyError, TypeError):
+        raise DataError(f"{path}: not the provenance of a notebook: no list of runs") from None
+    if not all(isinstance(run.get(name), str) for run in runs for name in ("address", "finished")):
+        raise DataError(f"{path}: not the provenance of a notebook: a run without its address, or when it was finished")
+    return runs
+
+
+def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
+    return known | facts | {name: _merged(known[name], facts[name]) for name in both}
+
+
+def _found(notebook: str, among: Path | None) -> Path | None:
+    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
+    return next((path.absolute() for path in paths if path.is_file()), None)
+
+
+def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, with each override beside them."""
+    overrides = parameters.get("overrides") or {}
+    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
+
+
+def _text(value: Any) -> str:
+    """A value as a part of a file's name: in words where they are short and plain, else a hash."""
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if re.fullmatch(r"[\w.,+-]{1,40}", text) else _digest(value)
+
+
+def _digest(value: object) -> str:
+    return sha256(repr(value).encode()).hexdigest()[:8]

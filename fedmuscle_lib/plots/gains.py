@@ -1,0 +1,60 @@
+"""What arms gain over local training: user by user, and Delta taken to pieces."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedmuscle_lib.core.style import forest, housed
+from fedmuscle_lib.plots.palette import styles
+from fedmuscle_lib.report import label
+
+_QUESTIONS = {
+    "gain": ("what FedMuscle gains", "Δ (%)"),
+    "peers": ("beside arms without live, matched peers", "points of Δ"),
+    "destroyed": ("what local training destroys", "Δ over local training (%)"),
+}
+_PANELS = 8  # of users in a row that can be read
+
+
+@housed
+def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
+    """One panel a user, metric relative to local training in points, and one for Delta; an arm a line, with its 95 % interval.
+
+    Args:
+        differences: rows as ``report.over_baseline`` returns them.
+        delta: rows as ``report.delta`` returns them.
+    """
+    titles = [f"user {row.user}\n{row.model}\n{row.task}, {row.metric}" for row in differences.itertuples()]
+    users = differences.assign(panel=titles, unit="points over local", value=differences.difference)
+    every = delta[delta.algorithm.isin(set(users.algorithm))].assign(panel="all users", unit="Δ (%)", value=delta.delta)
+    rows = pd.concat([users, every], ignore_index=True)
+    rows = rows.assign(arm=rows.algorithm, line=rows.algorithm.map(label))
+    panels = len(set(titles)) + 1
+    figure = forest(rows, styles(rows.arm), width=1.55, wrap=ceil(panels / ceil(panels / _PANELS)))
+    figure.axes[-1].set_facecolor("#f4f4f4")
+    return figure
+
+
+@housed
+def in_short(rows: pd.DataFrame) -> Figure:
+    """One panel a question: what FedMuscle gains over both baselines, how much of it peers give, what local training destroys.
+
+    Args:
+        rows: as ``report.in_short`` returns them, for one public set.
+    """
+    titles, units = ({name: each[k] for name, each in _QUESTIONS.items()} for k in (0, 1))
+    rows = rows.sort_values("question", key=lambda names: names.map(list(_QUESTIONS).index), kind="stable")
+    lines = [_line(row.question, row.arm, row.over) for row in rows.itertuples()]
+    rows = rows.assign(panel=rows.question.map(titles), unit=rows.question.map(units), line=lines, value=rows.difference)
+    # a line is coloured by what its question varies: the arm, or what FedMuscle is compared with
+    rows = rows.assign(arm=rows.over.where(rows.question == "peers", rows.arm))
+    return forest(rows, styles(rows.arm), share=False)
+
+
+def _line(question: str, arm: str, over: str) -> str:
+    if question == "destroyed":
+        return label(arm)
+    return f"{label(arm)}\n{'−' if question == 'peers' else 'over'} {label(over)}"

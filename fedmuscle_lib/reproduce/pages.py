@@ -1,0 +1,52 @@
+"""Pages of an executed notebook: HTML that asks no other server for anything, and Markdown without code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.core.files import write
+
+PAGES = ("executed.html", "README.md")
+_OFFLINE = """{% extends 'lab/index.html.j2' %}
+{% block html_head_js %}{% endblock %}{% block html_head_js_mathjax %}{% endblock %}{% block html_head_js_mermaidjs %}{% endblock %}"""
+_FIGURE = re.compile(r'plots\.save\(\w+, folder, "(\w+)"\)')
+_LINK = re.compile(r"(\]\()(?!\w+:|#)([^)\s]+)")
+_MARK = re.compile(r"<!-- /?from.*?-->")  # of a number that comes from a CSV file
+_LAYOUT = re.compile(r"<style.*?</style>|</?div>|(?<=>)\s+(?=<(?!tr))", re.DOTALL)  # of pandas' tables
+
+
+def export(executed: Path, notebooks: Path) -> None:
+    """Write ``executed.html`` and ``README.md`` beside the notebook ``executed``, whose links start in the folder ``notebooks``."""
+    import nbformat  # seconds, as the next line, which a notebook that imports this package need not wait for
+    from nbconvert import HTMLExporter, MarkdownExporter
+
+    logging.getLogger("traitlets").setLevel(logging.ERROR)  # it would miss alternative texts
+    notebook = nbformat.read(executed, as_version=4)
+    page, _ = HTMLExporter(embed_images=True, raw_template=_OFFLINE).from_notebook_node(notebook)
+    write(executed.with_name(PAGES[0]), page)
+    text, _ = MarkdownExporter(exclude_input=True).from_notebook_node(_as_read(notebook, os.path.relpath(notebooks, executed.parent)))
+    write(executed.with_name(PAGES[1]), re.sub(r"\s*\n\n\n+", "\n\n", _MARK.sub("", text)).strip() + "\n")
+
+
+def _as_read(notebook: Any, place: str) -> Any:
+    """The notebook as a page beside its figures: these are linked, and links of its text start at ``place``."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _LINK.sub(lambda link: link[1] + os.path.normpath(os.path.join(place, link[2])), cell.source)
+            continue
+        names, outputs = iter(_FIGURE.findall(cell.source)), []
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "text/html" in data:
+                data["text/html"] = _LAYOUT.sub("", data["text/html"])
+            if any(kind.startswith("image/") for kind in data):
+                name = next(names, "")
+                output.data = {"text/markdown": f"![{name.replace('_', ' ')}]({name}.svg)"} if name else {}
+            if output.output_type != "stream" or "keep_output" in cell.metadata.get("tags", []):  # else it is progress
+                outputs.append(output)
+        cell.outputs = outputs
+    return notebook
