@@ -31,7 +31,7 @@ from data_prep.datasets import CATALOGUE, MODULES, coco, voc
 from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.archives import opened
-from data_prep.io.entry import Entry, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_texts
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.encodings import Pixels
@@ -1070,8 +1070,9 @@ def test_a_data_set_reads_every_option_that_it_takes(archives: Path, data_dir: P
             used.add(key)
             return super().get(key, default)
 
-    def prepare(entry: Entry, options: dict, *arguments: object, **others: object) -> dict:
-        return build.prepare(entry, Watched(options), *arguments, **others)
+    def prepare(run: build.Run, write: Callable) -> dict:
+        run.options = Watched(run.options)
+        return build.prepare(run, write)
 
     MAKE[name](archives)
     monkeypatch.setattr(command_line, "prepare", prepare)
