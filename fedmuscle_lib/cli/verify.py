@@ -12,11 +12,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-<<<<<<< HEAD
-=======
-from fedmuscle_lib.cli.runs import SHIPPED
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
->>>>>>> cli
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
