@@ -41,7 +41,7 @@ from fedmuscle_lib.tasks import TASKS, ImageClassification
 from fedmuscle_lib.tasks.segmentation import IGNORED
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared/realdata"
 SMALL = {
     "cifar10": ["--train-size", "5", "--val", "20", "--test", "20", "--public", "60"],
