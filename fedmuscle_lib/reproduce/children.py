@@ -104,6 +104,9 @@ class Children:
                 process.wait(child.PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+    def clean(self) -> None:
+        """Remove what they left behind, and the copies of earlier results, which nobody needs once :func:`execute` has returned."""
         self._scratch.cleanup()
 
 

@@ -90,6 +90,7 @@ def reproduce(
         pool.shutdown(wait=False, cancel_futures=True)
         processes.end()
         pool.shutdown()
+        processes.clean()
         if len(outcomes) < len(planned) and target.is_dir():
             index(target)  # of those that ended, or ended last time
     return outcomes
