@@ -135,7 +135,7 @@ def _regression(inputs: np.ndarray, labels: Tensor, test_inputs: Any, test_label
 def _images_of(data_dir: Path, split: str) -> Samples:
     """The users' images and their labels."""
     files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
-    pictures = [file.pictures() for file in files]
+    pictures = [file.images() for file in files]
     labels = [file.labels(len(own), _CLASSES[PICTURES], PICTURES) for file, own in zip(files, pictures, strict=True)]
     return Samples(torch.cat(pictures), torch.cat(labels))
 

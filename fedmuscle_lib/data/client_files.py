@@ -31,8 +31,8 @@ class Pickled:
         if missing := set(fields) - self.content.keys():
             raise DataError(f"{path}: lacks {sorted(missing)}")
 
-    def pictures(self) -> Tensor:
-        """``data``, an array (n, h, w, 3) of uint8 whose pictures have pixels, as (n, 3, h, w)."""
+    def images(self) -> Tensor:
+        """``data``, an array (n, h, w, 3) of uint8 whose images have pixels, as (n, 3, h, w)."""
         images = self._array("data")
         if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8 or 0 in images.shape[1:]:
             raise DataError(f"{self.path}: data is {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")

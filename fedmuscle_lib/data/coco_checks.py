@@ -1,6 +1,6 @@
 """COCO instances files: parsed, and checked in one pass before anything is made of them.
 
-pycocotools is C and trusts what it is given: run lengths that don't fit a picture, or a polygon far outside of it, are written behind an
+pycocotools is C and trusts what it is given: run lengths that don't fit an image, or a polygon far outside of it, are written behind an
 array's end or fill the memory. It sees masks only after they were checked here.
 """
 
@@ -26,7 +26,7 @@ _LISTED = 5  # faults that an error names
 _MOST_CATEGORIES = 10_000
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and lone surrogates
 _LONGEST_NAME, _LONGEST_PATH = 255, 1024  # bytes of each part of a file's name, as most file systems have it; characters of the whole
-_TURNS = 100  # the longest outline, in circumferences of its picture
+_TURNS = 100  # the longest outline, in circumferences of its image
 
 
 def parse_instances(content: bytes, name: str) -> dict[str, list[dict[str, Any]]]:
@@ -79,7 +79,7 @@ def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
 
 
 def segmentation_fault(segmentation: Any, height: int, width: int) -> str:
-    """Return what is wrong with the segmentation of an object in a picture of this size; empty if nothing is."""
+    """Return what is wrong with the segmentation of an object in an image of this size; empty if nothing is."""
     if isinstance(segmentation, list):
         if not segmentation:
             return "a segmentation without polygons"
@@ -87,13 +87,13 @@ def segmentation_fault(segmentation: Any, height: int, width: int) -> str:
     if not isinstance(segmentation, dict):
         return "no segmentation" if segmentation is None else f"a segmentation that is {shown(segmentation)}"
     if segmentation.get("size") != [height, width] or not all(type(side) is int for side in segmentation["size"]):
-        return f"a mask of size {shown(segmentation.get('size'))}, height and width, in a picture of {height} x {width}"
+        return f"a mask of size {shown(segmentation.get('size'))}, height and width, in an image of {height} x {width}"
     counts = segmentation.get("counts")
     lengths = _run_lengths(counts) if isinstance(counts, str) else counts if _are_integers(counts) else None
     if lengths is None:
         return "run lengths that can't be read"
     if min(lengths, default=0) < 0 or sum(lengths) != height * width:
-        return f"run lengths that do not add up to its picture's {height} x {width} pixels"
+        return f"run lengths that do not add up to its image's {height} x {width} pixels"
     return ""
 
 
@@ -189,7 +189,7 @@ def _are_integers(values: Any) -> bool:
 
 
 def _name_fault(name: Any) -> str:
-    """Return what is wrong with the name of a picture's file, which must lie in the folder of pictures."""
+    """Return what is wrong with the name of an image's file, which must lie in the folder of images."""
     if not isinstance(name, str) or not name:
         return f"the file name {shown(name)}"
     if _NO_NAME.search(name):
@@ -209,7 +209,7 @@ def _polygon_fault(polygon: Any, height: int, width: int) -> str:
         return "a polygon with coordinates that are not finite numbers"
     x, y = polygon[::2], polygon[1::2]
     if min(x) < -width or max(x) > 2 * width or min(y) < -height or max(y) > 2 * height:
-        return f"a polygon from ({min(x):.6g}, {min(y):.6g}) to ({max(x):.6g}, {max(y):.6g}) in a picture of {width} x {height}"
+        return f"a polygon from ({min(x):.6g}, {min(y):.6g}) to ({max(x):.6g}, {max(y):.6g}) in an image of {width} x {height}"
     length = sum(math.dist(a, b) for a, b in pairwise([*zip(x, y, strict=True), (x[0], y[0])]))
     if length > _TURNS * 2 * (height + width):
         return f"a polygon of {len(x):,} points whose outline is {length:.6g} pixels long"

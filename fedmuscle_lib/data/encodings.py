@@ -79,7 +79,7 @@ class Pixels:
 
 @cache  # every user and run reads the same places again
 def _warn(place: str, smaller: int, images: int, least: int, size: int) -> None:
-    _log.warning("%s: %d of %d pictures are smaller than %d px (the smallest %d px) and are enlarged", place, smaller, images, size, least)
+    _log.warning("%s: %d of %d images are smaller than %d px (the smallest %d px) and are enlarged", place, smaller, images, size, least)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class ImageClassification(SingleLabelClassification):
 
     def _read(self, path: Path, images: Path, encoding: Pixels) -> tuple[Samples, tuple[int, ...]]:
         content = Pickled(path, "data", "labels")
-        pixels = content.pictures()
+        pixels = content.images()
         labels = content.labels(len(pixels), self.n_classes, self.name)
         return Samples(encoding.resize(pixels, path), labels), tuple(range(self.n_classes))
 

@@ -92,7 +92,7 @@ def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
     with pytest.raises(SourceError, match="row 1: images of 32 x 32 and 48 x 48 px; size= makes them equal"):
         write_client(tmp_path / "a.pkl", rows, classes=1, image="image")
     write_client(tmp_path / "a.pkl", rows, classes=1, image="image", size=40)
-    assert Pickled(tmp_path / "a.pkl", "data").pictures().shape == (2, 3, 40, 40)
+    assert Pickled(tmp_path / "a.pkl", "data").images().shape == (2, 3, 40, 40)
 
 
 @pytest.mark.parametrize(

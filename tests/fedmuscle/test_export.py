@@ -104,7 +104,7 @@ def test_files_are_read_as_the_run_read_them(trained, mini_world):
         if client.task.suffix == ".pkl":
             path = mini_world / client.task.folder / f"test/client_{client.user.client}.pkl"
             user = load_user(folder / f"user_{client.user.number}")
-            given = Pickled(path).pictures() if client.task.reads == "images" else Pickled(path).texts()
+            given = Pickled(path).images() if client.task.reads == "images" else Pickled(path).texts()
             assert torch.equal(user.encode(given), client.evaluation.inputs)
     assert AutoTokenizer.from_pretrained(folder / "user_9")("a").input_ids
 

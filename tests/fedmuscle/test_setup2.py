@@ -310,7 +310,7 @@ def unknown_category(content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (other_size, r"client_0.json: annotation 5 has a mask of size \[8, 8\], height and width, in a picture of 32 x 32"),
+        (other_size, r"client_0.json: annotation 5 has a mask of size \[8, 8\], height and width, in an image of 32 x 32"),
         (unknown_category, r"client_0.json: annotation 3 has the category 77, which the file does not list"),
         (lambda content: content["annotations"][0].pop("segmentation"), "client_0.json: annotation 1 has no segmentation"),
         (lambda content: content["annotations"][0].update(segmentation=7), "client_0.json: annotation 1 has a segmentation that is 7"),

@@ -89,7 +89,7 @@ RECORDS = {
 MASKS = {
     "a NaN": (_polygon(1, 1, 5, float("nan"), 5, 5), "annotation 2 has a polygon with coordinates that are not finite numbers"),
     "an infinite coordinate": (_polygon(1, 1, 5, float("inf"), 5, 5), "not finite numbers"),
-    "coordinates of a billion": (_polygon(0, 0, 1e9, 0, 1e9, 1e9), "a polygon from (0, 0) to (1e+09, 1e+09) in a picture of 8 x 8"),
+    "coordinates of a billion": (_polygon(0, 0, 1e9, 0, 1e9, 1e9), "a polygon from (0, 0) to (1e+09, 1e+09) in an image of 8 x 8"),
     "coordinates of minus a billion": (_polygon(-1e9, 0, 5, 0, 5, 5), "a polygon from (-1e+09, 0)"),
     "an integer of 1000 digits": (_polygon(10**1000, 0, 5, 0, 5, 5), "not finite numbers"),
     "texts": (_polygon("1", "1", "5", "1", "5", "5"), "not finite numbers"),
@@ -102,7 +102,7 @@ MASKS = {
     "no segmentation": (_set("annotations", 1, segmentation=None), "annotation 2 has no segmentation"),
     "run lengths of another size": (_counts("P1", (4, 4)), "annotation 2 has a mask of size [4, 4]"),
     "run lengths without a size": (_set("annotations", 1, segmentation={"counts": "P1"}), "a mask of size None"),
-    "run lengths of too much": (_counts([60, 5]), "annotation 2 has run lengths that do not add up to its picture's 8 x 8 pixels"),
+    "run lengths of too much": (_counts([60, 5]), "annotation 2 has run lengths that do not add up to its image's 8 x 8 pixels"),
     "run lengths of 4 billion": (_counts([2**32, 64]), "do not add up"),
     "negative run lengths": (_counts([-64, 128]), "do not add up"),
     "run lengths that go on behind their end": (_counts("oooooooo"), "annotation 2 has run lengths that can't be read"),

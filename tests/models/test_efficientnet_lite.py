@@ -210,6 +210,6 @@ def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path: Pa
             Pixels(64).resize(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), tmp_path / "client_0.pkl")
         Pixels(16).load(paths)
     assert [record.getMessage().removeprefix(str(tmp_path)) for record in caplog.records] == [
-        ": 2 of 3 pictures are smaller than 64 px (the smallest 16 px) and are enlarged",
-        "/client_0.pkl: 2 of 2 pictures are smaller than 64 px (the smallest 32 px) and are enlarged",
+        ": 2 of 3 images are smaller than 64 px (the smallest 16 px) and are enlarged",
+        "/client_0.pkl: 2 of 2 images are smaller than 64 px (the smallest 32 px) and are enlarged",
     ]

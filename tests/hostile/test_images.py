@@ -65,7 +65,7 @@ def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path: Path
     """Pillow would make white of all that is brighter than 255."""
     path = tmp_path / "a.png"
     Image.fromarray(np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)).save(path)
-    with pytest.raises(DataError, match=r"a\.png: a picture of more than 8 bits a channel \(I.*convert it to 8 bits"):
+    with pytest.raises(DataError, match=r"a\.png: an image of more than 8 bits a channel \(I.*convert it to 8 bits"):
         Pixels(8).load([path])
 
 
@@ -112,7 +112,7 @@ def test_pictures_of_a_pickle_can_be_written_to(tmp_path: Path) -> None:
     """Torch does not know arrays that can't be: of one picture, turning the axes is no copy."""
     path = tmp_path / "client_0.pkl"
     path.write_bytes(pickle.dumps({"data": np.zeros((1, 1, 1, 3), np.uint8)}))
-    pictures = Pickled(path, "data").pictures()
+    pictures = Pickled(path, "data").images()
     pictures += 1
     assert torch.equal(pictures, torch.ones_like(pictures))
     assert io.BytesIO(path.read_bytes()).read().count(b"\x01\x01\x01") == 0
