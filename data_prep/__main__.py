@@ -23,7 +23,7 @@ from typer.models import OptionInfo
 
 from data_prep import MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
-from data_prep.io.build import Place, plan, prepare
+from data_prep.io.build import Place, Run, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.writers import LAYOUT
@@ -254,10 +254,11 @@ def _write(
     module, entry = _DATA_SETS[name]
     options = {"seed": 0} | {option.name: option.default for option in entry.takes} | dict(own)  # every manifest names a seed
     places = module.places(options) if hasattr(module, "places") else (Place(entry.folder),)
+    run = Run(entry, options, source, places, data_dir, typer.echo, allow_subset, force)
     if dry_run:
-        return plan(entry, source, data_dir, places, typer.echo)
+        return plan(run)
     started = time.perf_counter()
-    prepare(entry, options, source, data_dir, places, module.write, allow_subset=allow_subset, force=force, say=typer.echo)
+    prepare(run, module.write)
     typer.echo(f"{name}: {', '.join(str(data_dir / place.folder) for place in places)}, {time.perf_counter() - started:.1f} s")
 
 

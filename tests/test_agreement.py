@@ -200,7 +200,7 @@ def test_nobody_is_passed_over_where_half_look_wrong(caplog) -> None:
         for round in range(LASTING):
             for drawn in played(one, round, 5, {1: noise, 3: shuffled, 5: constant}):
                 assert all(len(others) == 5 for others in drawn.values())
-    assert ["users 1, 3" in record.getMessage() for record in caplog.records] == [True, False]  # a line for each reason
+    assert len(caplog.records) == 2 and "users 1, " in caplog.records[0].getMessage()  # a line for each reason, and not for each user
     assert all("passes over nobody" in record.getMessage() for record in caplog.records)
 
 

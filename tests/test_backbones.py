@@ -167,7 +167,7 @@ def test_no_archive_and_a_broken_picture_are_named(tmp_path: Path, networks: Net
     with pytest.raises(SourceError, match=r"holds no tiny-imagenet-200\.zip or .*flickr30k-images\.tar\.gz; `python -m data_prep tiny-"):
         sources(tmp_path, 9)
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"words.txt": b""})
-    with pytest.raises(SourceError, match=r"tiny-imagenet-200\.zip: holds no JPEG or PNG picture"):
+    with pytest.raises(SourceError, match=r"tiny-imagenet-200\.zip: holds no JPEG or PNG image"):
         _views(tmp_path, networks, tmp_path / "views")
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"a/1.png": b"torn"})
     with pytest.raises(SourceError, match=r"tiny-imagenet-200\.zip: a/1\.png: not a readable image"):

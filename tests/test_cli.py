@@ -13,7 +13,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedmuscle_lib import Settings, Store, load_user, run
+from fedmuscle_lib import Settings, Store, load_user, report, run
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import run as run_command
 from fedmuscle_lib.cli.notebook import lay_down
@@ -22,7 +22,9 @@ from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.runs import Busy, Record
-from fedmuscle_lib.runs.store import faults, seal
+from fedmuscle_lib.runs.address import address_of
+from fedmuscle_lib.runs.archive import archive, write_archive
+from fedmuscle_lib.runs.store import faults
 
 # --- run: options ------------------------------------------------------------------------------------------------------------
 
@@ -237,18 +239,33 @@ def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(stor
 # --- run: results ------------------------------------------------------------------------------------------------------------
 
 
+def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(settings, store, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    given = settings(users=(5, 6), others=1, rounds=4, evaluate_every=2)
+    names = ("users", "others", "rounds", "evaluate_every", "local_epochs", "public_size", "data_dir", "models_path")
+    options = [f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace('"', "") for name in names]
+    assert main(["run", *options, "--with-local"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if ", Delta " in line]
+    assert [line.rpartition(",")[0] for line in told] == [f"fedmuscle voc seed 0: round {k}/4" for k in (1, 2, 4)]
+    runs = [run(given.model_copy(update={"algorithm": name})) for name in ("local", "fedmuscle")]
+    assert told[-1].endswith(f"Delta {report.delta(runs).delta[1]:+.1f} %")
+
+
 def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     line = f"run --users 5,6 --others 1 --rounds 1 --public-size 32 --data-dir {mini_world} --models-path {mini_world / 'models'}".split()
+    where = {"data_dir": mini_world, "models_path": mini_world / "models"}
     assert main(line) == 0
     out = capsys.readouterr().out
-    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: round 1/1" in out
+    assert "Delta: local training has not been run" in out and "fedmuscle voc seed 0: finished in " in out
+    path = store.entry(address_of(Settings(users=(5, 6), others=1, rounds=1, public_size=32, **where))).path
+    assert f"computed, and stored in {path}\n" in out
     assert main([*line, "--with-local"]) == 0
     out = capsys.readouterr().out
     assert "Delta after alignment: " in out and "Delta after local: " in out
     assert "MB up" in out
     lines = out.splitlines()
-    assert [line.split(":")[0] for line in lines if "round 1/1" in line] == ["local voc seed 0"]  # the other run was there
+    assert [line.split(":")[0] for line in lines if "finished" in line] == ["local voc seed 0"]
+    assert f"fetched from {path}" in lines
     header, _, sixth = (line.split() for line in lines[lines.index(next(line for line in lines if "trivial" in line)) :][:3])
     assert header[-2:] == ["value", "trivial"]
     assert sixth[1:3] == ["ViT-Tiny", "IC10"] and sixth[-1] == "10.0"  # of ten classes, one is right everywhere
@@ -338,13 +355,14 @@ def reference(three_runs, tmp_path):
 
 
 def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, tmp_path, capsys):
-    shipped = reference.parent / "runs"
-    shipped.mkdir()
-    (shipped / "older.zip").write_bytes(b"of an earlier reference")
+    shipped = reference.parent / "runs.zip"
+    write_archive(shipped, {"older": b"of an earlier reference"})
     assert main(["runs", "ship", str(reference)]) == 0
     out = capsys.readouterr().out
-    assert f"{reference}: 2 runs shipped" in out and "older.zip: removed" in out
-    assert {path.stem for path in shipped.glob("*.zip")} == {history.provenance["address"] for history in three_runs}
+    assert f"{reference}: 2 runs shipped" in out and f"{shipped}: older is removed" in out
+    assert {entry.address for entry in Store(tmp_path, (shipped,)).entries() if entry.shipped} == {
+        h.provenance["address"] for h in three_runs
+    }
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
@@ -357,7 +375,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
     assert main(["runs", "ship", str(reference)]) == 0  # they are there already
     assert json.loads((reference / "provenance.json").read_text()) == provenance
-    (shipped / f"{history.provenance['address']}.zip").unlink()
+    write_archive(shipped, {})
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err
 
@@ -369,9 +387,7 @@ def test_a_result_without_names_is_no_notebooks(reference, parameters, capsys):
     assert "result.json: not what a notebook leaves there: its parameters have no names" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs._drop_unnamed"]
-)
+@pytest.mark.parametrize("broken", ["pathlib.Path.write_bytes", "fedmuscle_lib.cli.runs.write_provenance", "fedmuscle_lib.cli.runs.index"])
 def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch):
     """Whatever it was about to do, no half of a run or of a page lies there, and shipping again does the rest."""
 
@@ -385,13 +401,12 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(broken, interrupt)
         assert main(["runs", "ship", str(reference)]) == 130
-    if broken != "fedmuscle_lib.cli.runs._drop_unnamed":
+    if broken != "fedmuscle_lib.cli.runs.index":
         assert (reference / "provenance.json").read_bytes() == before
-    for path in (reference.parent / "runs").glob("*.zip"):
-        Record.read(path)
+    shipped = reference.parent / "runs.zip"
+    assert shipped.exists() == (broken != "pathlib.Path.write_bytes") and not faults(shipped)
     assert main(["runs", "ship", str(reference)]) == 0
-    assert len([Record.read(path) for path in (reference.parent / "runs").glob("*.zip")]) == 2
-    assert not faults(reference.parent / "runs")
+    assert len(archive(shipped).sums) == 2 and not faults(shipped)
     assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
 
 
@@ -416,23 +431,26 @@ def verdicts(capsys):
 
 def tampered(folder, name, **provenance):
     """Change one shipped run's last metric by two points of a hundred, as another code would have it, with whole checksums."""
-    for path in sorted((folder / "mini/runs").glob("*.zip")):
-        record = Record.read(path)
+    records = shipped_records(folder)
+    for address, record in records.items():
         if record.provenance["settings"]["algorithm"] == name:
             record.tables["metrics"].loc[record.tables["metrics"].index[-1], "value"] += 2
-            path.write_bytes(Record(record.tables, record.provenance | provenance).pack())
-    (folder / "mini/runs/SHA256SUMS").unlink()
-    seal(folder / "mini/runs")
+            records[address] = Record(record.tables, record.provenance | provenance)
+    write_archive(folder / "mini/runs.zip", {address: record.pack() for address, record in records.items()})
+
+
+def shipped_records(folder):
+    return {entry.address: entry.read() for entry in Store(folder / "none", (folder / "mini/runs.zip",)).entries()}
 
 
 def test_a_shipped_run_that_is_not_what_was_shipped_is_told_before_any_is_computed(figures, capsys):
     folder, line = figures
-    sums = (folder / "mini/runs/SHA256SUMS").read_text()
-    tampered(folder, "local")
-    (folder / "mini/runs/SHA256SUMS").write_text(sums)
+    path = folder / "mini/runs.zip"
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
     assert main([*line, "--sample", "2"]) == 1
     (only,) = verdicts(capsys)
-    assert only.endswith(".zip: not the file whose SHA-256 is in SHA256SUMS beside it")
+    assert re.fullmatch(rf"{path}: [\w-]+\.zip is not what was written", only)
 
 
 ANONYMOUS = '{"shared": {}, "arms": {"": {}}, "runs": [{"arm": "", "address": []}]}'
@@ -485,12 +503,9 @@ def test_a_missing_row_is_a_difference(three_runs):
 
 def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
     folder, line = figures
-    for asked, path in enumerate(sorted((folder / "mini/runs").glob("*.zip"))):
-        record, address = Record.read(path), f"{asked:016}-{path.stem[-8:]}"
-        path.with_name(f"{address}.zip").write_bytes(Record(record.tables, record.provenance | {"address": address}).pack())
-        path.unlink()
-    (folder / "mini/runs/SHA256SUMS").unlink()
-    seal(folder / "mini/runs")
+    others = {f"{asked:016}-{address[-8:]}": record for asked, (address, record) in enumerate(shipped_records(folder).items())}
+    runs = {address: Record(record.tables, record.provenance | {"address": address}).pack() for address, record in others.items()}
+    write_archive(folder / "mini/runs.zip", runs)
     assert main([*line, "--sample", "2"]) == 0
     assert capsys.readouterr().out.startswith("2 shipped runs are another version's")
 

@@ -31,7 +31,7 @@ from data_prep.datasets import CATALOGUE, MODULES, coco, voc
 from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.archives import opened
-from data_prep.io.entry import Entry, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_texts
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.encodings import Pixels
@@ -990,7 +990,11 @@ def test_a_full_disk_is_one_line_that_names_the_file(
     archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MAKE["ag-news"](archives)
-    monkeypatch.setattr(Path, "write_bytes", lambda self, content, real=Path.write_bytes: real(Path("/dev/full"), content))
+
+    def write(self: Path, content: bytes, real: Callable = Path.write_bytes) -> int:
+        return real(Path("/dev/full") if ".pkl" in self.name else self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
     assert _run("ag-news", "--archives", archives, "--data-dir", data_dir, *SMALL["ag-news"]) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
@@ -1070,8 +1074,9 @@ def test_a_data_set_reads_every_option_that_it_takes(archives: Path, data_dir: P
             used.add(key)
             return super().get(key, default)
 
-    def prepare(entry: Entry, options: dict, *arguments: object, **others: object) -> dict:
-        return build.prepare(entry, Watched(options), *arguments, **others)
+    def prepare(run: build.Run, write: Callable) -> dict:
+        run.options = Watched(run.options)
+        return build.prepare(run, write)
 
     MAKE[name](archives)
     monkeypatch.setattr(command_line, "prepare", prepare)

@@ -38,7 +38,7 @@ class House:
         for package in ("fedmuscle_lib", "data_prep"):
             shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("weights", "__pycache__"))
         (root / "notebooks").mkdir()
-        own = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "FEDMUSCLE_RUNS": str(runs), "FEDMUSCLE_PROGRESS": "lines"}
+        own = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "FEDMUSCLE_RUNS": str(runs)}
         self.environment = os.environ | own
         self.before = self.files()
 

@@ -89,7 +89,7 @@ def test_rows_become_a_users_file(tmp_path):
 
 def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
     rows = [{"image": pictures(1)[0].convert("L"), "label": 0}, {"image": pictures(1, 48)[0], "label": 0}]
-    with pytest.raises(SourceError, match="row 1: pictures of 32 x 32 and 48 x 48 px; size= makes them equal"):
+    with pytest.raises(SourceError, match="row 1: images of 32 x 32 and 48 x 48 px; size= makes them equal"):
         write_client(tmp_path / "a.pkl", rows, classes=1, image="image")
     write_client(tmp_path / "a.pkl", rows, classes=1, image="image", size=40)
     assert Pickled(tmp_path / "a.pkl", "data").pictures().shape == (2, 3, 40, 40)
@@ -98,12 +98,12 @@ def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"image": 3, "label": 0}, "row 1: a int is no picture"),
+        ({"image": 3, "label": 0}, "row 1: a int is no image"),
         ({"image": {"bytes": b"none"}, "label": 0}, r"row 1: not a readable image \(cannot identify image file"),
         ({"image": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "label": 0}, r"row 1: not a readable image \(cannot identify"),
         ({"image": png(30_000, 30_000), "label": 0}, "row 1: not a readable image .*pixels"),
         ({"image": pictures(1)[0]}, "row 1: has no column 'label'"),
-        ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: a ndarray is no picture"),
+        ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: a ndarray is no image"),
         ({"image": pictures(1)[0], "label": 10}, "row 1: label 10 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": -1}, "row 1: label -1 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": "cat"}, "row 1: label 'cat' is no whole number"),
@@ -125,7 +125,7 @@ def test_what_is_asked_for_is_there(tmp_path, monkeypatch):
         write_client(path, [{"sentence": "  ", "label": 0}], classes=2, text="sentence")
     with pytest.raises(SourceError, match="has no rows"):
         write_client(path, [], classes=2, text="text")
-    with pytest.raises(ValueError, match="name the column of pictures"):
+    with pytest.raises(ValueError, match="name the column of images"):
         write_client(path, rows, classes=2)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(SourceError, match="needs the package datasets: pip install datasets"):

@@ -18,7 +18,7 @@ import pytest
 from processes import alive, eventually
 
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, plan, reproduce, select
+from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, pages, plan, reproduce, select
 from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).parents[1]
@@ -462,6 +462,55 @@ def test_an_unreadable_file_is_named_in_its_place_and_the_others_are_shown(tmp_p
 def test_half_a_character_does_not_keep_the_page_from_being_written(tmp_path):
     entry(tmp_path, result={"failure": "no \ud800 luck"})
     assert "no ? luck" in index(tmp_path).read_text()
+
+
+def test_what_a_section_says_of_its_numbers_is_their_provenances(tmp_path):
+    """Also where somebody drew them again after the grid did, with other seeds."""
+    facts = runs("computed") | {"command": "reproduce table --seeds 0"}
+    facts["shared"]["settings"] = {"seed": 0}
+    folder = entry(tmp_path, facts, {"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0, 1, 2]}})
+    (folder / "executed.html").touch()
+    page = index(tmp_path).read_text()
+    assert "Made by <code>reproduce table --seeds 0</code>" in page
+    assert "[0, 1, 2]" not in page and "executed.html" not in page and "3 s" not in page
+    (folder / "result.json").write_text(json.dumps({"finished": LATE, "seconds": 3.0, "parameters": {"seeds": [0]}}))
+    assert "executed.html" in (page := index(tmp_path).read_text()) and "<td>3 s</td>" in page
+
+
+# --- the pages of one notebook -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def executed(tmp_path):
+    """An executed notebook that shows a table and a figure, and prints progress."""
+    (folder := tmp_path / "results/mini/table").mkdir(parents=True)
+    image, frame = (
+        {"image/png": "iVBORw0KGgo="},
+        {"text/html": "<div>\n<style scoped>a</style>\n<table>\n  <tr>\n  <td>1</td></tr>\n</table></div>"},
+    )
+    outputs = [nbformat.v4.new_output("stream", text="1 of 2"), *(nbformat.v4.new_output("display_data", data) for data in (frame, image))]
+    cells = [
+        nbformat.v4.new_markdown_cell(
+            "# Title\n\nSee [data](../docs/data.md#a), [here](#a), <!-- from a.csv: b -->1<!-- /from --> of [it](https://a.b)."
+        ),
+        nbformat.v4.new_code_cell('plots.save(figure, folder, "my_figure")', outputs=outputs),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "executed.ipynb")
+    pages.export(folder / "executed.ipynb", tmp_path / "notebooks")
+    return folder
+
+
+def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
+    assert (executed / "README.md").read_text() == (
+        "# Title\n\nSee [data](../../../docs/data.md#a), [here](#a), 1 of [it](https://a.b).\n\n"
+        "<table>\n  <tr><td>1</td></tr></table>\n\n![my figure](my_figure.svg)\n"
+    )
+
+
+def test_the_page_in_html_asks_no_other_server(executed):
+    page = (executed / "executed.html").read_text()
+    assert "my_figure" in page and "1 of 2" in page
+    assert not re.findall(r"""(?:src|import|url)\s*[=(]\s*["']?https?://""", page) and "cdnjs" not in page
 
 
 # --- what it costs to import, and parameters that arrive as text ---------------------------------------------------------------

@@ -39,8 +39,8 @@ def write(run: Run) -> None:
     run.found = {split: len(rows) for split, rows in lists.items()} | {"classes": len(names)}
     root = Path(run.options.get("images") or run.source.folder or run.source.store).resolve()
     write_classes(run.folder, names)
-    for split, pictures in lists.items():
-        kept = [pictures[row] for row in of_each_class(split, np.array([label for _, label in pictures]), run)]
+    for split, images in lists.items():
+        kept = [images[row] for row in of_each_class(split, np.array([label for _, label in images]), run)]
         if missing := [name for name, _ in kept if not (root / name).is_file()]:
             raise SourceError(
                 f"{root}: lacks {len(missing):,} of the {len(kept):,} images of {files[split].name}, such as {missing[0]}; the images "
@@ -60,7 +60,7 @@ def _parsed(path: Path) -> list[tuple[str, int]]:
         lines = path.read_bytes().decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: not UTF-8 ({error}): damaged, or another file") from None
-    pictures = []
+    images = []
     for number, line in enumerate(lines, 1):
         name, _, label = line.strip().rpartition(" ")
         if not name or not (label.isascii() and label.isdecimal()):
@@ -68,20 +68,20 @@ def _parsed(path: Path) -> list[tuple[str, int]]:
         if len(label) > _DIGITS:
             raise SourceError(f"{path}: line {number}: the label {label[:_DIGITS]}... has {len(label)} digits: damaged, or another file")
         check_name(name, path)
-        pictures.append((name, int(label)))
-    return pictures
+        images.append((name, int(label)))
+    return images
 
 
-def _names(pictures: list[tuple[str, int]], path: Path) -> list[str]:
+def _names(images: list[tuple[str, int]], path: Path) -> list[str]:
     """Return the classes' names, by label: the folder of a class's first image, without the one that all share (``train``).
 
     Raises:
         SourceError: a label below the largest has no image.
     """
     first: dict[int, str] = {}
-    for number, (name, label) in enumerate(pictures, 1):
-        if label >= len(pictures):
-            raise SourceError(f"{path}: line {number}: the label {label} in a list of {len(pictures):,} images: damaged, or another file")
+    for number, (name, label) in enumerate(images, 1):
+        if label >= len(images):
+            raise SourceError(f"{path}: line {number}: the label {label} in a list of {len(images):,} images: damaged, or another file")
         first.setdefault(label, name)
     if absent := sorted(set(range(max(first) + 1)) - first.keys()):
         raise SourceError(f"{path}: no image has the label {absent[0]}, the largest is {max(first)}: damaged, or another file")

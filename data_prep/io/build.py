@@ -58,8 +58,10 @@ class Run:
     Attributes:
         options: values of the command's options, by name.
         places: the folders to write.
-        root: the temporary folder that stands for ``data_dir`` until everything is written.
         say: prints a line.
+        allow_subset: accept other archives than the official ones from the official host.
+        force: replace files that this command did not write.
+        root: the temporary folder that stands for ``data_dir`` until everything is written.
         found: counts of what the archives hold, under the names of ``entry.counts``.
         sizes: what was asked for and what was got.
         archives: what the manifest says of the archives that were read.
@@ -70,9 +72,10 @@ class Run:
     source: Source
     places: tuple[Place, ...]
     data_dir: Path
-    root: Path
-    say: Callable[[str], None]
+    say: Callable[[str], None] = print
     allow_subset: bool = False
+    force: bool = False
+    root: Path = Path()
     found: dict[str, int] = field(default_factory=dict)
     sizes: list[dict] = field(default_factory=list)
     archives: list[dict] = field(default_factory=list)
@@ -132,6 +135,11 @@ class Run:
         return np.random.default_rng([self.options["seed"], *repr((self.entry.name, *address)).encode()])
 
     @property
+    def request(self) -> dict:
+        """What distinguishes the run from the other runs of its command."""
+        return {"from": str(self.source), **self.options}
+
+    @property
     def official(self) -> bool:
         """Whether every checksum, size and count that is known equals the official one."""
         counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
@@ -146,14 +154,9 @@ class Run:
             "archives": self.archives,
             "counts": {"found": self.found, "official": self.entry.counts},
             "sizes": self.sizes,
-            "request": request(self.options, self.source),
+            "request": self.request,
             "versions": {"data_prep": _VERSION, "python": platform.python_version()} | {name: version(name) for name in packages},
         }
-
-
-def request(options: dict, source: Source) -> dict:
-    """Return what distinguishes a run from the other runs of its command."""
-    return {"from": str(source), **options}
 
 
 def _given(request: dict) -> dict:
@@ -161,49 +164,36 @@ def _given(request: dict) -> dict:
     return {name: value for name, value in request.items() if value is not None}
 
 
-def prepare(
-    entry: Entry,
-    options: dict,
-    source: Source,
-    data_dir: Path,
-    places: tuple[Place, ...],
-    write: Callable[[Run], None],
-    *,
-    allow_subset: bool = False,
-    force: bool = False,
-    say: Callable[[str], None] = print,
-) -> dict:
-    """Write ``places`` below ``data_dir``, unless a run with the same request has already; return the manifest.
+def prepare(run: Run, write: Callable[[Run], None]) -> dict:
+    """Write the places of a run below ``data_dir``, unless a run with the same request has already; return the manifest.
 
     Raises:
         SourceError: an archive is missing or damaged, or a place holds files of others and ``force`` is not given.
         OSError: a folder can't be read or written.
     """
-    asked = _given(request(options, source))
-    there = [_read(data_dir / place.folder) or {} for place in places]
-    if all(
-        (m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (entry.name, True, _VERSION) for m in there
-    ) and all(
-        _files(data_dir, place) == m.get("files") and _given(m.get("request", {})) == asked and not _other_archives(source, m)
-        for place, m in zip(places, there, strict=True)
+    name, data_dir = run.entry.name, run.data_dir
+    there = [_read(data_dir / place.folder) or {} for place in run.places]
+    if all((m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (name, True, _VERSION) for m in there) and all(
+        _files(data_dir, place) == m.get("files")
+        and _given(m.get("request", {})) == _given(run.request)
+        and not _other_archives(run.source, m)
+        for place, m in zip(run.places, there, strict=True)
     ):
-        say(f"{entry.name}: {', '.join(place.folder for place in places)} in {data_dir}: there already, whole; nothing to do")
+        run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
-    if not force:
-        _refuse_others(entry, data_dir, places)
+    _refuse_others(run)
     data_dir.mkdir(parents=True, exist_ok=True)
-    _terms(entry, data_dir, say)
-    with alone(entry.name, data_dir) as scratch:
-        run = Run(entry, options, source, places, data_dir, scratch / "new", say, allow_subset)
+    _terms(run)
+    with alone(name, data_dir) as scratch:
+        run.root = scratch / "new"
         write(run)
         _report(run)
         manifest = run.manifest()
-        if not force:
-            _refuse_others(entry, data_dir, places)  # another command may have come first in the hours since
-        for place in places:  # before any is moved: the old users of one may have the new public images of another
+        _refuse_others(run)  # another command may have come first in the hours since
+        for place in run.places:  # before any is moved: the old users of one may have the new public images of another
             _write(data_dir / place.folder, manifest | {"whole": False})
-        for place in places:
-            _move(run.root, data_dir, place, manifest, scratch / "old")
+        for place in run.places:
+            _move(run, place, manifest, scratch / "old")
     return manifest
 
 
@@ -224,15 +214,16 @@ def alone(command: str, folder: Path) -> Iterator[Path]:
         raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
 
 
-def _refuse_others(entry: Entry, data_dir: Path, places: tuple[Place, ...]) -> None:
-    """Raise SourceError if a place holds files that this command did not write."""
-    for place in places:
-        if manifest := _read(data_dir / place.folder):
-            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != entry.name else ""
+def _refuse_others(run: Run) -> None:
+    """Raise SourceError if a place holds files that this command did not write, unless ``force`` is given."""
+    for place in () if run.force else run.places:
+        if manifest := _read(run.data_dir / place.folder):
+            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != run.entry.name else ""
         else:
-            whose = "that this command did not write" if _files(data_dir, place) else ""
+            whose = "that this command did not write" if _files(run.data_dir, place) else ""
         if whose:
-            raise SourceError(f"{data_dir / place.folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
+            folder = run.data_dir / place.folder
+            raise SourceError(f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
 
 
 def _other_archives(source: Source, manifest: dict) -> bool:
@@ -242,16 +233,16 @@ def _other_archives(source: Source, manifest: dict) -> bool:
     return any(path.is_file() and path.stat().st_size != size for path, size in there)
 
 
-def _move(root: Path, data_dir: Path, place: Place, manifest: dict, old: Path) -> None:
-    folder = data_dir / place.folder
+def _move(run: Run, place: Place, manifest: dict, old: Path) -> None:
+    folder = run.data_dir / place.folder
     for stale in set(place.entries or (path.name for path in folder.iterdir() if path.name != MANIFEST)) - {MANIFEST}:
         if (folder / stale).exists():
             (old / place.folder).mkdir(parents=True, exist_ok=True)
             (folder / stale).rename(old / place.folder / stale)
-    for new in sorted((root / place.folder).glob("*")):
+    for new in sorted((run.root / place.folder).glob("*")):
         if new.name in (place.entries or (new.name,)):
             new.rename(folder / new.name)
-    _write(folder, manifest | {"files": _files(data_dir, place)})
+    _write(folder, manifest | {"files": _files(run.data_dir, place)})
 
 
 def _write(folder: Path, manifest: dict) -> None:
@@ -283,13 +274,12 @@ def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
     yield from (path for path in paths if path.is_file() or (path.is_symlink() and path.exists()))
 
 
-def _terms(entry: Entry, data_dir: Path, say: Callable[[str], None]) -> None:
+def _terms(run: Run) -> None:
     """Print the terms of a data set, once for each data directory."""
-    shown = data_dir / ".terms" / entry.name
+    shown = run.data_dir / ".terms" / run.entry.name
     if not shown.exists():
-        say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
-        shown.parent.mkdir(exist_ok=True)
-        shown.write_text(entry.terms + "\n")
+        run.say(f"{run.entry.name}: terms: {run.entry.terms} ({run.entry.home})")
+        put(shown, f"{run.entry.terms}\n".encode())
 
 
 def _report(run: Run) -> None:
@@ -305,12 +295,13 @@ def _report(run: Run) -> None:
             run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
 
 
-def plan(entry: Entry, source: Source, data_dir: Path, places: tuple[Place, ...], say: Callable[[str], None]) -> None:
+def plan(run: Run) -> None:
     """Print what a run would fetch: names, sizes, addresses and folders. Download and write nothing.
 
     Raises:
         SourceError: the source can't be reached.
     """
+    entry, source, say = run.entry, run.source, run.say
     say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
     for archive in entry.archives:
         size = None if archive.bulk and source.official else source.size(archive)
@@ -323,6 +314,6 @@ def plan(entry: Entry, source: Source, data_dir: Path, places: tuple[Place, ...]
         else:
             there = " (there already)" if not source.folder and (source.store / archive.name).exists() else ""
             say(f"  {archive.name}: {f'{size:,} bytes' if size >= 0 else 'size not stated'} from {at}, {to}{there}")
-    for place in places:
+    for place in run.places:
         owned = "{" + ",".join(place.entries) + "}" if place.entries else ""
-        say(f"  writes {data_dir / place.folder / owned}")
+        say(f"  writes {run.data_dir / place.folder / owned}")

@@ -56,7 +56,7 @@ def write_client(
         OSError: the file can't be written.
     """
     if (image is None) == (text is None):
-        raise ValueError("write_client: name the column of pictures (image=) or that of texts (text=)")
+        raise ValueError("write_client: name the column of images (image=) or that of texts (text=)")
     rows = _from_hub(dataset, split) if isinstance(dataset, str) else dataset
     if not len(rows):
         raise SourceError(f"{path}: the data set has no rows")
@@ -69,7 +69,7 @@ def write_client(
         row = rows[number]
         try:
             labels.append(_label(row[label], classes))
-            found.append(_picture(row[column], size) if image else _text(row[column]))
+            found.append(_image(row[column], size) if image else _text(row[column]))
         except KeyError as error:
             raise SourceError(f"{path}: row {number}: has no column {error}") from None
         except (ValueError, TypeError, OSError) as error:
@@ -77,9 +77,9 @@ def write_client(
     if text:
         write_texts(Path(path), found, labels)
         return len(found)
-    if other := next((number for number, picture in enumerate(found) if picture.shape != found[0].shape), None):
-        sides = " and ".join(f"{picture.shape[1]} x {picture.shape[0]}" for picture in (found[0], found[other]))
-        raise SourceError(f"{path}: row {other}: pictures of {sides} px; size= makes them equal")
+    if other := next((number for number, pixels in enumerate(found) if pixels.shape != found[0].shape), None):
+        sides = " and ".join(f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (found[0], found[other]))
+        raise SourceError(f"{path}: row {other}: images of {sides} px; size= makes them equal")
     write_pickle(Path(path), np.stack(found), np.array(labels))
     return len(found)
 
@@ -106,7 +106,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _picture(value: Any, size: int | None) -> np.ndarray:
+def _image(value: Any, size: int | None) -> np.ndarray:
     """(h, w, 3) uint8."""
     if isinstance(value, dict):  # a column that is not decoded
         value = value.get("bytes")
@@ -115,6 +115,6 @@ def _picture(value: Any, size: int | None) -> np.ndarray:
     if isinstance(value, np.ndarray) and value.dtype == np.uint8:
         value = Image.fromarray(value)
     if not isinstance(value, Image.Image):
-        raise ValueError(f"a {type(value).__name__} is no picture")
+        raise ValueError(f"a {type(value).__name__} is no image")
     rgb = value.convert("RGB")
     return np.asarray(rgb if size is None else rgb.resize((size, size), Image.Resampling.BICUBIC))

@@ -68,9 +68,9 @@ def write_arrays(folder: Path, split: str, images: np.ndarray, labels: np.ndarra
     put(folder / f"{split}.npz", content.getvalue())
 
 
-def write_list(folder: Path, split: str, pictures: Iterable[tuple[str, int]]) -> None:
+def write_list(folder: Path, split: str, images: Iterable[tuple[str, int]]) -> None:
     """Write a split of a labelled set: for each image its path below ``images`` and its label."""
-    put(folder / f"{split}.txt", "".join(f"{name} {label}\n" for name, label in pictures).encode())
+    put(folder / f"{split}.txt", "".join(f"{name} {label}\n" for name, label in images).encode())
 
 
 def write_coco(

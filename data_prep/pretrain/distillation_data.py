@@ -182,7 +182,7 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
     done = json.loads(progress.read_text())["pictures"] if progress.exists() and path.exists() else 0
     pictures = _squares(names, done)
     rows = open_memmap(path, "r+") if done else None
-    with tqdm(total=count, initial=done, desc="views", unit="picture", mininterval=5) as bar:
+    with tqdm(total=count, initial=done, desc="views", unit="image", mininterval=5) as bar:
         while chunk := list(islice(pictures, _CHUNK)):
             small, large = (torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2) for squares in zip(*chunk, strict=True))
             views = [made_by.views(small, large), made_by.views(small.flip(3), large.flip(3))]
@@ -200,7 +200,7 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
                 rows.flush()
                 put(progress, json.dumps({"pictures": done}).encode())
     if rows is None:
-        raise SourceError(f"{found[0].path}: holds no JPEG or PNG picture")
+        raise SourceError(f"{found[0].path}: holds no JPEG or PNG image")
     mean, std, centre = _moments(rows)
     return Views(rows, made_by.stem, digest, {source.data_set: len(own) for source, own in names.items()}, mean, std, centre)
 
@@ -239,10 +239,8 @@ def _squares(names: dict[Source, list[str]], start: int) -> Iterator[list[np.nda
         with opened(source.path) as members:
             for name, file in _photographs(members, source.path) if wanted else ():
                 if name in wanted:
-                    picture = decoded(file.read(), f"{source.path}: {name}")
-                    yield [
-                        np.asarray(ImageOps.fit(picture, (side, side), Image.Resampling.BICUBIC)) for side in (STUDENT_SIDE, TEACHER_SIDE)
-                    ]
+                    image = decoded(file.read(), f"{source.path}: {name}")
+                    yield [np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BICUBIC)) for side in (STUDENT_SIDE, TEACHER_SIDE)]
 
 
 def _digest(names: dict[Source, list[str]]) -> str:

@@ -106,7 +106,7 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, spl
         tests: number of test images, drawn from the users' sets of the split; all, if these have fewer.
         split: "test", or "val" for what informs a choice.
     """
-    pool, test = (_pictures(data_dir, part) for part in ("train", split))
+    pool, test = (_images_of(data_dir, part) for part in ("train", split))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
     return {shots: models.few_shot(pool, test, shots * _CLASSES[PICTURES]) for shots in (1, 5)}
@@ -132,7 +132,7 @@ def _regression(inputs: np.ndarray, labels: Tensor, test_inputs: Any, test_label
     return 100 * sum(scores) / len(scores)
 
 
-def _pictures(data_dir: Path, split: str) -> Samples:
+def _images_of(data_dir: Path, split: str) -> Samples:
     """The users' images and their labels."""
     files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
     pictures = [file.pictures() for file in files]

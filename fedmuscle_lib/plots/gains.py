@@ -30,7 +30,7 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
     titles = [f"user {row.user}\n{row.model}\n{row.task}, {row.metric}" for row in differences.itertuples()]
     users = differences.assign(panel=titles, unit="points over local", value=differences.difference)
     every = delta[delta.algorithm.isin(set(users.algorithm))].assign(panel="all users", unit="Δ (%)", value=delta.delta)
-    rows = pd.concat([users, every])
+    rows = pd.concat([users, every], ignore_index=True)
     rows = rows.assign(arm=rows.algorithm, line=rows.algorithm.map(label))
     panels = len(set(titles)) + 1
     figure = forest(rows, styles(rows.arm), width=1.55, wrap=ceil(panels / ceil(panels / _PANELS)))

@@ -24,7 +24,7 @@ def user_curves(curves: pd.DataFrame, rounds: int) -> Figure:
         curves: algorithm, stored (whether it is the other run's), user, model, task, metric, round, value.
         rounds: of the present run, at which a dotted line stands where another run goes on.
     """
-    curves = curves.sort_values("user", kind="stable")
+    curves = curves.sort_values("user", kind="stable", ignore_index=True)
     curves = curves.assign(panel=[f"user {row.user}: {row.model}, {row.task}" for row in curves.itertuples()])
     look, users = styles(curves.algorithm), curves.drop_duplicates("user")
     plot = so.Plot(curves, x="round", y="value", color="algorithm", marker="algorithm", linestyle="stored")

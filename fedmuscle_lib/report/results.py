@@ -88,7 +88,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _origin(provenance: dict[str, Any], above: str) -> str:
-    where = f"are shipped in `{above}/runs`" if provenance.get("shipped") else "are not shipped"
+    where = f"are shipped in `{above}/runs.zip`" if provenance.get("shipped") else "are not shipped"
     made_with = _listed(f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"])
     return f"The {len(provenance['runs'])} runs {where}; they were made by `{provenance['command']}` with {made_with}."
 

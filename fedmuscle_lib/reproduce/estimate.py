@@ -54,7 +54,8 @@ def announcement(planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path
     for path, given in planned:
         name, runs = folder_of(path, given), needed(path, given, reference)
         if runs is None:
-            lines.append(f"{name}: time unknown, since the reference has no results of these parameters")
+            asks = "time unknown, since the reference has no results of these parameters" if "seeds" in own(path) else "no runs"
+            lines.append(f"{name}: {asks}")
             continue
         stored = len(runs.keys() & here.keys())
         lines.append(f"{name}: {_count(len(runs))}, {_time(runs.values())}" + (f"; {stored} computed here before" if stored else ""))
@@ -62,10 +63,10 @@ def announcement(planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path
     if everything:
         left = [seconds for address, seconds in everything.items() if address not in here]
         pace = [here[address] / seconds for address, seconds in everything.items() if address in here and seconds]
-        whose = "at this machine's pace" if pace else "at the pace of the reference's machine, of which each run took one core"
+        whose = "at this machine's pace" if pace else "at the pace of the reference's machine"
         at_once = f", {at_a_time} notebooks at a time" if at_a_time > 1 else ""
         time = _time(seconds * (median(pace) if pace else 1) / at_a_time for seconds in left)
-        lines.append(f"Altogether {_count(len(left))} to compute, some of them for several notebooks: about {time} {whose}{at_once}")
+        lines.append(f"Of known times altogether {_count(len(left))} to compute, some for several notebooks: about {time} {whose}{at_once}")
     return [*lines, "Shipped runs are computed again; `make figures`, or --shipped-only, draws them instead and computes nothing"]
 
 

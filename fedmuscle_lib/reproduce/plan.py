@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,8 @@ def unsaved(path: Path) -> tuple[dict[str, Any], str]:
         return {}, ""
     changes = ", ".join(f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in committed.items())
     return committed, (
-        f"{path.stem}: the saved notebook's {changes} is not used; -p NAME=VALUE uses it, "
-        f"`git restore {path.name}` in its folder drops the saved notebook"
+        f"{path.stem}: the saved notebook's {changes} is not used; "
+        f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
     )
 
 

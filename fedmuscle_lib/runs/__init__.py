@@ -7,12 +7,13 @@ their processes on this machine), and ``short_runs`` (fingerprints of the arithm
 
 from __future__ import annotations
 
+from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import torch_threads
 from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings
-from fedmuscle_lib.runs.store import Busy, Damaged, Entry, Record, Store, default_store
+from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
 from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tables, Tick, named, system_of
 from fedmuscle_lib.runs.workers import run_all
 

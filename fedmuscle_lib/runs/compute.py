@@ -9,11 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
-from fedmuscle_lib.runs.store import Damaged, Entry, Store, default_store
+from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
 

@@ -1,23 +1,19 @@
 """Runs on disk: a writable store, and below it the runs that came with the repository, which are only read.
 
 A finished run is one file, ``run.zip``: its tables as CSV, its provenance, and their checksums. It is moved into place when it is whole,
-so that a kill at any point leaves a whole run or none. While a run is computed its checkpoint and lock lie beside it.
-
-A file that is not what was written is named and set aside, and the run is computed again. Shipped runs have their SHA-256 in one more
-file, ``SHA256SUMS``, beside them.
+so that a kill at any point leaves a whole run or none. While a run is computed its checkpoint and lock lie beside it. A file that is not
+what was written is named and set aside, and the run is computed again. A profile's shipped runs lie in one archive.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import logging
 import os
-import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -33,21 +29,16 @@ from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import line_of, out_of_memory
 from fedmuscle_lib.core.files import ROOT, parse_json
 from fedmuscle_lib.runs.address import Address
+from fedmuscle_lib.runs.archive import ARCHIVE, MOST, Damaged, Sealed, archive, sha256, write_archive, zipped
 from fedmuscle_lib.runs.system import named
 
-RUN, CHECKPOINT, SUMS = "run.zip", "checkpoint.pt", "SHA256SUMS"
-_MOST = 1 << 28  # bytes of a run, on disk and unpacked; the largest shipped one has 20 kB
+RUN, CHECKPOINT = "run.zip", "checkpoint.pt"
 _UNNAMED = "fedmuscle"  # the system of stored runs that name none: there was no other
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in a zip, so that equal runs are equal files
 _log = logging.getLogger("fedmuscle")
 
 
 class Busy(RuntimeError):
     """Another process is computing this run."""
-
-
-class Damaged(ValueError):
-    """A stored file is not what was written; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -60,61 +51,39 @@ class Record:
     def pack(self) -> bytes:
         """The content of the run's file."""
         members = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in self.tables.items()}
-        members["provenance.json"] = json.dumps(self.provenance, indent=1).encode()
-        members[SUMS] = "".join(f"{_sha256(content)}  {name}\n" for name, content in members.items()).encode()
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
-            for name, content in members.items():
-                file.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
-        return buffer.getvalue()
+        return zipped(members | {"provenance.json": json.dumps(self.provenance, indent=1).encode()}, zipfile.ZIP_DEFLATED)
 
     @classmethod
-    def read(cls, path: Path, address: str = "", sha256: str = "") -> Record:
+    def read(cls, path: Path, address: str = "") -> Record:
+        """What :meth:`pack` gave, from a file; raises as :meth:`unpack`, and OSError if it can't be read."""
+        if not path.is_file() or path.stat().st_size > MOST:
+            raise Damaged(f"{path}: not a file, or larger than {MOST:,} bytes")
+        return cls.unpack(path.read_bytes(), str(path), address)
+
+    @classmethod
+    def unpack(cls, content: bytes, place: str, address: str = "") -> Record:
         """What :meth:`pack` gave.
 
         Args:
+            place: where it comes from.
             address: that the run must have; any if it is empty.
-            sha256: that the file must have; any if it is empty.
 
         Raises:
-            Damaged: a checksum is wrong, or the file is none of ours, or another run's.
-            OSError: it can't be read.
+            Damaged: naming ``place``; a checksum is wrong, or it is none of ours, or another run's.
         """
-        if not path.is_file() or path.stat().st_size > _MOST:
-            raise Damaged(f"{path}: not a file, or larger than {_MOST:,} bytes")
-        content = path.read_bytes()
-        if sha256 and _sha256(content) != sha256:
-            raise Damaged(f"{path}: not the file whose SHA-256 is in {SUMS} beside it")
+        sealed = Sealed(content, place)
+        members = {name: sealed.read(name) for name in sealed.sums}
         try:
-            members = _members(content)
-            sums = {name: digest for digest, name in (line.split("  ") for line in members.pop(SUMS).decode().splitlines())}
-            if changed := [name for name in sums.keys() | members.keys() if _sha256(members.get(name, b"")) != sums.get(name)]:
-                raise Damaged(f"{path}: {line_of(min(changed))} is not what was written")
             provenance = _checked(parse_json(members["provenance.json"], "provenance.json"))
             columns = named(provenance.get("system", _UNNAMED)).tables
             tables = {name: _table(members[f"{name}.csv"], f"{name}.csv", own) for name, own in columns.items()}
             if (last := tables["metrics"]["round"].max()) != provenance["settings"]["rounds"]:
                 raise ValueError(f"metrics.csv ends with round {last} of {provenance['settings']['rounds']}")
-        except Damaged:
-            raise
-        except Exception as error:  # zipfile, zlib, pandas have kinds of their own
-            raise Damaged(f"{path}: not a readable run ({type(error).__name__}: {line_of(str(error))})") from None
+        except Exception as error:  # pandas has kinds of its own
+            raise Damaged(f"{place}: not a readable run ({type(error).__name__}: {line_of(str(error))})") from None
         if address and provenance["address"] != address:
-            raise Damaged(f"{path}: the run {line_of(provenance['address'])} in the place of {address}")
+            raise Damaged(f"{place}: the run {line_of(provenance['address'])} in the place of {address}")
         return cls(tables, provenance)
-
-
-def _members(content: bytes) -> dict[str, bytes]:
-    """The files of a zip.
-
-    Raises:
-        ValueError: two have one name, or they are larger than any run's.
-    """
-    with zipfile.ZipFile(io.BytesIO(content)) as file:
-        names = file.namelist()
-        if len(names) != len(set(names)) or sum(info.file_size for info in file.infolist()) > _MOST:
-            raise ValueError("a name twice, or files larger than a run's")
-        return {name: file.read(name) for name in names}
 
 
 def _checked(provenance: dict[str, Any]) -> dict[str, Any]:
@@ -138,10 +107,6 @@ def _table(content: bytes, name: str, columns: Mapping[str, type]) -> pd.DataFra
     return table
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 @dataclass(frozen=True)
 class Said:
     """What a run says of itself.
@@ -163,15 +128,13 @@ class Entry:
 
     Attributes:
         address: of the run.
-        folder: where its files are, or None for a shipped run, which is one file.
-        path: the finished run's file.
-        sha256: of a shipped run's file, where it is known.
+        folder: where its files are, or None for a shipped run.
+        path: the finished run's file, or the archive that a shipped run is in.
     """
 
     address: str
     folder: Path | None
     path: Path
-    sha256: str = ""
 
     @property
     def done(self) -> bool:
@@ -186,8 +149,9 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """Size on disk, of whatever there is of the run."""
-        files = [self.path] if self.folder is None else list(self.folder.iterdir())
-        return sum(path.stat().st_size for path in files if path.exists())
+        if self.folder is None:
+            return archive(self.path).nbytes(f"{self.address}.zip")
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.exists())
 
     def said(self) -> Said:
         """What the run, or its last checkpoint, says of itself. Each call reads it."""
@@ -210,7 +174,7 @@ class Entry:
         if not self.done:
             return None
         try:
-            return Record.read(self.path, self.address, self.sha256)
+            return Record.read(self.path, self.address) if self.folder else _shipped(self.path, self.address)
         except Damaged as error:
             self._set_aside(self.path, str(error))
             return None
@@ -297,7 +261,7 @@ def packed(state: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(state, buffer)  # torch's own writer reports a full disk as a RuntimeError
     content = buffer.getvalue()
-    return _SEAL + _sha256(content).encode() + b"\n" + content
+    return _SEAL + sha256(content).encode() + b"\n" + content
 
 
 def unpacked(content: bytes) -> dict[str, Any]:
@@ -308,7 +272,7 @@ def unpacked(content: bytes) -> dict[str, Any]:
     """
     if content.startswith(_SEAL):
         line, _, content = content.partition(b"\n")
-        if line != _SEAL + _sha256(content).encode():
+        if line != _SEAL + sha256(content).encode():
             raise Damaged("not a readable checkpoint (its SHA-256 is another)")
     try:
         state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
@@ -327,7 +291,7 @@ class Store:
 
     Attributes:
         root: folder that computed runs are written to.
-        shipped: folders of runs that are only read.
+        shipped: archives of runs that are only read.
     """
 
     root: Path
@@ -348,7 +312,7 @@ class Store:
         if record := entry.read():
             entry.tidy()
             return record, entry, ()
-        candidates = [entry for entry in self._shipped(f"{address.asked}-*.zip")]
+        candidates = [entry for entry in self._entries() if entry.address.startswith(f"{address.asked}-")]
         candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
         for entry in candidates:
             if record := entry.read():
@@ -361,71 +325,50 @@ class Store:
         """All there is: computed, interrupted and shipped."""
         if self.root.is_dir():
             yield from (self.entry(folder.name) for folder in sorted(self.root.iterdir()) if folder.is_dir())
-        yield from self._shipped("*.zip")
+        yield from self._entries()
 
-    def ship(self, address: str, folder: Path) -> Path:
-        """Copy a finished run into a folder of shipped ones.
+    def ship(self, addresses: Collection[str], path: Path, keep: Collection[str] = ()) -> list[str]:
+        """Make the archive ``path`` hold these finished runs and, of the others that it has, those to keep; return the ones it loses.
 
         Raises:
             FileNotFoundError: there is no such run, or it is not finished.
-            Damaged: it is not what was written.
+            Damaged: one is not what was written.
         """
-        entry = self.entry(address)
-        if not entry.done:
-            raise FileNotFoundError(f"{entry.path}: no finished run")
-        Record.read(entry.path)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{address}.zip"
-        files.put(path, entry.path.read_bytes())
-        return path
+        there = archive(path)
+        before = [name.removesuffix(".zip") for name in there.sums]
+        runs = {address: there.read(f"{address}.zip") for address in before if address in {*addresses, *keep}}
+        for entry in map(self.entry, sorted(set(addresses) - runs.keys())):
+            if not entry.done:
+                raise FileNotFoundError(f"{entry.path}: no finished run")
+            Record.read(entry.path, entry.address)
+            runs[entry.address] = entry.path.read_bytes()
+        if runs.keys() != set(before):
+            write_archive(path, runs)
+        return [address for address in before if address not in runs]
 
-    def _shipped(self, pattern: str) -> Iterator[Entry]:
-        for folder in self.shipped:
-            if paths := sorted(folder.glob(pattern)):
-                sums = _sums(folder)
-                yield from (Entry(path.stem, None, path, sums.get(path.name, "")) for path in paths)
-
-
-def seal(folder: Path) -> None:
-    """Write ``SHA256SUMS`` of the shipped runs in a folder, which are checked by it from then on.
-
-    Raises:
-        Damaged: a run is not what an earlier one says; the message names it.
-    """
-    sums = {path.name: _sha256(path.read_bytes()) for path in sorted(folder.glob("*.zip"))}
-    known = _sums(folder)
-    if changed := [name for name, digest in sums.items() if known.get(name, digest) != digest]:
-        raise Damaged(f"{folder / changed[0]}: not the file whose SHA-256 is in {SUMS} beside it")
-    if sums != known:
-        files.write(folder / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    def _entries(self) -> Iterator[Entry]:
+        """The shipped ones."""
+        for path in self.shipped:
+            yield from (Entry(name.removesuffix(".zip"), None, path) for name in archive(path).sums)
 
 
-def faults(folder: Path) -> list[str]:
-    """Sentences: which shipped runs in a folder are damaged or missing, or have no line in its ``SHA256SUMS``."""
-    sums, found = _sums(folder), []
-    for path in sorted(folder.glob("*.zip")):
-        try:
-            Record.read(path, path.stem, sums.get(path.name, ""))
-        except Damaged as error:
-            found.append(str(error))
-        if sums and path.name not in sums:
-            found.append(f"{path}: no line of {SUMS} beside it names it")
-    return found + [f"{folder / name}: missing, though {SUMS} names it" for name in sums if not (folder / name).exists()]
+def faults(path: Path) -> list[str]:
+    """Sentences: which runs of an archive are damaged, or that it can't be read at all."""
+    found = []
+    try:
+        for name in archive(path).sums:
+            try:
+                _shipped(path, name.removesuffix(".zip"))
+            except Damaged as error:
+                found.append(str(error))
+    except Damaged as error:
+        found.append(str(error))
+    return found
 
 
-def _sums(folder: Path) -> dict[str, str]:
-    """SHA-256 of the shipped runs in a folder by file name; empty where nobody wrote them.
-
-    Raises:
-        Damaged: naming the line; it is not a checksum and a name.
-    """
-    path = folder / SUMS
-    sums = {}
-    for number, line in enumerate(path.read_text(encoding="utf8", errors="replace").splitlines() if path.exists() else (), 1):
-        if not (row := re.fullmatch(r"([0-9a-f]{64})  ([\w.-]+\.zip)", line)) or row[2] in sums:
-            raise Damaged(f"{path}: line {number} is not a SHA-256 and the name of a run; git has the file as it was")
-        sums[row[2]] = row[1]
-    return sums
+def _shipped(path: Path, address: str) -> Record:
+    name = f"{address}.zip"
+    return Record.unpack(archive(path).read(name), f"{path}: {name}", address)
 
 
 def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] | None:
@@ -442,5 +385,5 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
 
 def default_store() -> Store:
     """``results/runs`` of the clone, or FEDMUSCLE_RUNS; below it the shipped runs, unless FEDMUSCLE_SHIPPED is 0."""
-    shipped = () if os.environ.get("FEDMUSCLE_SHIPPED") == "0" else tuple(sorted(ROOT.glob("figures/*/runs")))
+    shipped = () if os.environ.get("FEDMUSCLE_SHIPPED") == "0" else tuple(sorted(ROOT.glob(f"figures/*/{ARCHIVE}")))
     return Store(Path(os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs"), shipped)

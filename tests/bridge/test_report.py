@@ -6,6 +6,7 @@ import json
 
 import pandas as pd
 import pytest
+from drawn import points_of
 
 from fedmuscle_lib.bridge import HEADS, TABLES, Settings, arms, plots, report
 from fedmuscle_lib.core.notebooks import results_folder
@@ -100,7 +101,4 @@ def test_the_figure_has_a_panel_for_each_group_and_a_point_for_each_comparison()
     figure = plots.peers(report.differences(histories(), report.PEERS))
     assert [ax.get_title() for ax in figure.axes] == ["head classes", "middle classes", "tail classes"]
     for ax, gain in zip(figure.axes, (4, 4, 8), strict=True):
-        points = sorted(
-            line.get_xdata()[0] for line in ax.lines if line.get_marker() not in ("None", None, "") and len(line.get_xdata()) == 1
-        )
-        assert points == [gain * 3 / 4] * 4 + [gain] * 4
+        assert sorted(x for x, _ in points_of(ax)) == [gain * 3 / 4] * 4 + [gain] * 4

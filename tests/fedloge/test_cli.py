@@ -18,6 +18,7 @@ from fedmuscle_lib.cli import run as fedmuscles
 from fedmuscle_lib.fedloge import Settings, methods
 from fedmuscle_lib.fedloge.settings import PROFILES
 from fedmuscle_lib.runs import Record
+from fedmuscle_lib.runs.archive import write_archive
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
 FLAGS = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
@@ -40,7 +41,6 @@ def world(mini_world, tmp_path):
 @pytest.fixture
 def line(world, monkeypatch):
     """Such a run on the command line."""
-    monkeypatch.setenv("FEDMUSCLE_PROGRESS", "lines")
     monkeypatch.setenv("COLUMNS", "100")
     sizes = ["--rounds", "2", "--clients", "4", "--options"]
     return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(world)]
@@ -229,8 +229,8 @@ def test_runs_of_both_systems_are_listed_and_deleted_by_system(both, store, caps
 @pytest.fixture
 def figures(both, store, tmp_path):
     """The folder ``figures`` with both runs shipped."""
-    for history in both:
-        store.ship(history.provenance["address"], tmp_path / "figures/mini/runs")
+    (tmp_path / "figures/mini").mkdir(parents=True)
+    store.ship([history.provenance["address"] for history in both], tmp_path / "figures/mini/runs.zip")
     shutil.rmtree(store.root)
     return tmp_path / "figures"
 
@@ -248,16 +248,16 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, ca
     assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
 
     fedloge = both[1]
-    path = figures / "mini/runs" / f"{fedloge.provenance['address']}.zip"
-    record = Record.read(path)
+    path, address = figures / "mini/runs.zip", fedloge.provenance["address"]
+    entries = Store(figures, (path,)).entries()
+    record = next(record for entry in entries if entry.address == address and (record := entry.read()))
     metrics = record.tables["metrics"]
     changed = metrics.index[(metrics.scope == "global") & (metrics.group == "all")][0]
     metrics.loc[changed, "value"] += 0.5  # five of a thousand test samples
-    path.write_bytes(record.pack())
-    path.with_name("SHA256SUMS").unlink(missing_ok=True)
+    write_archive(path, {address: record.pack()})
     assert verify(figures, mini_world) == 1
     assert "round 1, scope global, head head, masked False, group all, clients 0: " in capsys.readouterr().out
-    path.write_bytes(Record(record.tables, record.provenance | {"processor": "another"}).pack())
+    write_archive(path, {address: Record(record.tables, record.provenance | {"processor": "another"}).pack()})
     assert verify(figures, mini_world) == 0
     assert "within the tolerance, by 0.5 at most" in capsys.readouterr().out
     assert verify(figures, mini_world, "--tolerance", "4") == 1
@@ -265,8 +265,8 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, ca
 
 def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, quick, monkeypatch, capsys):
     history = both[1]
-    store.ship(history.provenance["address"], tmp_path / "shipped")
-    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped",)))
+    store.ship([history.provenance["address"]], tmp_path / "shipped.zip")
+    again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped.zip",)))
     command.show(again)
     assert "This run came with the repository; it was finished" in capsys.readouterr().out
     command.show(history)

@@ -7,6 +7,7 @@ import math
 
 import pandas as pd
 import pytest
+from drawn import points_of
 
 from fedmuscle_lib.core.notebooks import results_folder, runs_of
 from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
@@ -256,22 +257,16 @@ def test_every_method_has_a_colour_and_a_marker_of_its_own():
     assert len({colour for colour, _ in plots.STYLES.values()}) == len({marker for _, marker in plots.STYLES.values()}) == len(plots.STYLES)
 
 
-def drawn(ax, fillstyle):
-    """Positions of the markers of one fill style."""
-    lines = [line for line in ax.lines if line.get_marker() not in ("None", "") and line.get_fillstyle() == fillstyle]
-    return [tuple(point) for line in lines for point in line.get_xydata().tolist()]
-
-
 def test_figures_hold_what_they_are_given(tmp_path):
     runs = [*realigned((5, 6, 7)), *(history("fedavg", {("global", "head"): (40, 60, 30, 10)}, seed=seed) for seed in range(3))]
     table = report.table(runs)
     figure = plots.global_accuracy(table)
     assert [ax.get_title() for ax in figure.axes] == ["all classes", "head", "middle", "tail"]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()][-1] == "FedAvg"
-    assert drawn(figure.axes[0], "full") == [(50, 0), (51, 1), (53, 2), (40, 3)]
-    assert drawn(figure.axes[0], "none") == [(71.2, 0), (71.3, 3)]
+    assert points_of(figure.axes[0]) == [(50, 0), (51, 1), (53, 2), (40, 3)]
+    assert points_of(figure.axes[0], hollow=True) == [(71.2, 0), (71.3, 3)]
     personal = plots.personal_accuracy(table)
-    assert [drawn(ax, "full") for ax in personal.axes] == [[(60, 0), (61, 1)], [(70, 0), (71, 1)]]
+    assert [points_of(ax) for ax in personal.axes] == [[(60, 0), (61, 1)], [(70, 0), (71, 1)]]
     slopes = plots.realignment(table)
     ends = [line.get_ydata().tolist() for line in slopes.axes[0].lines if line.get_marker() == plots.GROUPS["tail"][1]]
     assert ends == [[20, 26]]

@@ -123,9 +123,9 @@ def _harmless(folder: Path) -> Iterator[None]:
     here = folder / "here"
     (here / "out").mkdir(parents=True, exist_ok=True)
     (here / "taken").write_text("")
-    environment = {"FEDMUSCLE_RUNS": str(folder / "runs"), "FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_PROGRESS": "lines"}
+    environment = {"FEDMUSCLE_RUNS": str(folder / "runs"), "FEDMUSCLE_SHIPPED": "0"}
     computing = (
-        "fedmuscle_lib.runs.compute.train", "fedmuscle_lib.runs.pool._Dispatch.compute", "fedmuscle_lib.runs.pool._compute_here",
+        "fedmuscle_lib.runs.compute.train", "fedmuscle_lib.runs.workers._connected", "fedmuscle_lib.runs.workers._compute_here",
         "fedmuscle_lib.reproduce.grid.Children", "data_prep.__main__.prepare", "typer.confirm",
     )  # fmt: skip
     with contextlib.ExitStack() as patches:

@@ -29,7 +29,7 @@ from fedmuscle_lib.core import exit_codes
 from fedmuscle_lib.data import coco_checks, images, labelled_sets, pickles
 from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.fedmuscle.server import Server
-from fedmuscle_lib.runs import loop, store, system
+from fedmuscle_lib.runs import archive, loop, settings, store
 
 
 def _set(place: Any, name: str, value: Any) -> Callable[[], None]:
@@ -175,7 +175,7 @@ _OF_DATA: dict[str, Callable[[], None]] = {
 }
 _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "stored": {
-        "shipped runs as they lie there": _set(store, "_sums", lambda folder: {}),
+        "shipped runs as they lie there": _set(archive.Sealed, "read", lambda self, name: self._zip.read(name)),
         "tables of any kind": _tables_as_they_are,
         "provenances of any kind": _set(store, "_checked", lambda provenance: provenance),
         "files that are none left in place": _set(store.Entry, "_set_aside", lambda self, path, why: None),
@@ -210,8 +210,8 @@ _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
         "votes for anything": _any_numbers,
     },
     "settings": {
-        "settings of any size": _set(system, "LARGEST", 1 << 20_000),
-        "texts of any characters": _set(system, "_UNFIT", re.compile("(?!)")),
+        "settings of any size": _set(settings, "LARGEST", 1 << 20_000),
+        "texts of any characters": _set(settings, "_UNFIT", re.compile("(?!)")),
     },
     "commands": {
         "brackets of any depth": _set(fedmuscle_lib.cli.options, "_json", lambda name, text: json.loads(text)),

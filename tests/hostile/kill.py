@@ -81,7 +81,7 @@ class Place:
     def started(self, what: str, mark: str) -> Iterator[subprocess.Popen[bytes]]:
         temporary = self.folder / "t"
         temporary.mkdir(exist_ok=True)
-        own = {"FEDMUSCLE_RUNS": str(self.folder / "runs"), "FEDMUSCLE_SHIPPED": "0", "FEDMUSCLE_PROGRESS": "lines", _MARK: mark}
+        own = {"FEDMUSCLE_RUNS": str(self.folder / "runs"), "FEDMUSCLE_SHIPPED": "0", _MARK: mark}
         environment = os.environ | own | {"TMPDIR": str(temporary), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         with (self.folder / "said").open("wb") as said:
             process = subprocess.Popen(self.command(what), env=environment, stdout=said, stderr=said, cwd=ROOT)

@@ -54,7 +54,7 @@ def _read(folder: Path) -> None:
     finally:
         source = Source(folder, None, folder / "archives")
         try:
-            prepare(_ENTRY, {}, source, folder, (Place(PLACE),), _write, say=lambda line: None)
+            prepare(Run(_ENTRY, {}, source, (Place(PLACE),), folder, say=lambda line: None), _write)
         except SourceError as error:
             assert str(place) in str(error) and str(error).isprintable()
         else:

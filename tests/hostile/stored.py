@@ -19,7 +19,7 @@ from hostile.kind import Case, Kind, scrambled
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import Damaged, Record, Store
 from fedmuscle_lib.runs.address import Address
-from fedmuscle_lib.runs.store import SUMS, seal
+from fedmuscle_lib.runs.archive import SUMS, write_archive
 
 HERE = Address("0123456789abcdef", (("FedLT/set", "d1"),), "2.13")
 ROWS = {"round": [1, 2], "value": [50.0, 100 / 3], "scope": "global", "head": "shared", "masked": False, "group": "all", "measure": "drift"}
@@ -111,20 +111,19 @@ def warnings_said() -> Iterator[list[str]]:
 
 
 def _prepare(folder: Path) -> None:
-    (folder / "shipped").mkdir()
-    (folder / f"shipped/{HERE}.zip").write_bytes(whole())
-    seal(folder / "shipped")
+    write_archive(folder / SHIPPED, {str(HERE): whole()})
 
 
 def _read(folder: Path) -> None:
     path = folder / FILE
     for aside in path.parent.glob("*.damaged*"):
         aside.unlink()
-    store, shipped = Store(folder / "runs"), folder / f"shipped/{HERE}.zip"
+    store, shipped = Store(folder / "runs"), folder / SHIPPED
     content = path.read_bytes() if path.is_file() else b""
-    shipped.write_bytes(content)
+    sums = f"{hashlib.sha256(whole()).hexdigest()}  {HERE}.zip\n"
+    shipped.write_bytes(_packed({f"{HERE}.zip": content, SUMS: sums.encode()}, checked=False))
     with warnings_said():
-        assert Store(folder / "none", (shipped.parent,)).find(HERE) is None or content == whole(), "a shipped run is served that is another"
+        assert Store(folder / "none", (shipped,)).find(HERE) is None or content == whole(), "a shipped run is served that is another"
     with warnings_said() as said:
         found = store.find(HERE)
     if found is None:
@@ -135,5 +134,5 @@ def _read(folder: Path) -> None:
     assert store.find(HERE) is not None and list(store.entries())[0].said().finished
 
 
-FILE = f"runs/{HERE}/run.zip"
+FILE, SHIPPED = f"runs/{HERE}/run.zip", "shipped.zip"
 KIND = Kind(file=FILE, prepare=_prepare, case=_case, read=_read, refusals=(Damaged,))

@@ -42,7 +42,7 @@ def archived(folder: Path, source: Source) -> tuple[Path, list[str]]:
     """Obtain and check the archive as the command of a data set does; also what it says."""
     said: list[str] = []
     options: dict[str, Any] = {"seed": 0}
-    path = Run(ENTRY, options, source, (Place("set"),), folder, folder, said.append).archive(ARCHIVE)
+    path = Run(ENTRY, options, source, (Place("set"),), folder, said.append).archive(ARCHIVE)
     return path, said
 
 

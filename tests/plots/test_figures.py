@@ -6,11 +6,15 @@ import math
 
 import pandas as pd
 import pytest
+from drawn import intervals_of, points_of
 from histories import as_runs, history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import plots, report
+from fedmuscle_lib.core import style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.worlds import worlds
+
+ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
 
 def test_every_algorithm_has_a_colour_and_a_marker_of_its_own():
@@ -47,7 +51,16 @@ def test_nothing_of_table_1_is_cut_off_on_one_public_set_with_long_names():
     assert ax.get_window_extent().width > figure.bbox.width / 3
 
 
-def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
+def test_figures_save_to_the_same_bytes(tmp_path):
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        plots.save(plots.figure2(report.delta(as_runs("table7"))), folder, "bars")
+        plots.save(plots.training_curve(report.curve(spread_runs())), folder, "curve")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_figures_hold_what_they_are_given():
     paper_runs = as_runs("table7")
     bars = plots.figure2(report.delta(paper_runs))
     assert len(bars.axes[0].patches) == 3 * 3 * 2
@@ -66,18 +79,11 @@ def test_figures_hold_what_they_are_given_and_save_to_the_same_bytes(tmp_path):
         ["FedMuscle\n− Self (no communication)"],
     ]
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
-    hollow = [[line for line in ax.lines if line.get_fillstyle() == "none" and not math.isnan(line.get_xdata()[0])] for ax in strips.axes]
-    assert [len(lines) for lines in hollow] == [4, 4, 4]
+    assert [len(points_of(ax, hollow=True)) for ax in strips.axes] == [4, 4, 4]
+    assert [line.get_text() for line in strips.axes[0].get_yticklabels()][-1] == "Self (no communication)"
     points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
     assert points.axes[0].get_title() == "voc: ρ = +1.00"
     assert {text.get_text() for text in points.axes[0].texts} == {"Local training", "FedMuscle", "Gramian loss", "Pairwise alignment"}
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        curve = plots.training_curve(report.curve(runs))
-        for name, figure in {"bars": bars, "panels": panels, "pieces": pieces, "strips": strips, "points": points, "curve": curve}.items():
-            plots.save(figure, folder, name)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
 def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baseline():
@@ -88,6 +94,52 @@ def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baselin
     assert figure.bbox.x1 >= figure.legends[0].get_window_extent().x1 > figure.axes[0].get_window_extent().x1  # beside the panel, whole
 
 
+def forest_rows():
+    """Two panels of one unit and one of another; the first line has two arms."""
+    ends = {"ci_low": [0.5, 1.5, -40, math.nan, 1], "ci_high": [1.5, 2.5, 60, math.nan, 3]}
+    lines = {"panel": list("aabbc"), "unit": ["%"] * 4 + ["points"], "line": ["one", "one", "one", "two", "two"]}
+    return pd.DataFrame({**lines, "arm": ["local", "fedmuscle", "local", "local", "local"], "value": [1, 2, 10, 4, 2], **ends})
+
+
+def test_a_forest_has_the_intervals_of_its_rows_and_one_scale_for_a_unit():
+    rows = forest_rows()
+    figure = style.housed(style.forest)(rows, plots.styles(rows.arm))
+    first, second, third = figure.axes
+    assert [intervals_of(ax) for ax in figure.axes] == [[(0.5, 1.5), (1.5, 2.5)], [(-40, 60)], [(1, 3)]]
+    assert first.get_xlim() == second.get_xlim() != third.get_xlim() and first.get_xlim()[0] < -40 and first.get_xlim()[1] > 60
+    (_, local), (_, ours) = points_of(first)
+    assert local == -ours != 0, "the arms of a line stand apart"
+    assert points_of(second) == [(10, 0), (4, 1)]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["%", "%", "points"] and not figure.legends
+
+
+def test_lines_that_panels_do_not_share_are_of_each_alone():
+    rows = forest_rows()
+    apart = style.housed(style.forest)(rows, plots.styles(rows.arm), share=False)
+    assert [[text.get_text() for text in ax.get_yticklabels()] for ax in apart.axes] == [["one"], ["one", "two"], ["two"]]
+
+
+def test_bars_have_the_intervals_of_their_rows():
+    delta = report.delta(spread_runs())
+    (ax,) = plots.figure2(delta).axes
+    own = delta.set_index("algorithm").loc[["fedmuscle"]]
+    assert intervals_of(ax) == [(pytest.approx(own.ci_low.iloc[0]), pytest.approx(own.ci_high.iloc[0]))]
+
+
+def test_a_stored_run_stands_dashed_beside_the_present_one():
+    rows = [{"algorithm": name, "stored": stored, "round": r, "value": 10 * r} for name, stored in ARMS for r in (1, 2)]
+    curves = pd.concat([pd.DataFrame(rows).assign(user=user, model="ViT", task="MLC", metric="micro-F1") for user in (2, 1)])
+    figure = plots.user_curves(curves, 1)
+    assert [ax.get_title() for ax in figure.axes] == ["user 1: ViT, MLC", "user 2: ViT, MLC"]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["micro-F1"] * 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Local training", "FedMuscle", "FedMuscle, stored run"]
+    assert sorted(line.get_linestyle() for line in figure.axes[0].lines if len(line.get_xdata()) and line.get_color() != "black") == [
+        "-",
+        "-",
+        "--",
+    ]
+
+
 def test_every_world_has_a_line_in_the_figure_of_worlds():
     means = {"local": 40, "fedmuscle": 44, "self": 42}
     runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
@@ -96,8 +148,7 @@ def test_every_world_has_a_line_in_the_figure_of_worlds():
     titles = ["FedMuscle over\nLocal training", "FedMuscle over\nLocal training, tuned", "FedMuscle over\nSelf (no communication)"]
     assert [ax.get_title() for ax in figure.axes] == titles
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["small", "mini"]
-    points = [[(x, y) for line in ax.lines if line.get_marker() != "None" for x, y in [line.get_xydata()[0]]] for ax in figure.axes]
-    assert points == [[pytest.approx((value, line)) for line in (0, 1)] for value in (10, -12, 5)]
+    assert [points_of(ax) for ax in figure.axes] == [[pytest.approx((value, line)) for line in (0, 1)] for value in (10, -12, 5)]
 
 
 def map_rows(forgotten, steps=(160, 320)):
@@ -178,5 +229,5 @@ def test_names_of_points_cover_nothing():
     (ax,) = plots.agreement(report.delta(runs).assign(paper_delta=[0, 0.1, 0.1, 30]), report.rank_agreement(runs)).axes
     boxes = [text.get_window_extent() for text in ax.texts]
     assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
-    points = ax.transData.transform([line.get_xydata()[0] for line in ax.lines if line.get_marker() not in ("None", "")])
+    points = ax.transData.transform(points_of(ax))
     assert len(points) == 4 and not [1 for box in boxes for point in points if box.contains(*point)]

@@ -30,7 +30,7 @@ def figures(tmp_path):
     table7 = "voc,local,0.0,0.0,2,0.0,0.0,0.0\nvoc,fedmuscle,-0.3372,0.9,2,-1.5985,0.9241,26.7\ncoco,fedmuscle,,,1,,,-22.31\n"
     entry(folder, "mini", "table7", table7, shipped=True)
     entry(folder, "small", "controls", 'voc,"self, M = 1",1.5,,1,,,\n')
-    (folder / "mini/runs").mkdir()
+    (folder / "mini/runs.zip").write_bytes(b"")
     (folder / "bench").mkdir()
     (folder / "README.md").write_text("about figures")
     return folder
@@ -49,7 +49,7 @@ def test_ours_stand_beside_the_papers(figures):
         "| Local training | 2 | +0.00 [+0.00, +0.00] | +0.00 |  |  |",
         "| FedMuscle | 1, 2 | -0.34 [-1.60, +0.92] | +26.70 | undefined: a local metric is 0 | -22.31 |",
         "",
-        "The 3 runs are shipped in `figures/mini/runs`; they were made by "
+        "The 3 runs are shipped in `figures/mini/runs.zip`; they were made by "
         "`python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1` with torch 2.13.0 on x86_64.",
         "",
         "## Profile `small`",

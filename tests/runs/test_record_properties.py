@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from zipfile import ZIP_STORED
+
 import pytest
 from histories import history, packed_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuscle_lib.runs import Damaged, Record
+from fedmuscle_lib.runs.archive import Sealed, zipped
 
 CONTENT = packed_run(history("local", [40.0] * 6))
 
@@ -31,10 +34,12 @@ def test_a_run_with_any_byte_flipped_is_refused_or_the_same(path, at, flip):
         assert read.provenance == whole.provenance and all(read.tables[name].equals(table) for name, table in whole.tables.items())
 
 
-@given(st.integers(0, len(CONTENT) - 1), st.integers(1, 255))
-def test_a_shipped_run_with_any_byte_flipped_is_refused(path, at, flip):
-    import hashlib
+SHIPPED = zipped({"a-b.zip": CONTENT}, ZIP_STORED)
 
-    path.write_bytes(CONTENT[:at] + bytes([CONTENT[at] ^ flip]) + CONTENT[at + 1 :])
-    with pytest.raises(Damaged):
-        Record.read(path, sha256=hashlib.sha256(CONTENT).hexdigest())
+
+@given(st.integers(0, len(SHIPPED) - 1), st.integers(1, 255))
+def test_a_run_of_an_archive_with_any_byte_flipped_is_refused_or_the_same(at, flip):
+    try:
+        assert Sealed(SHIPPED[:at] + bytes([SHIPPED[at] ^ flip]) + SHIPPED[at + 1 :], "runs.zip").read("a-b.zip") == CONTENT
+    except Damaged as error:
+        assert "runs.zip" in str(error)

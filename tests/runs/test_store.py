@@ -20,7 +20,8 @@ from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import Busy, Damaged, Record, Store, stored
 from fedmuscle_lib.runs.address import Address, address_of
-from fedmuscle_lib.runs.store import faults, seal
+from fedmuscle_lib.runs.archive import SUMS, archive, write_archive
+from fedmuscle_lib.runs.store import faults
 
 HERE = Address("asked", (("data", "d1"), ("model", "m1")), "2.13")
 
@@ -38,9 +39,8 @@ def record(address: Address = HERE) -> Record:
 @pytest.fixture
 def layered(tmp_path: Path) -> Store:
     """A store with one shipped run and nothing computed."""
-    shipped = tmp_path / "shipped"
-    shipped.mkdir()
-    (shipped / f"{HERE}.zip").write_bytes(record().pack())
+    shipped = tmp_path / "runs.zip"
+    write_archive(shipped, {str(HERE): record().pack()})
     return Store(tmp_path / "runs", (shipped,))
 
 
@@ -177,14 +177,14 @@ def test_what_no_run_gives_is_none_though_its_checksums_are_right(tmp_path, capl
 
 
 def test_a_zip_that_unpacks_to_too_much_or_names_a_file_twice_is_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedmuscle_lib.runs.store._MOST", 1 << 20)
+    monkeypatch.setattr("fedmuscle_lib.runs.archive.MOST", 1 << 20)
     path = tmp_path / "run.zip"
     for names in (["metrics.csv"] * 2, ["large.csv"]):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the name
             for name in names:
                 file.writestr(name, bytes((1 << 20) + 1) if name == "large.csv" else b"")
-        with pytest.raises(Damaged, match="run.zip: not a readable run .*a name twice, or files larger"):
+        with pytest.raises(Damaged, match="run.zip: not a readable zip .*a name twice, or files larger"):
             Record.read(path)
 
 
@@ -207,45 +207,87 @@ def test_what_is_no_file_is_set_aside_and_again(tmp_path, caplog):
     assert "run.zip: not a file" in caplog.text and "checkpoint.pt: not a file" in caplog.text
 
 
-def test_shipped_runs_are_those_whose_digests_lie_beside_them(layered, caplog):
-    """Another run's numbers, with the checksums that they need, are none of the run's."""
-    (path,) = layered.shipped[0].glob("*.zip")
-    seal(path.parent)
-    assert layered.find(HERE) is not None and faults(path.parent) == []
+def test_a_shipped_run_that_is_not_what_was_shipped_is_named_and_not_shown(layered, caplog):
+    """Another run's numbers, with the checksums that they need, are none of the run's; nor is a run under another's name."""
+    (path,) = layered.shipped
+    assert layered.find(HERE) is not None and faults(path) == []
     whole = path.read_bytes()
-    path.write_bytes(repacked(whole, "metrics.csv", lambda text: text.replace(b"3.14", b"99.9")))
+    forged = repacked(record().pack(), "metrics.csv", lambda text: text.replace(b"3.14", b"99.9"))
+    path.write_bytes(rewritten(whole, f"{HERE}.zip", lambda content: forged))
     assert layered.find(HERE) is None
-    assert f"{path}: not the file whose SHA-256 is in SHA256SUMS beside it" in caplog.text
-    with pytest.raises(Damaged, match="not the file"):
-        seal(path.parent)
-    path.rename(path.with_name("other-run.zip"))
-    another, unlisted, missing = faults(path.parent)
-    assert f"the run {HERE} in the place of other-run" in another
-    assert "other-run.zip: no line" in unlisted and f"{path}: missing" in missing
+    assert f"{path}: {HERE}.zip is not what was written; the run is computed again" in caplog.text
+    assert faults(path) == [f"{path}: {HERE}.zip is not what was written"]
+    with pytest.raises(Damaged, match=f"{HERE}.zip is not what was written"):
+        layered.ship((), path, {str(HERE)})
+    write_archive(path, {"other-run": record().pack()})
+    assert faults(path) == [f"{path}: other-run.zip: the run {HERE} in the place of other-run"]
+    assert len(list(layered.entries())) == 1  # it has not to be read for that
 
 
-@pytest.mark.parametrize("line", ["<<<<<<< ours", "0" * 64 + "  ../run.zip", "0" * 63 + "  a.zip", "\x1b[2J"])
-def test_a_list_of_digests_that_is_none_is_named(layered, line):
-    (path,) = layered.shipped[0].glob("*.zip")
-    seal(path.parent)
-    with (path.parent / "SHA256SUMS").open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(Damaged, match=r"SHA256SUMS: line 2 is not a SHA-256 and the name of a run"):
+ARCHIVES = {
+    "truncated": (lambda whole: whole[:-100], "truncated, or no archive of runs"),
+    "half": (lambda whole: whole[: len(whole) // 2], "not a readable zip of ours (BadZipFile"),
+    "empty": (lambda whole: b"", "not a readable zip of ours (BadZipFile"),
+    "a run": (lambda whole: record().pack(), "truncated, or no archive of runs"),
+    "a conflict": (lambda whole: rewritten(whole, SUMS, lambda text: b"<<<<<<< ours\n" + text), "SHA256SUMS has the line '<<<<<<< ours'"),
+    "a file outside": (lambda whole: rewritten(whole, SUMS, lambda text: text.replace(b"  ", b"  ../")), "SHA256SUMS has the line"),
+    "a terminal's": (lambda whole: rewritten(whole, SUMS, lambda text: text + b"\x1b[2J"), "SHA256SUMS has the line"),
+    "a run more": (
+        lambda whole: rewritten(whole, SUMS, lambda text: text + b"0" * 64 + b"  b.zip\n"),
+        "b.zip lacks its SHA-256, or is missing",
+    ),
+    "a run less": (lambda whole: rewritten(whole, SUMS, lambda text: b""), f"{HERE}.zip lacks its SHA-256, or is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", ARCHIVES)
+def test_an_archive_that_is_none_is_named(layered, damage):
+    (path,) = layered.shipped
+    change, why = ARCHIVES[damage]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(Damaged) as refusal:
+        layered.find(HERE)
+    assert str(refusal.value).startswith(f"{path}: ") and why in str(refusal.value) and str(refusal.value).isprintable()
+    assert faults(path) == [str(refusal.value)]
+
+
+def test_an_archive_that_is_no_file_is_named_and_one_that_is_missing_is_empty(layered):
+    (path,) = layered.shipped
+    path.unlink()
+    assert layered.find(HERE) is None and list(layered.entries()) == faults(path) == []
+    path.mkdir()
+    with pytest.raises(Damaged, match=f"{path}: "):
         layered.find(HERE)
 
 
+def test_equal_runs_are_equal_archives_and_a_damaged_one_leaves_the_others_readable(tmp_path):
+    addresses = [f"asked-{n}" for n in "ba"]
+    runs = {address: record(HERE).pack() + bytes(n) for n, address in enumerate(addresses)}
+    path = tmp_path / "runs.zip"
+    write_archive(path, runs)
+    content = path.read_bytes()
+    write_archive(path, dict(reversed(runs.items())))
+    assert path.read_bytes() == content and [entry.address for entry in Store(tmp_path, (path,)).entries()] == sorted(addresses)
+    at = content.index(runs["asked-a"]) + 100  # it is stored as it is
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    with pytest.raises(Damaged, match="asked-a.zip is not what was written"):
+        archive(path).read("asked-a.zip")
+    assert archive(path).read("asked-b.zip") == runs["asked-b"]
+
+
 def test_the_repositorys_runs_are_what_was_shipped():
-    folders = sorted(ROOT.glob("figures/*/runs"))
-    assert folders
-    for folder in folders:
-        assert (folder / "SHA256SUMS").exists() and faults(folder) == []
+    archives = sorted(ROOT.glob("figures/*/runs.zip"))
+    assert archives
+    for path in archives:
+        assert archive(path).sums and faults(path) == []
 
 
 def test_a_damaged_shipped_run_is_told_and_left_where_it_is(layered, caplog):
-    (path,) = layered.shipped[0].iterdir()
-    path.write_bytes(path.read_bytes()[:-100])
-    assert layered.find(HERE) is None and path.exists()
-    assert path.name in caplog.text
+    (path,) = layered.shipped
+    write_archive(path, {str(HERE): record().pack()[:-100]})
+    before = path.read_bytes()
+    assert layered.find(HERE) is None and path.read_bytes() == before
+    assert f"{path}: {HERE}.zip" in caplog.text
 
 
 def test_a_run_computed_again_after_damage_is_the_same(settings, store, caplog):
@@ -295,8 +337,8 @@ def test_a_shipped_run_is_not_shown_for_other_data_or_another_question(layered):
 def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
     s = settings(algorithm="local", rounds=1)
     computed = run(s, progress=str, store=store)
-    path = store.ship(str(address_of(s)), tmp_path / "shipped")
-    elsewhere = Store(tmp_path / "nothing", (path.parent,))
+    store.ship([str(address_of(s))], path := tmp_path / "shipped.zip")
+    elsewhere = Store(tmp_path / "nothing", (path,))
     shipped = run(s, progress=str, store=elsewhere)
     assert shipped.origin == "shipped" and not (tmp_path / "nothing").exists()
     pd.testing.assert_frame_equal(shipped.metrics, computed.metrics, check_exact=True)
@@ -307,12 +349,13 @@ def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
 
 def test_shipping_refuses_what_is_not_finished_or_not_whole(layered, tmp_path):
     with pytest.raises(FileNotFoundError, match="no finished run"):
-        layered.ship("missing", tmp_path)
+        layered.ship(["missing"], tmp_path / "new.zip")
     entry = layered.entry(HERE)
     with entry.lock():
         entry.save(record().pack()[:-10])
     with pytest.raises(Damaged):
-        layered.ship(str(HERE), tmp_path)
+        layered.ship([str(HERE)], tmp_path / "new.zip")
+    assert not (tmp_path / "new.zip").exists()
 
 
 def test_deleting_takes_a_run_and_its_checkpoint(layered):

@@ -14,8 +14,9 @@ import torch
 from fedmuscle_lib import bridge, fedloge, run
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
+from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Post, _Training
-from fedmuscle_lib.runs.store import Damaged, packed, unpacked
+from fedmuscle_lib.runs.store import packed, unpacked
 
 SYSTEMS = ("fedmuscle", "fedloge", "bridge")
 
