@@ -200,4 +200,4 @@ def test_no_module_asks_which_profile_it_is(path: Path) -> None:
 def test_every_setting_quotes_the_paper_or_says_that_the_paper_is_silent(name: str) -> None:
     description, about = Settings.model_fields[name].description or "", Settings.about(name)
     quoted = re.search(r'\b(Section|Appendix) [A-Z\d.]+(, footnote \d)?: "[^"]+"', description)
-    assert quoted or about["open"] or about.get("aside") or re.search("[Tt]he paper('s| has) |The project's own", description)
+    assert quoted or about["open"] or about.get("aside") or re.search("[Tt]he paper('s| has|;) ?|The project's own", description)
