@@ -1,4 +1,4 @@
-"""What the library's computations cost beside the forms they replace; ``python -m fedmuscle_lib bench`` prints these tables."""
+"""Benchmarks of the library's computations beside the forms they replace; ``python -m fedmuscle_lib bench`` prints these tables."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Explorer:
         return ipywidgets.VBox([choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table])
 
     def settings(self) -> Settings:
-        """What is chosen.
+        """Settings that are chosen.
 
         Raises:
             ValueError: no run can have it; one line says why.

@@ -1,4 +1,4 @@
-"""What ``tune`` tries, how it chooses, and what it writes: recipes of local training by task, and the options of other algorithms.
+"""Search for hyper-parameters by ``tune``: recipes of local training by task, and the options of other algorithms.
 
 In local training every user trains alone, so one run tries a configuration for the users of all tasks at once, and another run can
 confirm a different one for each task. Other algorithms are tried with the fixed recipe, by Delta over local training.
@@ -188,7 +188,7 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
 
 
 def tuned_options(profile: str, algorithm: str) -> Options:
-    """What a profile's table of options has of an algorithm.
+    """Options of an algorithm in a profile's table.
 
     Raises:
         ValueError: it has nothing of it.

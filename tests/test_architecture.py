@@ -83,7 +83,7 @@ def test_a_report_neither_trains_nor_loads_a_model() -> None:
     """It reads histories. What notebooks find beside its functions is for them alone: ``__init__`` passes ``arms.run_arms`` on."""
     for path in (ROOT / LIBRARY / "report").glob("*.py"):
         rooms = {name.removeprefix(f"{LIBRARY}.") for name in _imported(path)}
-        runners = r"models\b|runs\.(run|loop|compute|crew|pool)|fedmuscle\.(build|rounds|one_shot)"
+        runners = r"models\b|runs\.(run|loop|compute|workers|cluster)|fedmuscle\.(build|rounds|one_shot)"
         assert not {name for name in rooms if re.match(runners, name)}
         assert path.stem == "__init__" or not {name for name in rooms if "run_arms" in name or "run_map" in name}
 
@@ -198,6 +198,6 @@ def test_no_module_asks_which_profile_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_quotes_the_paper_or_says_that_the_paper_is_silent(name: str) -> None:
-    description = Settings.model_fields[name].description or ""
+    description, about = Settings.model_fields[name].description or "", Settings.about(name)
     quoted = re.search(r'\b(Section|Appendix) [A-Z\d.]+(, footnote \d)?: "[^"]+"', description)
-    assert quoted or re.search("not stated in the paper|the project's own", description, re.IGNORECASE)
+    assert quoted or about["open"] or about.get("aside") or re.search("[Tt]he paper('s| has) |The project's own", description)

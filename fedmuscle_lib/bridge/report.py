@@ -14,7 +14,7 @@ from fedmuscle_lib.bridge.heads import HEADS
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.provenance import named, origins, save, spread, write_provenance
+from fedmuscle_lib.report.provenance import named, origins, spread, write_results
 from fedmuscle_lib.report.statistics import over_seeds, paired_difference, with_interval, with_std
 
 # A minuend and a subtrahend, each (algorithm, head).
@@ -111,7 +111,7 @@ def note(histories: Sequence[Run]) -> str:
 def write(histories: Sequence[Run], folder: Path) -> None:
     """Write tables, differences, costs and departures as CSV files, and where they come from."""
     found = differences(histories)
-    for name, frame in {
+    frames = {
         "table": table(histories),
         "samples": samples(histories),
         "differences": found,
@@ -119,6 +119,5 @@ def write(histories: Sequence[Run], folder: Path) -> None:
         "overview": laid_out(found).reset_index(),
         "costs": costs(histories),
         "departures": departures(histories),
-    }.items():
-        save(frame, folder / f"{name}.csv")
-    write_provenance(report.provenance_of(histories, folder.name), folder)
+    }
+    write_results(frames, report.provenance_of(histories, folder.name), folder)

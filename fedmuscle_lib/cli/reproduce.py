@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
+from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
 
@@ -42,7 +43,7 @@ def command(
     for outcome in outcomes:
         print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
-    raise typer.Exit(int(any(outcome.failure for outcome in outcomes)))
+    raise typer.Exit(FAILURE if any(outcome.failure for outcome in outcomes) else DONE)
 
 
 def _devices(own: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
+from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
@@ -64,7 +65,7 @@ def command(
         raise FileNotFoundError(f"{figures}: no such folder")
     if damaged := faults(figures / profile / ARCHIVE):
         print("\n".join(damaged))
-        raise typer.Exit(1)
+        raise typer.Exit(FAILURE)
     places = {name: path for name, path in (("data_dir", data_dir), ("models_path", models_path)) if path is not None}
     with TemporaryDirectory() as empty:
         shipped = Store(Path(empty), (figures / profile / ARCHIVE,))
@@ -84,7 +85,7 @@ def command(
         told = " ".join(getattr(s, name) for name in s.telling)
         print(f"{history.provenance['address']} {told} seed {s.seed}: {verdict}", flush=True)
         right &= not verdict.differences
-    raise typer.Exit(int(not right))
+    raise typer.Exit(DONE if right else FAILURE)
 
 
 def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:

@@ -1,4 +1,4 @@
-"""How a command ends: with an exit code and, where it failed, with one line that says why.
+"""Exit codes of commands and, where one failed, the line that says why.
 
 ``python -m fedmuscle_lib`` and ``python -m data_prep`` end here, whatever was typed and whatever happened.
 """
@@ -14,7 +14,7 @@ import typer
 
 from fedmuscle_lib.core.errors import Diverged, RefusedMessage, out_of_memory
 
-MISTAKE, FAILURE = 2, 1  # exit codes: what was typed can't be done; what was begun failed
+DONE, FAILURE, MISTAKE = 0, 1, 2  # what was begun failed; what was typed can't be done. An interrupted command's is typer's, 130.
 LONGEST = 1000  # characters of the line
 _TRACEBACK = "--traceback"
 _RUNNING = (Diverged, RefusedMessage)  # ValueErrors that nobody typed
@@ -32,7 +32,7 @@ def carried_out(app: typer.Typer, arguments: Sequence[str], program: str, mistak
     """
     try:
         code = app([a for a in arguments if a != _TRACEBACK], prog_name=program, standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        return code if isinstance(code, int) else DONE
     except Exception as error:
         if _TRACEBACK in arguments:
             traceback.print_exc()

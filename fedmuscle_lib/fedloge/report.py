@@ -14,7 +14,7 @@ from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, save, spread, write_provenance
+from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, spread, write_results
 from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, with_interval, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
@@ -228,12 +228,9 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
         overview: the notebook's table as it is to be read, which the page of results and the index show.
         others: runs that the folder's other files are about.
     """
-    save(table(histories), folder / "table.csv")
-    save(costs(histories), folder / "costs.csv")
-    save(departures(histories), folder / "departures.csv")
-    save(overview.reset_index(), folder / "overview.csv")
+    frames = {"table": table(histories), "costs": costs(histories), "departures": departures(histories), "overview": overview.reset_index()}
     runs, s = [*histories, *others], histories[0].settings
     arms = [run.settings.algorithm for run in runs]
     usual = Settings(profile=s.profile).model_dump(mode="json")
     data = manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    write_provenance(provenance_of(runs, folder.name, arms, usual, s.aside() - {"evaluate_every"}, data), folder)
+    write_results(frames, provenance_of(runs, folder.name, arms, usual, s.aside() - {"evaluate_every"}, data), folder)

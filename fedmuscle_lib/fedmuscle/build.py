@@ -119,7 +119,7 @@ def _head(reads: Reading | Settings, user: User) -> Head:
 
 
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
-    """How the user's model reads its inputs.
+    """Encoding of the inputs of the user's model.
 
     Raises:
         ValueError: the side of its images is none that the model reads.
@@ -166,7 +166,7 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
 
 
 def evaluation_sizes(settings: Settings) -> dict[int, int]:
-    """How many evaluation samples each user has, by its files alone: no model is loaded."""
+    """Number of evaluation samples by user, from the files alone: no model is loaded."""
     sizes = {}
     for user in settings.members:
         if task_of(user).reads == "texts":

@@ -214,13 +214,13 @@ class Client:
         return self.task
 
     def read(self, inputs: Tensor, rows: Tensor) -> State | Tensor:
-        """What the model reads of ``inputs[rows]``, counting what this spares."""
+        """Return ``inputs[rows]`` as the model reads them, counting what this spares."""
         kept = self._states.of(self.model, inputs)
         self.meter.total += kept.flops * len(rows)
         return kept.take(rows)
 
     def seen(self, rows: Tensor, view: View | None = None) -> State | Tensor:
-        """What the model reads of public samples.
+        """Return public samples as the model reads them.
 
         Raises:
             ValueError: a view of what is no image.

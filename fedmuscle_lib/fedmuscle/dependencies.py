@@ -1,4 +1,4 @@
-"""What a run of FedMuscle's system depends on: what was asked for, and what it reads."""
+"""Dependencies of a run of FedMuscle's system: what was asked for, and what it reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def arithmetic(settings: Settings) -> dict[str, str]:
 
 
 def checkpoint_of(settings: Settings, user: User) -> Path:
-    """Where the user's checkpoint lies."""
+    """Path of the user's checkpoint."""
     return checkpoint_folder(settings.models_path, settings.backbones[user.model])
 
 

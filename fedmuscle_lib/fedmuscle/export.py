@@ -200,7 +200,7 @@ class SavedUser:
         return torch.cat([call(read.take(rows)) for rows in torch.arange(len(encoded)).split(batch)])
 
     def encode(self, inputs: Tensor | Sequence[str] | Sequence[Path]) -> Tensor:
-        """What the model reads of the inputs, which are as for :meth:`predict`.
+        """Return the inputs as the model reads them; they are as for :meth:`predict`.
 
         Raises:
             ValueError: inputs of another kind, or none.

@@ -1,4 +1,4 @@
-"""What the Muscle loss is compared with, in plain autograd: the other alignments of Table 7 and the losses of Table 1's algorithms.
+"""Objectives beside the Muscle loss, in plain autograd: the other alignments of Table 7 and the losses of Table 1's algorithms.
 
 Every function is pure and returns the mean over the batch. Those of an anchor and others take rows of unit norm and give a gradient
 to the anchor alone. Letters: ``b`` batch, ``d`` dimension, ``m`` other members; ``k`` decisions a sample and ``c`` outcomes a decision

@@ -1,4 +1,4 @@
-"""How far users agree on what public samples have in common: by this a server sees, without labels, a user that is broken or colludes.
+"""Agreement of users on what public samples have in common: by this a server sees, without labels, a user that is broken or colludes.
 
 A user is compared with each other user on every batch. What counts is its upper median over the others, which a minority of users that
 say the same to deceive can't move: each of them agrees with the others of its kind, and with less than half of all.

@@ -1,4 +1,4 @@
-"""What every user's model consists of, whatever its modality."""
+"""Base of all users' models, whatever the modality."""
 
 from __future__ import annotations
 

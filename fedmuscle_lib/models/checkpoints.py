@@ -29,7 +29,7 @@ _LAYERS, _SIZES = re.compile("layers?$|repeats?$|depth|blocks?$"), re.compile("s
 
 
 def checkpoint_folder(models_path: Path, name: str) -> Path:
-    """Where the checkpoint ``name`` lies: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
+    """Folder of the checkpoint ``name``: ``models_path/name``, or below it as Hugging Face's ``cache_dir`` keeps it.
 
     The README of the original code downloads ``google/vit-base-patch32-224-in21k`` with ``cache_dir=models_path/google``.
     """

@@ -1,4 +1,4 @@
-"""What training never changes, computed once: the pass of a run's samples through everything before the first adapted layer."""
+"""States that training never changes, computed once: the pass of a run's samples through everything before the first adapted layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a vision model's images are scaled, in the words of Hugging Face's image processors."""
+"""Scaling of a vision model's images, in the words of Hugging Face's image processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs cost: steps, bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
+"""Costs of runs: bytes, computation, time and memory, beside the paper's, and the bytes of the three replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedmuscle_lib.runs.history import History
 
 
 def costs(histories: Sequence[History]) -> pd.DataFrame:
-    """What a run of each algorithm cost, mean over its runs.
+    """Cost of a run of each algorithm, mean over its runs.
 
     Returns:
         algorithm, runs, uplink_bytes and downlink_bytes (per user and round), tflop (of all users and rounds, every call through the

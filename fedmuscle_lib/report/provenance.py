@@ -24,6 +24,13 @@ def save(frame: pd.DataFrame, path: Path) -> None:
     write(path, frame.round(4).to_csv(index=False))
 
 
+def write_results(frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, Any], folder: Path) -> None:
+    """Write each frame as ``<its name>.csv``, and the provenance of the runs behind them."""
+    for name, frame in frames.items():
+        save(frame, folder / f"{name}.csv")
+    write_provenance(provenance, folder)
+
+
 def option(name: str, value: object) -> str:
     """What gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
     return " -p " + shlex.quote(f"{name}={json.dumps(value)}")

@@ -1,4 +1,4 @@
-"""What was measured: the users' metrics, as they are, relative to local training, and as they can be reached without a backbone."""
+"""Metrics of the users, as they are, relative to local training, and as they can be reached without a backbone."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def gain(paired: pd.DataFrame) -> pd.DataFrame:
 
 
 def references(histories: Sequence[History]) -> pd.DataFrame:
-    """What needs no backbone, whatever the algorithm: reference, user, model, task, metric, mean, std, n_seeds.
+    """Metrics that need no backbone, whatever the algorithm: reference, user, model, task, metric, mean, std, n_seeds.
 
     "trivial" is the metric of an answer that looks at no input, such as the most frequent class (``Task.trivial``). "tfidf", for users who
     classify texts, is that of their words alone (``TextClassification.by_words``). Both are made from the training set that the seed drew.

@@ -1,4 +1,4 @@
-"""What the numbers say, in Markdown: the line under a table, and sentences that name a difference, its interval and the paper's."""
+"""Results in sentences, as Markdown: the line under a table, and sentences that name a difference, its interval and the paper's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the seeds allow one to say: means, deviations and intervals over seeds, paired differences, and rank correlations.
+"""Statistics over seeds: means, deviations and intervals over seeds, paired differences, and rank correlations.
 
 Standard deviations are over seeds with ddof = 0, because the paper's are: each of the 172 distinct cells of Tables 1 and 7 is the mean and
 the population standard deviation of three values with one decimal, while only 86 of them could be sample standard deviations.

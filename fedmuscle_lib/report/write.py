@@ -1,4 +1,4 @@
-"""What a notebook leaves: a folder of CSV files, and the provenance that says where they come from."""
+"""Files that a notebook leaves: a folder of CSV files, and the provenance that says where they come from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER
-from fedmuscle_lib.report.provenance import save, write_provenance
+from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import TASKS
 
@@ -45,9 +45,8 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
             save(paired, folder / file_of("paired_deltas", phase))
         if len(unshared := delta_unshared(histories, phase)):
             save(unshared, folder / file_of("delta_unshared", phase))
-    save(costs(histories), folder / "costs.csv")
-    save(departures(histories), folder / "departures.csv")
-    write_provenance(provenance_of([*histories, *others], folder.name), folder)
+    frames = {"costs": costs(histories), "departures": departures(histories)}
+    write_results(frames, provenance_of([*histories, *others], folder.name), folder)
 
 
 def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:

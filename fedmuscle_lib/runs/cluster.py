@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
 import sys
+from contextlib import suppress
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import dask
 from distributed import LocalCluster
@@ -26,16 +29,13 @@ _CONFIG = {
 
 def main() -> None:
     """Serve until the caller closes the input."""
-    given = json.loads(sys.stdin.readline() or sys.exit())
+    given = json.loads(sys.stdin.readline() or '{"workers": 0, "security": {}}')
     dask.config.set(_CONFIG)
-    options = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0, "silence_logs": logging.CRITICAL}
-    with (
-        TemporaryDirectory() as scratch,
-        LocalCluster(
-            given["workers"], host="127.0.0.1", local_directory=scratch, security=Security(**given["security"]), **options
-        ) as cluster,
-    ):
-        print(cluster.scheduler_address, flush=True)
+    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+    options |= {"n_workers": given["workers"], "host": "127.0.0.1", "security": Security(**given["security"])}
+    with TemporaryDirectory() as scratch, LocalCluster(local_directory=scratch, **options) as cluster:
+        with suppress(BrokenPipeError):  # the caller was interrupted in the meantime
+            os.write(sys.stdout.fileno(), f"{cluster.scheduler_address}\n".encode())
         sys.stdin.read()
         for nanny in cluster.workers.values():
             nanny.close_gracefully()  # it starts no other worker

@@ -1,4 +1,4 @@
-"""What every task says about itself."""
+"""Base of all tasks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Task(Versioned, ABC):
             raise NoFile(f"{error}; {self._layout(folder) if self.own else '`python -m data_prep` makes the data sets'}") from None
 
     def file(self, data_dir: Path, client: int, split: str) -> Path:
-        """Where a user's samples lie."""
+        """Path of a user's samples."""
         return data_dir / self.folder / split / f"client_{client}{self.suffix}"
 
     def _layout(self, folder: Path) -> str:
@@ -129,7 +129,7 @@ class Classification(Task):
 
     @abstractmethod
     def certainty(self, log_p: Tensor) -> Tensor:
-        """How sure a sample's prediction is, (n,), from its decisions. Pseudo-labelling ranks samples by it."""
+        """Certainty of each sample's prediction, (n,), from its decisions. Pseudo-labelling ranks samples by it."""
 
     @abstractmethod
     def alike(self, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -170,7 +170,7 @@ class Vote(ClientSide):
 
 
 def merge(votes: Tensor, outcomes: int, quorum: float) -> Tensor:
-    """What the voters agree on, (n, k) of the votes' kind, -1 where that is nothing.
+    """Labels that the voters agree on, (n, k) of the votes' kind, -1 where that is nothing.
 
     Args:
         votes: (users, n, k), outcomes or -1. All users own all classes of their label space.

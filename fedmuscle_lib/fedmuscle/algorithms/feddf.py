@@ -32,7 +32,7 @@ class Predict(ClientSide):
 
 
 def predictions(group: Group, round: int, public_size: int) -> list[Tensor]:
-    """What the server takes of each user of a group: :class:`Predict`."""
+    """Outputs of each user of a group, as the server takes them: :class:`Predict`."""
     shape = (public_size, len(group.space.classes))
     return [group.server.take(c.user.number, round, c.do(Predict()), shape, "predictions", _OUTPUTS) for c in group.clients]
 

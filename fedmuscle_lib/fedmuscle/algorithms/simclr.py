@@ -14,7 +14,7 @@ from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_PEERS, Algorithm, Fe
 
 @dataclass(frozen=True)
 class _TwoViews:
-    """What a user is aligned by: the loss of 2b representations, the first b rows one view and the others another."""
+    """Reply that aligns a user: the loss of 2b representations, the first b rows one view and the others another."""
 
     tau: float
 

@@ -18,7 +18,7 @@ from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
 from fedmuscle_lib.report.results import results_page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "figures"
 FOLDERS = sorted(path.parent for path in FIGURES.glob("*/*/provenance.json"))
 PAIRS = [pair for pair in combinations(FOLDERS, 2) if pair[0].parent == pair[1].parent]  # of one profile

@@ -281,6 +281,17 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
         assert said.count("Traceback") == 1  # the caller's own
 
 
+def test_nobody_without_the_keys_reaches_the_workers():
+    """Who reaches them can run code."""
+    with workers._cluster(1) as (address, security):
+        with distributed.Client(address, security=security, set_as_default=False) as client:
+            assert client.submit(os.getpid).result() == computing(os.getpid())[0]
+        for other in (distributed.Security.temporary(), None):
+            with pytest.raises((OSError, ValueError, TypeError)):
+                distributed.Client(address, security=other, timeout=2, set_as_default=False)
+    assert address.startswith("tls://127.0.0.1:") and not clusters(os.getpid())
+
+
 # --- over machines -----------------------------------------------------------------------------------------------------------
 
 

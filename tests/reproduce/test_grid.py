@@ -21,7 +21,7 @@ from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, pages, plan, reproduce, select
 from fedmuscle_lib.reproduce.index import made
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PARAMETERS = """profile: str = "mini"  # which data
 seeds: list = [0]  # of the runs
 output: str = ""  # where to

@@ -18,7 +18,7 @@ from data_prep.io.entry import SourceError
 from data_prep.io.hugging_face import write_client
 from fedmuscle_lib.data.client_files import Pickled
 
-PAGE = (Path(__file__).parents[1] / "docs/practice.md").read_text(encoding="utf8")
+PAGE = (Path(__file__).parents[2] / "docs/practice.md").read_text(encoding="utf8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 

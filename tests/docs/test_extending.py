@@ -20,7 +20,7 @@ from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.reproduce import declared
 from fedmuscle_lib.tasks import ImageClassification
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "docs/extending.md", ROOT / "docs/fedloge.md"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SECTIONS = {
