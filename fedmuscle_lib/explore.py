@@ -182,7 +182,7 @@ class Explorer:
 
 
 def _as_far_as_possible(given: dict[str, Any]) -> tuple[dict[str, Any], Settings, str]:
-    """What is given, as settings, and an empty line; or as much of it as no run refuses, and why the whole is refused."""
+    """Return what is given, as settings, and an empty line; or as much of it as no run refuses, and why the whole is refused."""
     wrong = ""
     for attempt in (given, {name: given[name] for name in ("profile", "setup") if name in given} | _OWN):
         try:

@@ -114,12 +114,12 @@ def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Reci
 
 
 def _same(recipes: Mapping[str, Recipe], others: Mapping[str, Recipe]) -> bool:
-    """Whether each task's recipe is the same training as the task's other one."""
+    """Return whether each task's recipe is the same training as the task's other one."""
     return all(_effective(task, recipe) == _effective(task, others[task]) for task, recipe in recipes.items())
 
 
 def _effective(task: str, recipe: Recipe) -> Recipe:
-    """What of a recipe a task's users look at: a head of another kind has neither width nor depth, and one layer has no width."""
+    """Return what of a recipe a task's users look at: a head of another kind has neither width nor depth, and one layer has no width."""
     unread = (
         {"head_layers", "head_hidden"} if TASKS[task].head != "two layers" else {"head_hidden"} if recipe["head_layers"] == 1 else set()
     )
@@ -160,7 +160,7 @@ def _measured(
 
 
 def _finished(runs: Sequence[Settings], progress: Progress | None, store: Store | None) -> list[History | None]:
-    """What the runs measured, None for those that diverged."""
+    """Return what the runs measured, None for those that diverged."""
     addresses = [str(address_of(run)) for run in runs]
     diverged: set[str] = set()
     while True:

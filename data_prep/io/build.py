@@ -136,12 +136,12 @@ class Run:
 
     @property
     def request(self) -> dict:
-        """What distinguishes the run from the other runs of its command."""
+        """Return what distinguishes the run from the other runs of its command."""
         return {"from": str(self.source), **self.options}
 
     @property
     def official(self) -> bool:
-        """Whether every checksum, size and count that is known equals the official one."""
+        """Return whether every checksum, size and count that is known equals the official one."""
         counts = {name: self.found.get(name, n) for name, n in self.entry.counts.items()}
         return all(archive["official"] is not False for archive in self.archives) and counts == self.entry.counts
 
@@ -227,7 +227,7 @@ def _refuse_others(run: Run) -> None:
 
 
 def _other_archives(source: Source, manifest: dict) -> bool:
-    """Whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
+    """Return whether archives in the source's folder differ in size from those of the manifest, which does not name its folder."""
     archives = manifest.get("archives", [])
     there = [(source.folder / archive["name"], archive["bytes"]) for archive in archives] if source.folder else []
     return any(path.is_file() and path.stat().st_size != size for path, size in there)

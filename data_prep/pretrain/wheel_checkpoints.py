@@ -209,7 +209,7 @@ def _card(checkpoint: Checkpoint, source: str) -> str:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether a checkpoint is there: it is moved into place when it is complete."""
+    """Return whether a checkpoint is there: it is moved into place when it is complete."""
     return (folder / "config.json").exists()
 
 

@@ -135,7 +135,7 @@ def _split_of(key: tuple[int, int]) -> str:
 
 
 def _drawn_anew_in_every_split(drawn: dict[tuple[int, int], np.ndarray]) -> bool:
-    """Whether no two splits' fonts share a drawing, as they often do for geometric shapes."""
+    """Return whether no two splits' fonts share a drawing, as they often do for geometric shapes."""
     units = _unit(np.stack(list(drawn.values())))
     splits = np.array([_split_of(key) for key in drawn])
     return (units @ units.T)[splits[:, None] != splits[None, :]].max() < _SAME_DRAWING

@@ -68,7 +68,7 @@ def _outputs(model: UserModel, train: Samples, test: Samples, classes: int) -> d
 
 @torch.no_grad()
 def _features(model: UserModel, inputs: Tensor) -> Tensor:
-    """What the model's head reads, (n, d)."""
+    """Return what the model's head reads, (n, d)."""
     read = torch.cat([model.features(part) for part in inputs.split(_BATCH)])
     return read if model.head_on == "features" else model.projection(read)
 

@@ -17,7 +17,7 @@ _GROUPS = ("head", "middle", "tail")
 
 @housed
 def peers(differences: pd.DataFrame) -> Figure:
-    """What alignment with peers adds: a panel a group of classes, a line a head, a point for each arm that FedMuscle is compared with.
+    """Draw what alignment adds: a panel a group of classes, a line a head, a point for each arm that FedMuscle is compared with.
 
     Args:
         differences: rows of ``report.PEERS`` as ``report.differences`` returns them.

@@ -37,7 +37,7 @@ def table(histories: Sequence[Run]) -> pd.DataFrame:
 
 
 def samples(histories: Sequence[Run]) -> pd.DataFrame:
-    """What the groups are, of the first run: user, model, task, group, classes, samples (local, for training), tested."""
+    """Return what the groups are, of the first run: user, model, task, group, classes, samples (local, for training), tested."""
     columns = [*_USER, "group", "classes", "samples", "tested"]
     return histories[0].metrics[columns].drop_duplicates(ignore_index=True)
 

@@ -75,7 +75,7 @@ def text(table: pd.DataFrame) -> str:
 
 
 def _what_next(settings: Settings, folder: Path | None) -> str:
-    """Where the model was saved, and the command that realigns it, if it has what is realigned."""
+    """Return where the model was saved, and the command that realigns it, if it has what is realigned."""
     place = [] if settings.data_dir == settings.usual().get("data_dir") else ["--data-dir", str(settings.data_dir)]
     realign = shlex.join(["python", "-m", "fedmuscle_lib", "realign", str(folder or "FOLDER"), *place])
     if not settings.method.realignments:

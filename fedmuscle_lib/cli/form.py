@@ -26,7 +26,7 @@ ORIGINAL = "Flags of the original code"  # the group of those that are no settin
 
 @dataclass(frozen=True)
 class Form(Generic[S]):
-    """What a command asks for, and how its page of help shows it.
+    """A command's options, and their page of help.
 
     Attributes:
         settings: the class of the system's settings.
@@ -73,7 +73,7 @@ class Form(Generic[S]):
         return inspect.Signature([*before, *own, *after])
 
     def _help(self, name: str) -> str:
-        """What a setting is, what it can be, and its value in each profile."""
+        """Return what a setting is, what it can be, and its value in each profile."""
         own = self.settings.model_fields[name]
         kinds = [*own.metadata, *alternatives(own.annotation)]
         facts = [f"one of {', '.join(get_args(kind))}" for kind in kinds if get_origin(kind) is Literal]

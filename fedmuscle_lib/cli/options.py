@@ -47,7 +47,7 @@ def value_of(name: str, text: str, settings: type[RunSettings], words: Mapping[s
 
 
 def named_values(texts: Iterable[str] | None) -> dict[str, Any]:
-    """What ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as text.
+    """Return what ``-p NAME=VALUE`` gives: numbers, lists and mappings as JSON, other values as text.
 
     Raises:
         ValueError: a text without "=", or two for one name.
@@ -126,7 +126,7 @@ def try_device(name: str) -> str:
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:
-    """What a value may be: the types of a union and their bounds, one after the other."""
+    """Return what a value may be: the types of a union and their bounds, one after the other."""
     if isinstance(annotation, FieldInfo):
         yield from annotation.metadata
     elif get_origin(annotation) in (Annotated, Union, UnionType):
@@ -137,6 +137,6 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def is_list(field: FieldInfo) -> bool:
-    """Whether the field takes a flat tuple (a matrix is none)."""
+    """Return whether the field takes a flat tuple (a matrix is none)."""
     kinds = [field.annotation, *get_args(field.annotation)]
     return any(get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is not tuple for kind in kinds)

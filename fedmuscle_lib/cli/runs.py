@@ -162,7 +162,7 @@ def _mark(folder: Path) -> None:
 
 
 def _parameters(result: Path) -> dict[str, Any]:
-    """What a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
+    """Return what a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
     given = read_json(result).get("parameters", {}) if result.exists() else {}
     if not isinstance(given, dict) or not isinstance(given.get("overrides", {}), dict):
         raise DataError(f"{result}: not what a notebook leaves there: its parameters have no names")

@@ -28,7 +28,7 @@ _SAME = ("processor", "torch", "device", "rounding")  # where these agree, so do
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one shipped run.
+    """The outcome for one shipped run.
 
     Attributes:
         largest: the largest difference of a metric, in its unit.

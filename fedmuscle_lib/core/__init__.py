@@ -1,1 +1,1 @@
-"""What every room needs: errors, files, tensors from other parties, draws, registries, versions and the look of figures."""
+"""Foundations of every room: errors, files, tensors from other parties, draws, registries, versions and the look of figures."""

@@ -9,7 +9,7 @@ _MEMORY = re.compile("allocate|out of memory|not enough memory|size calculation 
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether the memory was too small, whichever library says so."""
+    """Return whether the memory was too small, whichever library says so."""
     return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(_MEMORY.search(str(error)))
 
 

@@ -60,7 +60,7 @@ Stamp = tuple[int, int, int, int]
 
 
 def stamp_of(path: str | Path) -> Stamp | None:
-    """What changes when the content of a regular file does: size, times of its content and of its entry, number of the latter.
+    """Return what changes when the content of a regular file does: size, times of its content and of its entry, number of the latter.
 
     The time of the content alone can be set, and is by whoever copies a file with its times. None for what is no file, or leads nowhere.
     """
@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
-    """What :func:`read_json` returns, of bytes.
+    """Return what :func:`read_json` returns, of bytes.
 
     Raises:
         DataError: naming ``name``.

@@ -1,4 +1,4 @@
-"""What is found by its name, and what a name that is not found may have meant.
+"""Registries by name, and suggestions for a name that is unknown.
 
 Classes can stand in modules of their own in one package: a new module registers its class, and nothing else changes.
 """

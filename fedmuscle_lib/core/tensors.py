@@ -46,7 +46,7 @@ def own_copy(value: Tensor) -> Tensor:
 
 
 def like(value: object, ours: Tensor) -> bool:
-    """Whether ``value`` is a tensor of the same shape and type, and can take the place of ours."""
+    """Return whether ``value`` is a tensor of the same shape and type, and can take the place of ours."""
     return type(value) is Tensor and value.shape == ours.shape and value.dtype == ours.dtype
 
 

@@ -46,7 +46,7 @@ class Instances:
         return self._annotations[image]
 
     def column(self, annotation: Annotation) -> int:
-        """Where in ``classes`` the annotation's category stands."""
+        """Return where in ``classes`` the annotation's category stands."""
         return self._columns[annotation["category_id"]]
 
     def mask(self, annotation: Annotation) -> np.ndarray:

@@ -79,7 +79,7 @@ def plain_mask(segmentation: Any, height: int, width: int) -> np.ndarray:
 
 
 def segmentation_fault(segmentation: Any, height: int, width: int) -> str:
-    """What is wrong with the segmentation of an object in a picture of this size; empty if nothing is."""
+    """Return what is wrong with the segmentation of an object in a picture of this size; empty if nothing is."""
     if isinstance(segmentation, list):
         if not segmentation:
             return "a segmentation without polygons"
@@ -176,7 +176,7 @@ def _where(kind: str, record: dict[str, Any], row: int) -> str:
 
 
 def _is_id(value: Any) -> bool:
-    """Whether a value can be an id; integers of more bits could be made to collide in sets."""
+    """Return whether a value can be an id; integers of more bits could be made to collide in sets."""
     return isinstance(value, str) or (type(value) is int and value.bit_length() <= 60)
 
 
@@ -189,7 +189,7 @@ def _are_integers(values: Any) -> bool:
 
 
 def _name_fault(name: Any) -> str:
-    """What is wrong with the name of a picture's file, which must lie in the folder of pictures."""
+    """Return what is wrong with the name of a picture's file, which must lie in the folder of pictures."""
     if not isinstance(name, str) or not name:
         return f"the file name {shown(name)}"
     if _NO_NAME.search(name):

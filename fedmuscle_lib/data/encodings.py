@@ -1,4 +1,4 @@
-"""How inputs are read: images as pixels of one size, texts as token ids, or as words where no model reads them."""
+"""Encodings of inputs: images as pixels of one size, texts as token ids, or as words where no model reads them."""
 
 from __future__ import annotations
 

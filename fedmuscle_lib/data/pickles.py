@@ -40,7 +40,7 @@ def load_pickle(path: Path) -> dict:
 
 
 def parse_pickle(pickled: bytes, name: str) -> dict:
-    """What :func:`load_pickle` returns, of bytes; Python 2's byte strings are read as latin1.
+    """Return what :func:`load_pickle` returns, of bytes; Python 2's byte strings are read as latin1.
 
     Raises:
         DataError: naming ``name``; the pickle is truncated, holds no dict, or would run code.
@@ -124,7 +124,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Global:
-    """What a pickle may name.
+    """A name that a pickle may use.
 
     Attributes:
         call: our stand-in for what Python would call; None for what is only named.
@@ -175,7 +175,7 @@ def _scalar(dtype: object = None, content: object = None) -> object:
 
 
 def _encode(text: object = None, code: object = None) -> bytes:
-    """How protocols before 3 write bytes."""
+    """Return how protocols before 3 write bytes."""
     if not isinstance(text, str) or code != "latin1":
         raise DataError(f"it asks for the encoding {shown(code)}; only latin1, by which pickles hold bytes, is read")
     return text.encode("latin1")
@@ -235,7 +235,7 @@ class _Machine:
         self.stack = []
 
     def marked(self) -> list[Any]:
-        """What was pushed since the last mark."""
+        """Return what was pushed since the last mark."""
         values, self.stack = self.stack, self.below.pop()
         return values
 

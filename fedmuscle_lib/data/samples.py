@@ -16,7 +16,7 @@ MOSTLY = 0.5  # a larger `share_in` of test samples is remarked on
 
 @dataclass(frozen=True)
 class Samples:
-    """What a user learns from.
+    """Samples that a user learns from.
 
     Attributes:
         inputs: (n, 3, h, w) uint8 pixels, or (n, l) int64 token ids.
@@ -54,7 +54,7 @@ def draw_local(samples: Samples, n: int, *address: object) -> Samples:
 
 
 def ranks(labels: Tensor) -> Tensor:
-    """How many samples of its class stand before each sample, (n,)."""
+    """Return how many samples of its class stand before each sample, (n,)."""
     by_class = torch.argsort(labels, stable=True)
     first = torch.searchsorted(labels[by_class], labels[by_class])
     rank = torch.empty_like(by_class)

@@ -29,7 +29,7 @@ def runs(**where: Any) -> dict[str, Settings]:
 
 
 def _is_shipped(name: str) -> bool:
-    """Whether the method is of the library's own folder; what a test or a user has put elsewhere is not."""
+    """Return whether the method is of the library's own folder; what a test or a user has put elsewhere is not."""
     return Path(sys.modules[methods.get(name).__module__].__file__ or "").parent == Path(methods.__file__).parent
 
 

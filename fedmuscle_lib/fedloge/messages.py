@@ -1,4 +1,4 @@
-"""What crosses the wire: named tensors, and from a client also how many samples they were trained on."""
+"""Messages of both sides: named tensors, and from a client also how many samples they were trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDING = 1e-3  # of the sum of shares
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What the server sends: the method's shared tensors by name, parameters and buffers."""
+    """The server's message: the method's shared tensors by name, parameters and buffers."""
 
     tensors: Mapping[str, Tensor]
 
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Update(Message):
-    """What a client sends back: the same tensors after its training, and its number of training samples."""
+    """A client's answer: the same tensors after its training, and its number of training samples."""
 
     samples: int
 

@@ -16,7 +16,7 @@ EVALUATION_BATCH = 256  # images at once, where no step follows
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a network reads images.
+    """Preprocessing of images for a network.
 
     Attributes:
         mean, std: of each channel, for values from 0 to 1. Not stated in the paper.

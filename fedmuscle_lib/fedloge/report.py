@@ -71,7 +71,7 @@ def differences(histories: Sequence[Run], pairs: Iterable[tuple[str, str, str]] 
 
 
 def mask_gains(histories: Sequence[Run]) -> pd.DataFrame:
-    """How much PM over all classes rises where absent classes can't be predicted, with nothing else changed.
+    """Return how much PM over all classes rises where absent classes can't be predicted, with nothing else changed.
 
     Returns:
         arm ("<algorithm>, <head>"), difference (percentage points), std, n_seeds, ci_low, ci_high.
@@ -94,7 +94,7 @@ def norms(histories: Sequence[Run]) -> pd.DataFrame:
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:
-    """What a run costs, the mean over seeds.
+    """Return what a run costs, the mean over seeds.
 
     Returns:
         algorithm, uplink_kb and downlink_kb (10^3 bytes per client and round), seconds, peak_memory_mb.

@@ -89,7 +89,7 @@ class Server:
         self._received = {}
 
     def state(self) -> dict[str, Any]:
-        """What changes from round to round, as tensors and plain containers."""
+        """Return what changes from round to round, as tensors and plain containers."""
         return {"tensors": self.tensors, "uplink": dict(self.uplink), "downlink": dict(self.downlink)}
 
     def restore(self, state: dict[str, Any]) -> None:

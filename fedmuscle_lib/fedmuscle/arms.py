@@ -77,12 +77,12 @@ def baseline_of(arm: str, arms: Iterable[str]) -> str:
 
 
 def is_blind(arm: str) -> bool:
-    """Whether the arm's algorithm never looks at public data, so that one run of it counts for every public set."""
+    """Return whether the arm's algorithm never looks at public data, so that one run of it counts for every public set."""
     return "public" in algorithms.get(algorithm_of(arm)).ignores
 
 
 def added(arm: str) -> bool:
-    """Whether the paper does not have the arm: its algorithm is a control, or ours, or it is tuned."""
+    """Return whether the paper does not have the arm: its algorithm is a control, or ours, or it is tuned."""
     algorithm = algorithm_of(arm)
     return setting_of(arm) == TUNED or algorithm in algorithms.names() and algorithms.get(algorithm).source != "the paper"
 

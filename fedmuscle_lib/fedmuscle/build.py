@@ -96,7 +96,7 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
-    """What the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
+    """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
     return {
         "head": _head(reads, user),
         "proj_dim": reads.proj_dim,
@@ -138,7 +138,7 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
 
 
 def _filler(encoding: Encoding) -> int:
-    """What stands behind the end of a text; pixels have no end."""
+    """Return what stands behind the end of a text; pixels have no end."""
     return int(encoding.tokenizer.pad_token_id) if isinstance(encoding, Tokens) else 0
 
 

@@ -21,7 +21,7 @@ _NAMES = {"profile", "protocol", "setup", "users", "train_samples", "backbones",
 
 
 def asked(settings: Settings) -> dict[str, Any]:
-    """What a run is asked for: the settings that its algorithm reads, its options, who the users are, and versions of the arithmetic."""
+    """Return a run's question: the settings that its algorithm reads, its options, who the users are, and versions of the arithmetic."""
     algorithm = algorithms.get(settings.algorithm)
     by_task = settings.as_seen()
     unread = {name for name, value in by_task.items() if value is None}
@@ -35,7 +35,7 @@ def asked(settings: Settings) -> dict[str, Any]:
 
 
 def _user(user: User) -> dict[str, Any]:
-    """What a run sees of a user; of its own folder the content, which is among the inputs."""
+    """Return what a run sees of a user; of its own folder the content, which is among the inputs."""
     return {name: value for name, value in asdict(user).items() if name != "folder" and value is not None}
 
 
@@ -53,7 +53,7 @@ def checkpoint_of(settings: Settings, user: User) -> Path:
 
 
 def sees_public(settings: Settings) -> bool:
-    """Whether the run's algorithm looks at public data."""
+    """Return whether the run's algorithm looks at public data."""
     return "public" not in algorithms.get(settings.algorithm).ignores
 
 

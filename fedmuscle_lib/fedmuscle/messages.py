@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Which numbers a message may hold: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
+    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
 
     low: float = -inf
     high: float = inf

@@ -76,7 +76,7 @@ def suspicion(of: Mapping[str, float]) -> str:
 
 
 def suspicions(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], str]:
-    """What is wrong, by round and user, in the order of the rows.
+    """Return what is wrong, by round and user, in the order of the rows.
 
     Args:
         rows: of round, user, measure and value, as in ``Server.measures`` and a history's table of this name.

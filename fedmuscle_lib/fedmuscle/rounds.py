@@ -130,7 +130,7 @@ class Rounds:
 
 
 def _by_words(settings: Settings) -> dict[str, float]:
-    """What the words of its texts alone would give each user who classifies texts."""
+    """Return what the words of its texts alone would give each user who classifies texts."""
     found = {}
     for user in settings.members:
         if isinstance(task := task_of(user), TextClassification):

@@ -219,7 +219,7 @@ class Server:
         self.measures.append({"round": round, "user": user, "measure": measure, "value": value})
 
     def current(self, user: int) -> Tensor:
-        """What ``user`` sent for the open batch.
+        """Return what ``user`` sent for the open batch.
 
         Raises:
             RefusedMessage: it sent nothing yet, or is nobody that the server knows.

@@ -328,7 +328,7 @@ class Settings(RunSettings):
 
     @classmethod
     def _tuned(cls, profile: str) -> dict[str, Any]:
-        """What `tune` chose by task, as settings; other tasks have the profile's values.
+        """Return what `tune` chose by task, as settings; other tasks have the profile's values.
 
         Raises:
             ValueError: it has chosen nothing for this profile, or a recipe lacks a setting, has another one, or one of no value.

@@ -1,4 +1,4 @@
-"""Who the users are: Appendices G and H of the paper as data."""
+"""Users of the setups: Appendices G and H of the paper as data."""
 
 from __future__ import annotations
 

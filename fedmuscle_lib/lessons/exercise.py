@@ -13,7 +13,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Exercise:
-    """What is asked for.
+    """A question to the student.
 
     Attributes:
         answer: one number, several in a tuple, or one word of ``words``.
@@ -45,7 +45,7 @@ def verdict(exercise: Exercise, value: Any) -> str:
 
 
 def _numbers(value: Any, words: tuple[str, ...]) -> np.ndarray | None:
-    """What was answered, as numbers; a word is its place among ``words``. None if it is neither."""
+    """Return what was answered, as numbers; a word is its place among ``words``. None if it is neither."""
     if words:
         word = str(value).strip().lower()
         return np.asarray(words.index(word)) if word in words else None

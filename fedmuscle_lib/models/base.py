@@ -153,10 +153,10 @@ class UserModel(Versioned, nn.Module, ABC):
 
     @abstractmethod
     def embed(self, inputs: Tensor) -> Tensor:
-        """What the first block reads."""
+        """Return what the first block reads."""
 
     def block(self, index: int, hidden: Tensor, mask: Any) -> Tensor:
-        """What a block makes of a hidden state."""
+        """Return what a block makes of a hidden state."""
         return self._blocks[index](hidden)
 
     def mask(self, hidden: Tensor, state: State) -> Any:
@@ -164,7 +164,7 @@ class UserModel(Versioned, nn.Module, ABC):
         return None
 
     def finish(self, hidden: Tensor) -> Tensor:
-        """What follows the last block."""
+        """Return what follows the last block."""
         return hidden
 
     @abstractmethod
@@ -270,7 +270,7 @@ class UserModel(Versioned, nn.Module, ABC):
         return [p for p in self.backbone.parameters() if p.requires_grad] + list(self.projection.parameters())
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """What training changes, by name: trainable weights and the head's buffers. The frozen backbone is left out."""
+        """Return what training changes, by name: trainable weights and the head's buffers. The frozen backbone is left out."""
         state = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
         return state | {f"head.{name}": b for name, b in self.head.named_buffers()}
 
@@ -281,11 +281,11 @@ def depths(blocks: int, levels: int) -> list[int]:
 
 
 def _is_linear(module: nn.Module) -> bool:
-    """Whether a layer is linear in each position: its LoRA matrices then are two such layers."""
+    """Return whether a layer is linear in each position: its LoRA matrices then are two such layers."""
     one_by_one = isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
     return isinstance(module, nn.Linear | Conv1D) or one_by_one
 
 
 def _within(name: str, module: str) -> bool:
-    """Whether the module called ``name`` is ``module`` or a part of it."""
+    """Return whether the module called ``name`` is ``module`` or a part of it."""
     return name == module or name.startswith(f"{module}.")

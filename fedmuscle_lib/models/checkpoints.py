@@ -42,7 +42,7 @@ def checkpoint_folder(models_path: Path, name: str) -> Path:
 
 
 def model_type(path: Path) -> str:
-    """What the checkpoint's config.json says it is, such as "vit".
+    """Return what the checkpoint's config.json says it is, such as "vit".
 
     Raises:
         OSError: there is no checkpoint, or its config.json is none; the message names it.
@@ -61,7 +61,7 @@ def model_type(path: Path) -> str:
 
 
 def _stamps(path: Path) -> tuple[Stamp | None, ...]:
-    """What changes when a file of the checkpoint does."""
+    """Return what changes when a file of the checkpoint does."""
     return tuple(stamp_of(file) for file in sorted(path.glob("*")))
 
 

@@ -36,7 +36,7 @@ class Inputs:
         return len(self._inputs)
 
     def take(self, rows: Tensor | slice) -> State | Tensor:
-        """What the model reads of ``rows``."""
+        """Return what the model reads of ``rows``."""
         return self._inputs[rows]
 
     def bill(self) -> int:
@@ -72,7 +72,7 @@ class FrozenStates:
         self._folder: tempfile.TemporaryDirectory | None = None
 
     def of(self, model: UserModel, inputs: Tensor) -> Inputs:
-        """What ``model`` reads of ``inputs``, (n, ...); computed on the first call. Without frozen blocks it is the inputs themselves."""
+        """Return what ``model`` reads of ``inputs``, (n, ...), computed on the first call. Without frozen blocks it is the inputs."""
         if model.depth == 0 and not model.deep_embeddings:
             return Inputs(inputs)
         weights = next(model.backbone.parameters())  # frozen, and one object in all models of a checkpoint

@@ -32,7 +32,7 @@ class FeatureMaps(UserModel):
         return decode(self.head, self.maps(inputs))
 
     def maps(self, inputs: Tensor | State) -> list[Tensor]:
-        """What the decoder reads, from fine to coarse: four maps (b, width, h, w) in the projection's precision."""
+        """Return what the decoder reads, from fine to coarse: four maps (b, width, h, w) in the projection's precision."""
         return [found.to(self.projection.weight.dtype) for found in self._maps(self._state(inputs))]
 
     def _maps(self, state: State) -> list[Tensor]:

@@ -162,7 +162,7 @@ def log_alpha(others: Tensor | Sequence[Tensor], tau: Temperature = 0.2, tau_pri
 
 
 def log_factors(others: Tensor, heats: Temperatures) -> tuple[Tensor, Tensor]:
-    """What the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and ``log_pair`` (b, m(m-1)/2, b).
+    """Return what the loss needs of the others: ``keys`` z^m_j / tau_{n,m} (m, b, d) and ``log_pair`` (b, m(m-1)/2, b).
 
     ``log_pair[j, p, j']`` is -gamma z^l_j . z^k_j' for the p-th pair (l, k) of ``pairs(m)``, so that log alpha is a sum over p.
     """

@@ -53,7 +53,7 @@ def unpack(packed: Tensor, m: int) -> Pairs:
 
 
 def fits(dtype: torch.dtype, reach: float, b: int, m: int) -> bool:
-    """Whether plain products of factors are exact to rounding in ``dtype``.
+    """Return whether plain products of factors are exact to rounding in ``dtype``.
 
     Unary factors are at most 1 after their shift and |log alpha| <= ``reach``, so Z_i >= exp(-reach), while what underflow can lose is
     b^m terms below tiny * exp(reach). The latter must stay under the rounding of the former.
@@ -228,7 +228,7 @@ def _blocks(b: int, k: int, rows: int) -> Iterator[Block]:
 
 @lru_cache(maxsize=256)
 def _plan(b: int, m: int, itemsize: int, budget: int, device_type: str) -> tuple[int, int]:
-    """How many members go left, and how many rows of Q a slab holds.
+    """Return how many members go left, and how many rows of Q a slab holds.
 
     Halves make everything but Q small; a larger left group needs less memory for what stays while slabs come and go.
     """

@@ -17,7 +17,7 @@ Number = TypeVar("Number", float, torch.Tensor)
 
 
 def member_name(index: int, names: Sequence[str] | None = None) -> str:
-    """What errors call a member: its name if the caller gave one (``names``, anchor first), else its place in the call."""
+    """Return what errors call a member: its name if the caller gave one (``names``, anchor first), else its place in the call."""
     place = "anchor" if index == 0 else f"others[{index - 1}]"
     return place if names is None else f"{place} ({names[index]})"
 

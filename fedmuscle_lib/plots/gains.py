@@ -1,4 +1,4 @@
-"""What arms gain over local training: user by user, and Delta taken to pieces."""
+"""Gains of arms over local training: user by user, and Delta taken to pieces."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flic
 
 
 def departures(histories: Sequence[History]) -> pd.DataFrame:
-    """What differs from the paper's values, and what the paper leaves open, whether or not it is our default: setting, ours, paper.
+    """Return what differs from the paper's values, and what the paper leaves open, whether or not it is our default: setting, ours, paper.
 
     Where only some arms have a value, they are named behind it.
     """

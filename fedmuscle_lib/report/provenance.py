@@ -32,7 +32,7 @@ def write_results(frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, A
 
 
 def option(name: str, value: object) -> str:
-    """What gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
+    """Return what gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
     return " -p " + shlex.quote(f"{name}={json.dumps(value)}")
 
 

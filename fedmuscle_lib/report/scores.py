@@ -93,7 +93,7 @@ def beside_baseline(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataF
 
 
 def gain(paired: pd.DataFrame) -> pd.DataFrame:
-    """What :func:`beside_baseline` gives, with ``value`` as the improvement over ``local``, in per cent of it; NaN where that is 0."""
+    """Return what :func:`beside_baseline` gives, with ``value`` as the improvement over ``local`` in per cent; NaN where that is 0."""
     sign = paired.metric.map(direction)
     value = 100 * (sign * paired.value - sign * paired.local) / paired.local.where(paired.local != 0)
     return paired.assign(value=value).drop(columns="local")

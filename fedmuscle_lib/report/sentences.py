@@ -120,7 +120,7 @@ def _and(parts: Sequence[str]) -> str:
 
 
 def _destroyed(rows: Sequence[Any]) -> str:
-    """What users who leave the backbone alone say of local training: by ``head_only``, since a probe has another head and solver too."""
+    """Return a sentence on local training beside a frozen backbone: by ``head_only``, since a probe has another head and solver too."""
     alike = [row for row in rows if row.arm == "head_only"]
     if any(pd.isna(row.ci_low) for row in rows):
         return "one seed cannot tell how much of this is chance"

@@ -50,7 +50,7 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
 
 
 def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
-    """What ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
+    """Return what ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
@@ -58,7 +58,7 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
-    """What ``provenance.manifests`` finds for the users' data and the public sets."""
+    """Return what ``provenance.manifests`` finds for the users' data and the public sets."""
     folders = {TASKS[user.task].folder for h in histories for user in h.settings.members if user.folder is None}
     folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(arm(h))}
     return provenance.manifests(histories[0].settings.data_dir, folders)

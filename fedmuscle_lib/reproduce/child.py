@@ -48,7 +48,7 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _was_printed(record: logging.LogRecord) -> bool:
-    """Whether a cell printed this: then it ends a line, unlike papermill's remarks and the text forms of displayed tables."""
+    """Return whether a cell printed this: then it ends a line, unlike papermill's remarks and the text forms of displayed tables."""
     return record.levelno > logging.INFO or str(record.msg).endswith("\n")
 
 

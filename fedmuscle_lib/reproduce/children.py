@@ -166,7 +166,7 @@ def _followed(process: subprocess.Popen[str], name: str, children: Children) -> 
 
 
 def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, str | None]:
-    """Why the notebook failed, or which of its runs are missing: by the cell that was begun last or, without one, the child's last line."""
+    """Return why the notebook failed, or which of its runs are missing: by the last cell begun or, without one, the child's last line."""
     import nbformat  # seconds, which a notebook that imports this package need not wait for
 
     cells: Sequence[Any] = []

@@ -97,7 +97,7 @@ def reproduce(
 
 
 def _environment(shipped_only: bool, scheduler: str | None) -> dict[str, str]:
-    """What tells the runs of a notebook where their results may come from."""
+    """Return what tells the runs of a notebook where their results may come from."""
     source = {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"} if shipped_only else {"FEDMUSCLE_SHIPPED": "0"}
     return source | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {})
 

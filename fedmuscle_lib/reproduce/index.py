@@ -27,7 +27,7 @@ _MOST = 1 << 28  # bytes of a file that the page shows
 
 @dataclass(frozen=True)
 class Made:
-    """Who made a notebook's results, and when.
+    """The origin of a notebook's results: who made them, and when.
 
     Attributes:
         state: "shipped" (every run came with the repository), "computed here", "missing" (a run is not stored), "failed" or, on the
@@ -76,7 +76,7 @@ def index(folder: Path) -> Path:
 
 
 def _section(entry: Path) -> dict[str, Any]:
-    """What the template shows of one notebook, or why it shows nothing."""
+    """Return what the template shows of one notebook, or why it shows nothing."""
     try:
         return _contents(entry)
     except DataError as error:
@@ -84,7 +84,7 @@ def _section(entry: Path) -> dict[str, Any]:
 
 
 def _contents(entry: Path) -> dict[str, Any]:
-    """What the template shows of a readable one. What else lies beside a failed or missing one is of an earlier run, and is not shown.
+    """Return what the template shows of a readable one. Other files beside a failed or missing one are of an earlier run; it shows none.
 
     What made the numbers is what their provenance says. An execution of other seeds, after which somebody drew them again, is not shown.
     """

@@ -1,4 +1,4 @@
-"""What to run: the chosen notebooks, and the parameters that each of them is given."""
+"""Plan of a grid: the chosen notebooks, and the parameters that each of them is given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
 
 
 def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) -> dict[Path, dict[str, Any]]:
-    """What each notebook is given: of ``common`` what it declares, and ``wanted`` parameters and settings.
+    """Return what each notebook is given: of ``common`` what it declares, and ``wanted`` parameters and settings.
 
     papermill itself would only warn of an unknown parameter and run with the default.
 
@@ -96,7 +96,7 @@ def settings_of(path: Path) -> type[RunSettings]:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """What a notebook says of itself: its "system", and whether it has "results" to reproduce."""
+    """Return what a notebook says of itself: its "system", and whether it has "results" to reproduce."""
     return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 

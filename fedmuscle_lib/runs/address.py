@@ -24,7 +24,7 @@ from fedmuscle_lib.runs.system import system_of
 
 @dataclass(frozen=True)
 class Address:
-    """Where a run is stored.
+    """The address of a stored run.
 
     Attributes:
         asked: hash of what was asked for.

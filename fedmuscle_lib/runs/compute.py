@@ -113,7 +113,7 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
 
 
 def may_compute() -> bool:
-    """Whether a run that is not stored may be computed; the environment can say no."""
+    """Return whether a run that is not stored may be computed; the environment can say no."""
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
@@ -141,7 +141,7 @@ def compute_here(
 
 
 class Desk(Post):
-    """What the process that asked for a run does with its reports: it stores checkpoints and passes ticks on."""
+    """The asking process's handling of a run's reports: it stores checkpoints and passes ticks on."""
 
     def __init__(self, entry: Entry, tell: Progress) -> None:
         self._entry, self._tell = entry, tell

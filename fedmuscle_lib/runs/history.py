@@ -1,4 +1,4 @@
-"""What a run measured."""
+"""Histories: the measurements of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Origin = Literal["computed", "shipped"]
 
 @dataclass(frozen=True)
 class History(Generic[S]):
-    """What a run measured. Its tables' columns are the system's (``System.tables``).
+    """The measurements of a run. Its tables' columns are the system's (``System.tables``).
 
     Attributes:
         settings: what was asked for.
@@ -38,7 +38,7 @@ class History(Generic[S]):
 
     @property
     def remark(self) -> str:
-        """Where a shipped run is from, and what differs here; nothing on a computed one."""
+        """Return where a shipped run is from, and what differs here; nothing on a computed one."""
         if self.origin == "computed":
             return ""
         return ". ".join((f"This run came with the repository; it was finished {self.provenance['finished']}", *self.caveats))

@@ -183,7 +183,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, t
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
+    """Return whether two states are equal to the bit, and all their tensors finite: a run with others ends before it keeps them."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one.cpu(), other) and bool(one.isfinite().all())
     if isinstance(one, Mapping):

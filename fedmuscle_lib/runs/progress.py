@@ -83,7 +83,7 @@ def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | No
 
 
 def _watched() -> bool:
-    """Whether somebody watches: at a terminal, or at a notebook. ``reproduce`` says of its notebooks that nobody does."""
+    """Return whether somebody watches: at a terminal, or at a notebook. ``reproduce`` says of its notebooks that nobody does."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return os.environ.get("FEDMUSCLE_PROGRESS") != "lines" and (sys.stderr.isatty() or hasattr(shell, "kernel"))
 

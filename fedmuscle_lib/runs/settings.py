@@ -45,7 +45,7 @@ def setting(group: str, default: Any, description: str, open: str = "", **told: 
 
 
 class RunSettings(BaseModel):
-    """What a run is asked for: frozen and strict. An unknown or mistyped field is an error that names it.
+    """Settings of a run: frozen and strict. An unknown or mistyped field is an error that names it.
 
     Attributes:
         system: its name in SYSTEMS.
@@ -132,7 +132,7 @@ class RunSettings(BaseModel):
 
     @classmethod
     def about(cls, name: str) -> dict[str, Any]:
-        """What :func:`setting` was told of a field beside its default and description."""
+        """Return what :func:`setting` was told of a field beside its default and description."""
         extra = cls.model_fields[name].json_schema_extra
         return extra if isinstance(extra, dict) else {}
 
@@ -156,7 +156,7 @@ class RunSettings(BaseModel):
         return self.model_dump(mode="json", exclude={name for name in self.places() if getattr(self, name) == usual.get(name)})
 
     def seen(self, exclude: set[str]) -> dict[str, Any]:
-        """What a run sees of the settings, as JSON values: all but ``exclude`` and those that change nothing.
+        """Return what a run sees of the settings, as JSON values: all but ``exclude`` and those that change nothing.
 
         A setting that was added when runs were stored already names the value at which it changes nothing, as
         ``neutral``. At this value it is left out, and the stored runs keep their addresses.

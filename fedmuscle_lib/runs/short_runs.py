@@ -35,7 +35,7 @@ def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
 
 
 def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:
-    """Whether the losses of two fingerprints differ by no more than another kind of processor makes of them, a thousandth."""
+    """Return whether the losses of two fingerprints differ by no more than another kind of processor makes of them, a thousandth."""
     pairs = zip(now["losses"], recorded["losses"], strict=True)
     return all(_close(ours, theirs) for rows in pairs for ours, theirs in zip(*rows, strict=True))
 

@@ -55,14 +55,14 @@ class Record:
 
     @classmethod
     def read(cls, path: Path, address: str = "") -> Record:
-        """What :meth:`pack` gave, from a file; raises as :meth:`unpack`, and OSError if it can't be read."""
+        """Return what :meth:`pack` gave, from a file; raises as :meth:`unpack`, and OSError if it can't be read."""
         if not path.is_file() or path.stat().st_size > MOST:
             raise Damaged(f"{path}: not a file, or larger than {MOST:,} bytes")
         return cls.unpack(path.read_bytes(), str(path), address)
 
     @classmethod
     def unpack(cls, content: bytes, place: str, address: str = "") -> Record:
-        """What :meth:`pack` gave.
+        """Return what :meth:`pack` gave.
 
         Args:
             place: where it comes from.
@@ -109,7 +109,7 @@ def _table(content: bytes, name: str, columns: Mapping[str, type]) -> pd.DataFra
 
 @dataclass(frozen=True)
 class Said:
-    """What a run says of itself.
+    """A run's description of itself.
 
     Attributes:
         system: its name.
@@ -138,12 +138,12 @@ class Entry:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished."""
+        """Return whether the run is finished."""
         return self.path.exists()
 
     @property
     def shipped(self) -> bool:
-        """Whether it came with the repository."""
+        """Return whether it came with the repository."""
         return self.folder is None
 
     @property
@@ -154,7 +154,7 @@ class Entry:
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.exists())
 
     def said(self) -> Said:
-        """What the run, or its last checkpoint, says of itself. Each call reads it."""
+        """Return what the run, or its last checkpoint, says of itself. Each call reads it."""
         if record := self.read():
             facts = record.provenance
             return Said(facts.get("system", _UNNAMED), facts.get("settings", {}), facts["finished"])
@@ -265,7 +265,7 @@ def packed(state: dict[str, Any]) -> bytes:
 
 
 def unpacked(content: bytes) -> dict[str, Any]:
-    """What :func:`packed` got. Nothing but tensors and plain containers is read.
+    """Return what :func:`packed` got. Nothing but tensors and plain containers is read.
 
     Raises:
         Damaged: it is truncated, changed, or none.
@@ -287,7 +287,7 @@ def unpacked(content: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Store:
-    """Where runs are kept.
+    """A store of runs.
 
     Attributes:
         root: folder that computed runs are written to.

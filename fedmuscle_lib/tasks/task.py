@@ -80,7 +80,7 @@ class Task(Versioned, ABC):
 
     @abstractmethod
     def _read(self, path: Path, images: Path, encoding: Any) -> tuple[Samples, tuple[int, ...]]:
-        """What :meth:`read` returns, from the file ``path`` and the folder ``images``, by ``Pixels`` or ``Tokens`` as ``reads`` says."""
+        """Read the file ``path`` and the folder ``images``, by ``Pixels`` or ``Tokens`` as ``reads`` says; return as :meth:`read`."""
 
     def n_outputs(self, classes: tuple[int, ...]) -> int:
         """Width of the head's output for a user with these classes."""

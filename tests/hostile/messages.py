@@ -21,8 +21,8 @@ from torch.nn.functional import normalize
 from fedmuscle_lib.core.errors import RefusedMessage
 from fedmuscle_lib.fedloge import messages as fedloge
 from fedmuscle_lib.fedloge.server import Server as FedLoGeServer
-from fedmuscle_lib.fedmuscle.algorithms import fedhenn
-from fedmuscle_lib.fedmuscle.messages import OUTPUTS, Batch, Numbers
+from fedmuscle_lib.fedmuscle.algorithms import feddf, fedhenn
+from fedmuscle_lib.fedmuscle.messages import Batch, Numbers
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import muscle_loss
 
@@ -30,7 +30,7 @@ B, D = 8, 4
 _MOST = 1 << 16  # numbers that are changed further
 BATCH = Batch(2, 0, 1, B)
 # What algorithms take beside representations, and which numbers these may be.
-TAKEN = {"predictions": OUTPUTS, "votes": Numbers(-1, 9, whole=True), "similarities": fedhenn._COSINES}
+TAKEN = {"predictions": feddf._OUTPUTS, "votes": Numbers(-1, 9, whole=True), "similarities": fedhenn._COSINES}
 KINDS = ("representations", "reference", *TAKEN, "update")
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
 _TYPES = [getattr(torch, name) for name in (*_FLOATS, "int8", "int16", "int32", "int64", "uint8", "uint16", "bool")]

@@ -21,7 +21,8 @@ from torch.nn.functional import normalize
 from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.fedloge import messages as fedloge
 from fedmuscle_lib.fedloge.server import Server as FedLoGeServer
-from fedmuscle_lib.fedmuscle.messages import OUTPUTS, Batch, Numbers
+from fedmuscle_lib.fedmuscle.algorithms import feddf
+from fedmuscle_lib.fedmuscle.messages import Batch, Numbers
 from fedmuscle_lib.fedmuscle.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes
@@ -132,7 +133,7 @@ NO_VOTES, NO_OUTPUTS = torch.full((B, D), -1, dtype=torch.int8), torch.zeros(B, 
 NUMBERS: dict[str, tuple[Tensor, Numbers, Change, str]] = {
     "an output that overflows a sum": (
         NO_OUTPUTS,
-        OUTPUTS,
+        feddf._OUTPUTS,
         replaced(3e38, 1, 1),
         r"from 0 to 3e\+38 .round 3.; floating-point numbers from",
     ),
@@ -171,7 +172,7 @@ def test_what_is_no_representation_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*TENSORS, *NUMBERS])
 def test_what_is_no_prediction_and_no_vote_is_refused(name: str) -> None:
-    valid, numbers, change, words = NUMBERS.get(name) or (representations(), OUTPUTS, *TENSORS[name])
+    valid, numbers, change, words = NUMBERS.get(name) or (representations(), feddf._OUTPUTS, *TENSORS[name])
     one, shape = server(), tuple(valid.shape)
     refused(lambda: one.take(5, 2, change(valid), shape, "predictions", numbers), words)
     assert not one.uplink

@@ -12,7 +12,7 @@ from fedmuscle_lib.fedloge.methods.method import Visit
 
 
 class FedRep(FedPer):
-    """What is shared and private is FedPer's. The network then has the epochs that other methods have, the paper's one or five.
+    """FedPer's shared and private parts. The network then has the epochs that other methods have, the paper's one or five.
 
     Batch norm's running statistics follow the client's data from the first epoch on, the head's included. FedLoGe's authors report FedRep
     without a script or a log of it.

@@ -1,4 +1,4 @@
-"""What a federated method is: what all share, what each keeps, a loss, and how the models predict. Most methods are little more.
+"""A federated method: what all share, what each keeps, a loss, and how the models predict. Most methods are little more.
 
 Letters: ``b`` batch, ``n`` samples, ``d`` dimension of the features, ``c`` classes.
 """
@@ -29,7 +29,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method's modules are made for.
+    """The problem that a method's modules are made for.
 
     Attributes:
         network: the backbone, by its name in ``NETWORKS``.

@@ -155,7 +155,7 @@ class Algorithm(Versioned, ABC):
 
     @classmethod
     def serves(cls, task: str) -> bool:
-        """Whether users with the task called ``task`` can take part."""
+        """Return whether users with the task called ``task`` can take part."""
         return TASKS[task].head in cls.heads
 
     def begin(self, federation: Federation) -> None:
@@ -180,7 +180,7 @@ class Algorithm(Versioned, ABC):
 
     @abstractmethod
     def communicate(self, federation: Federation, round: int) -> float | None:
-        """What users do together in round ``round`` (from 0); returns the mean loss of it, or None."""
+        """Do the users' common part of round ``round`` (from 0); return its mean loss, or None."""
 
     def public_batches(self, round: int) -> Iterator[tuple[Batch, Tensor]]:
         """T passes over the public set in an order of the round's: where a batch stands, and its rows. The same for every algorithm."""
@@ -191,7 +191,7 @@ class Algorithm(Versioned, ABC):
                 yield Batch(round, epoch, position, len(rows)), rows
 
     def state(self) -> dict[str, Any]:
-        """What the algorithm itself carries from round to round, as tensors and plain containers."""
+        """Return what the algorithm itself carries from round to round, as tensors and plain containers."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:

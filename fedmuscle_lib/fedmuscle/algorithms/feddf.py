@@ -82,7 +82,7 @@ class FedDF(Algorithm):
         return losses
 
     def _teachers(self, group: Group, round: int) -> list[Tensor]:
-        """What each user of the group distils, (n, k, c): probabilities for the whole public set."""
+        """Return what each user of the group distils, (n, k, c): probabilities for the whole public set."""
         server, task = group.server, group.task
         mean = ensemble(task, predictions(group, round, self.settings.public_size), self.options.average)
         return [task.decisions(server.give(client.user.number, round, mean)).exp() for client in group.clients]

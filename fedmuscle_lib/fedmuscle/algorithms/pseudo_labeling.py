@@ -60,7 +60,7 @@ class PseudoLabeling(MadeUpLabels):
 
 
 def phase(round: int, rounds: int) -> int:
-    """Which of the six phases a round is in, from 0."""
+    """Return which of the six phases a round is in, from 0."""
     return round * _PHASES // rounds
 
 

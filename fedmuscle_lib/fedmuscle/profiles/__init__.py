@@ -29,12 +29,12 @@ def numbers_of(profile: str, setup: str) -> dict[str, Any]:
 
 
 def tuned_file(profile: str) -> Path:
-    """Where a profile's tuned recipes lie, if it has any."""
+    """Return where a profile's tuned recipes lie, if it has any."""
     return FOLDER / f"{profile}_tuned.json"
 
 
 def tuned_tasks(profile: str) -> dict[str, Any]:
-    """What ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
+    """Return what ``tune`` wrote: by task, the recipe and how it was chosen. Empty where the profile has nothing tuned.
 
     Raises:
         DataError: the file is damaged; the message names it.
@@ -53,5 +53,5 @@ def tuned_recipes(profile: str) -> dict[str, dict[str, Any]]:
 
 
 def tuned_protocol(profile: str) -> bool:
-    """Whether the profile has tuned recipes."""
+    """Return whether the profile has tuned recipes."""
     return tuned_file(profile).exists()
