@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipywidgets
 import pytest
+from drawn import curves_of
 from histories import history, keep
 
 from fedmuscle_lib import Settings
@@ -23,18 +24,13 @@ def image_of(explorer):
     return image
 
 
-def lines(figure):
-    """By title of a panel and label of a line, its values."""
-    return {(ax.get_title(), line.get_label()): list(line.get_ydata()) for ax in figure.axes for line in ax.get_lines()}
-
-
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
         ("others", 5, "others: M = 5, but a user has only 1 other users in setup1"),
         ("users", (), "users: at least one of [1, 2, 3, 4, 5, 6] takes part"),
         ("rounds", 0, "rounds: Input should be greater than or equal to 1 (got 0)"),
-        ("tau", -0.1, "tau = -0.1 for user 4, user 5: must be positive"),
+        ("tau", -0.1, "tau = -0.1 for user 5, user 6: must be positive"),
         ("seed", -1, "seed: Input should be greater than or equal to 0 (got -1)"),
     ],
 )
@@ -94,7 +90,7 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     explorer.wait()
     assert explorer.said.startswith("FedMuscle, 2 rounds: Δ over local training ")
     assert len(set(drawn)) == len(drawn) >= 4 and drawn[-1] == image_of(explorer).value
-    found = lines(explorer.figure)
+    found = curves_of(explorer.figure)
     for name, label in (("local", "Local training"), ("fedmuscle", "FedMuscle")):
         metrics = stored(explorer.settings().model_copy(update={"algorithm": name})).metrics.query("phase == 'after_alignment'")
         for user, title in ((5, "user 5: ViT-Small, IC100"), (6, "user 6: ViT-Tiny, IC10")):
@@ -105,7 +101,7 @@ def test_a_round_moves_the_curve_stop_keeps_it_and_run_goes_on(given):
     explorer.wait()
     assert len(explorer.tried) == 1 and explorer.said.startswith("FedMuscle, 2 rounds")
     figure = explore(live=False, **given)
-    assert lines(figure) == found, "a finished run is stored, and shown at once"
+    assert curves_of(figure) == found, "a finished run is stored, and shown at once"
 
 
 def test_a_stored_run_of_the_same_users_stands_beside(given, store):
@@ -118,7 +114,7 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     assert explorer.said == (
         "FedMuscle, 2 rounds: Δ over local training +0.0 %, on one seed. Dashed: the stored run of 6 users, M = 3, 20 rounds."
     )
-    found = lines(explorer.figure)
+    found = curves_of(explorer.figure)
     assert found["user 5: ViT-Small, IC100", "FedMuscle"] == [20, 40]
     assert found["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [25, 50]
     assert not [title for title, _ in found if title.startswith("user 1:")]
@@ -128,7 +124,7 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     explorer.run()
     assert explorer.said.endswith("Dashed: the stored run of 2 users, M = 1, 20 rounds.")
     explorer.run()
-    assert lines(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [35, 70]
+    assert curves_of(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [35, 70]
 
 
 def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):

@@ -51,6 +51,7 @@ def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() ->
         assert FIXED not in name
 
 
+@pytest.mark.slow
 def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base, store) -> None:
     table = tune(base, (100, 101), TWO, progress=str, store=store)
     candidates = table[table.role == "candidate"]

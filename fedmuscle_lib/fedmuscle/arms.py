@@ -18,6 +18,7 @@ from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, may_compute, run_all, stored
+from fedmuscle_lib.runs.address import one_look
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
 # this is the literal end of Algorithm 1.
@@ -122,7 +123,8 @@ def run_arms(
             if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
                 runs[name, public] = settings
     if not may_compute():
-        lacking = [key for key, settings in runs.items() if key[0] not in asked and not all(map(stored, settings))]
+        with one_look():
+            lacking = [key for key, settings in runs.items() if key[0] not in asked and not all(map(stored, settings))]
         for key in lacking:
             _log.warning("%s on %s is left out: not all of its runs are stored", *key)
             del runs[key]

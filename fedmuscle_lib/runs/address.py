@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
@@ -54,6 +57,19 @@ def question_of(settings: RunSettings) -> str:
     return hash_of(system_of(settings).asked(settings))[:16]
 
 
+_looked: ContextVar[dict[tuple[Path, str, bool], str] | None] = ContextVar("looked", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Look at each folder once inside, however many runs read it: a folder of images takes a tenth of a second."""
+    token = _looked.set({} if _looked.get() is None else _looked.get())
+    try:
+        yield
+    finally:
+        _looked.reset(token)
+
+
 def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     """A hash of names and content of the files of ``folder`` whose name fits the pattern; empty if there is none.
 
@@ -64,9 +80,15 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     Args:
         deep: whether files of folders below count too.
     """
+    looked = _looked.get()
+    if looked is not None and (folder, pattern, deep) in looked:
+        return looked[folder, pattern, deep]
     found, again = _files(str(folder), deep)
     kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != "manifest.json")
-    return _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
+    digest = _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
+    if looked is not None:
+        looked[folder, pattern, deep] = digest
+    return digest
 
 
 _File = tuple[str, Stamp]

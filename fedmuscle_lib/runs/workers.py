@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedmuscle_lib.core import versions
-from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.address import Address, address_of, one_look
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.loop import Post, train
@@ -76,7 +76,8 @@ def run_all(
     """
     wanted, store = list(settings), store or default_store()
     scheduler = scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")
-    addresses = [address_of(one) for one in wanted]
+    with one_look():
+        addresses = [address_of(one) for one in wanted]
     runs: dict[Address, S] = {}
     for address, one in zip(addresses, wanted, strict=True):  # local training is the same run whatever the public set
         runs.setdefault(address, one)

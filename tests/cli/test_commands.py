@@ -426,7 +426,7 @@ LAST = "round 2, phase after_alignment, user 6, model ViT-Tiny, task IC10, metri
 
 
 def verdicts(capsys):
-    return capsys.readouterr().out.splitlines()
+    return [line for line in capsys.readouterr().out.splitlines() if ": finished in " not in line]
 
 
 def tampered(folder, name, **provenance):
@@ -473,6 +473,7 @@ def test_shipped_runs_are_computed_again_and_equal(figures, capsys):
     assert {line.split()[1] for line in lines} == {"local", "head_only"}
 
 
+@pytest.mark.slow
 def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
     folder, line = figures
     tampered(folder, "local")
@@ -484,6 +485,7 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"processor": "another"}, {"rounding": 0}], ids=lambda other: next(iter(other)))
 def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, capsys, other):
     """Two points are ten of 500 samples or twenty of 1000."""

@@ -56,6 +56,7 @@ def test_no_upstream_class_is_a_downstream_class() -> None:
     assert not upstream_rows & {row for split in SPLITS for rows in words.instances[split].values() for row in rows}
 
 
+@pytest.mark.slow
 def test_no_printed_class_is_numeric() -> None:
     for class_id in (*Vocabulary.ic100, *Vocabulary.upstream):
         assert unicodedata.numeric(_char(class_id), None) is None, _char(class_id)

@@ -128,7 +128,7 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
         ("fedloge --data-dir nowhere", "nowhere/FedLT/glyphs: no such set"),
         ("fedloge --save-models taken", "taken: File exists"),
         ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one"),
-        ("realign taken", "taken: not a saved model"),
+        ("realign taken", "taken: not readable tensors"),
         ("realign taken --device quantum", "device: 'quantum' can't be used here"),
     ],
 )

@@ -89,6 +89,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(settings, cut_off_and_resumed, n
     cut_off_and_resumed(settings(algorithm=name, users=(4, 5, 6), rounds=rounds, options=options), after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_test_data_choose_nothing(settings, name):
     """With other test data a run trains to the same weights."""

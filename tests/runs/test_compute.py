@@ -68,6 +68,7 @@ def test_kill_9_loses_at_most_the_round_it_hits(settings, store, tmp_path):
     pd.testing.assert_frame_equal(resumed.metrics, quiet(s, Store(tmp_path / "whole")).metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda content: content[:1000], lambda content: b"", lambda content: b"no checkpoint"])
 def test_a_damaged_checkpoint_is_told_set_aside_and_not_gone_on_from(settings, store, caplog, damage):
     s = settings(algorithm="local")
