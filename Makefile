@@ -13,7 +13,7 @@ LESSONS   ?= $(wildcard notebooks/lessons/*.ipynb notebooks/lessons/solutions/*.
 
 RUN       := .venv/bin/python
 INSTALLED := .venv/.installed
-PARALLEL  := -n auto --maxprocesses 4 --dist worksteal
+PARALLEL  := -n auto --maxprocesses 4 --dist worksteal --durations 10
 # users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))

@@ -43,7 +43,7 @@ def test_a_finished_run_is_read_and_not_repeated(settings, store):
     assert again.origin == "computed" and not again.caveats
 
 
-@pytest.mark.parametrize("name", ["fedmuscle", "anchored", "self", "local"])
+@pytest.mark.parametrize("name", ["fedmuscle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchored", "self", "local"))])
 def test_a_run_that_was_cut_off_resumes_to_the_same_tables(settings, cut_off_and_resumed, name):
     cut_off_and_resumed(settings(algorithm=name))
 
