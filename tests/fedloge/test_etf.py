@@ -64,7 +64,7 @@ def test_sse_c_has_the_authors_mean_angle_and_norm(classes, angle, norm):
     """Printed in the logs of their runs, whose features have 512 dimensions. 2 and 14 seconds on an idle core."""
     weight = sparse_etf(512, classes, draws())
     assert round(float(angles(weight).mean()), 3) == angle
-    assert round(float(weight.norm(dim=1).mean()), 4) == norm
+    assert float(weight.norm(dim=1).mean()) == pytest.approx(norm, abs=2e-4)  # a training, which processors round differently
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_shipped_runs_are_shown_with_the_references_parameters(folder, tmp_path)
     reference = tmp_path / "figures/mini/table"
     reference.mkdir(parents=True)
     parameters = {"seeds": [0, 1], "overrides": {"rounds": 2}, "gone": 1}
-    (reference / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+    (reference / "provenance.json").write_text(json.dumps({"shared": {}, "arms": {}, "runs": [], "parameters": parameters}))
 
     def given(**options):
         (outcome,) = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
@@ -363,7 +363,9 @@ def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
     notebook(folder, "table", write, parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
     for name, parameters in {"table": {}, "table_setup1_unequal": {"setup": "setup1_unequal"}, "table_of_others": {"seeds": [7]}}.items():
         (tmp_path / "figures/mini" / name).mkdir(parents=True)
-        (tmp_path / "figures/mini" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+        (tmp_path / "figures/mini" / name / "provenance.json").write_text(
+            json.dumps({"shared": {}, "arms": {}, "runs": [], "parameters": parameters})
+        )
 
     def made_by(**options):
         outcomes = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", **options)
