@@ -72,11 +72,16 @@ def write(run: Run) -> None:
         for split, content in instances.items()
         for image in content["images"]
     }
+    sides = {
+        (split, image["file_name"]): (image["width"], image["height"])
+        for split, content in instances.items()
+        for image in content["images"]
+    }
     kept: dict[Image, tuple[str, tuple[int, int]]] = {}
 
     def take(image: Image, content: bytes) -> None:
         for folder in folders[image]:
-            kept[image] = keep(content, image[1], folder, run.options.get("size"))
+            kept[image] = keep(content, image[1], folder, run.options.get("size"), sides[image])
 
     _gather(run, {image: urls[image] for image in folders}, take)
     for (part, split, client), records in users.items():

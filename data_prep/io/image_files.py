@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -10,19 +11,19 @@ from PIL import Image
 from data_prep.io.entry import Option, SourceError
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import named, put
-from fedmuscle_lib.data.images import decode
+from fedmuscle_lib.data.images import decode, decode_indices
 
 SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
 
-def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
-    """Return an image in Pillow's ``mode``; in its own if that is empty.
+def decoded(content: bytes, name: str, how: Callable[[bytes], Image.Image] = decode) -> Image.Image:
+    """Return an image of an archive, as the library decodes it.
 
     Raises:
         SourceError: ``name`` is no readable image.
     """
     try:
-        return decode(content, mode)
+        return how(content)
     except DataError as error:
         raise SourceError(f"{name}: {error}") from None
 
@@ -42,23 +43,25 @@ def indices(content: bytes, name: str) -> np.ndarray:
     Raises:
         SourceError: ``name`` is no palette image.
     """
-    image = decoded(content, name, "")
-    if image.mode not in {"P", "L"}:
-        raise SourceError(f"{name}: an image with a palette is expected, this one is {image.mode}")
-    return np.asarray(image)
+    return np.asarray(decoded(content, name, decode_indices))
 
 
-def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tuple[str, tuple[int, int]]:
+def keep(
+    content: bytes, name: str, folder: Path, size: int | None = None, recorded: tuple[int, int] | None = None
+) -> tuple[str, tuple[int, int]]:
     """Write an image to a folder; return its file name there, and its width and height.
 
     Args:
         name: its plain file name; an image that is scaled down becomes a lossless ``.png``.
         size: its longest side in pixels at most; None writes the bytes as they are.
+        recorded: width and height that its record or its mask says.
 
     Raises:
-        SourceError: ``name`` is no readable image.
+        SourceError: ``name`` is no readable image, or of another size than recorded.
     """
     image = decoded(content, name)
+    if recorded and recorded != image.size:
+        raise SourceError(f"{name}: an image of {image.width} x {image.height} px, recorded as {recorded[0]} x {recorded[1]}")
     if size is None or max(image.size) <= size:
         put(folder / name, content)
         return name, image.size

@@ -23,7 +23,7 @@ from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_pub
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models import FrozenStates, architecture_of, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
 
 _log = logging.getLogger("fedmuscle")
@@ -47,7 +47,7 @@ def build(settings: Settings) -> Federation:
         task = task_of(user)
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
-        kind = architecture(model_type(checkpoint))
+        kind = architecture_of(checkpoint)
         if _head(reads, user) not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = encoding_of(settings, user, backbone)
@@ -125,12 +125,15 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
         ValueError: the side of its images is none that the model reads.
     """
     checkpoint = checkpoint_of(settings, user)
-    kind = architecture(model_type(checkpoint))
+    kind = architecture_of(checkpoint)
     if kind.reads == "texts":
         return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
     if name == "image_size" and kind.stride is None:
-        return Pixels(backbone.config.image_size)
+        try:
+            return Pixels(image_side(backbone.config))
+        except ValueError as error:
+            raise ValueError(f"user {user.number}: {checkpoint}: {error}") from None
     side = getattr(settings, name)
     if side % (kind.stride or 1):
         raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")
