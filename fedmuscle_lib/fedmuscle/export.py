@@ -32,7 +32,7 @@ from fedmuscle_lib.core.files import ROOT, named, read_json
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
-from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
+from fedmuscle_lib.fedmuscle.build import encoding_of, has_one_side, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.fedmuscle.dependencies import checkpoint_digest, checkpoint_of
 from fedmuscle_lib.fedmuscle.model_card import card
@@ -299,7 +299,7 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
     if not math.isfinite(options["lora_alpha"]):
         raise ValueError(f"the option lora_alpha is {options['lora_alpha']}")
     frozen = load_backbone(checkpoint, device)
-    _check_files(folder, about, kind, frozen.config)
+    _check_files(folder, about, task, kind, frozen.config)
     model = kind(frozen, task.n_outputs(classes), **options)
     if about["frozen"]:
         model.freeze_representation()
@@ -314,7 +314,7 @@ def _check_told(about: dict[str, Any], task: Task, kind: type[UserModel]) -> Non
     for name, hint in get_type_hints(UserModel.__init__).items():
         if get_origin(hint) is Literal and options[name] not in get_args(hint):
             raise ValueError(f"the option {name} is {shown(options[name])}")
-    for name in ("pooling", "pooled_stages", "precision", "proj_dim", "rank", "lora_alpha"):
+    for name in ("pooling", "pooled_stages", "precision", "lora_alpha"):
         if options[name] != recorded.get(name, options[name]):
             raise ValueError(f"the option {name} is {shown(options[name])}, in its run it was {shown(recorded[name])}")
     if kind.reads != task.reads:
@@ -325,7 +325,7 @@ def _check_told(about: dict[str, Any], task: Task, kind: type[UserModel]) -> Non
         raise ValueError(f"frozen is {shown(about['frozen'])}, user {shown(about['user'])}")
 
 
-def _check_files(folder: Path, about: dict[str, Any], kind: type[UserModel], config: Any) -> None:
+def _check_files(folder: Path, about: dict[str, Any], task: Task, kind: type[UserModel], config: Any) -> None:
     """Raise ValueError if user.json contradicts the files beside it, or the backbone's config."""
     files, options, reads = about["files"], about["options"], about["reads"]
     if kind.reads == "texts":
@@ -334,7 +334,7 @@ def _check_files(folder: Path, about: dict[str, Any], kind: type[UserModel], con
     else:
         side = reads["size"]
         processed = read_json(folder / "preprocessor_config.json")["size"] if "preprocessor_config.json" in files else {}
-        if side % kind.stride if kind.stride else side != image_side(config):
+        if side != image_side(config) if has_one_side(kind, task) else side % (kind.stride or 1):
             raise ValueError(f"it reads images of {side} px, which the backbone does not")
         if any(other != side for other in processed.values()):
             raise ValueError(f"it reads images of {side} px, its preprocessor_config.json says {shown(processed)}")
