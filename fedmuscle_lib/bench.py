@@ -36,7 +36,7 @@ from fedmuscle_lib.models.lora import Merged
 from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
-from fedmuscle_lib.report import CONFIDENCE
+from fedmuscle_lib.report.statistics import CONFIDENCE
 from fedmuscle_lib.runs import torch_threads
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
 
 from fedmuscle_lib.core.style import Look, closed, housed, point
+from fedmuscle_lib.fedmuscle.arms import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 
 _LED, _ALONE = "fedmuscle", "self"  # between them stands what peers give
 _GIVEN, _TAKEN = "#A9D3F0", "#F3C8A5"  # pale forms of their colours

@@ -20,6 +20,3 @@ def get(name: str) -> type[Method]:
         ValueError: there is none; the message says what may have been meant.
     """
     return registered(name, Method.registry, "method", __name__)
-
-
-__all__ = ["Head", "Method", "Problem", "Realignment", "Recipe", "Visit", "get", "names"]
