@@ -52,9 +52,9 @@ def differences(histories: Sequence[Run], pairs: Iterable[Pair] = (*PEERS, *REAL
     return _differences(means, pairs, ["group"])
 
 
-def differences_by_user(histories: Sequence[Run], pairs: Iterable[Pair] = PEERS) -> pd.DataFrame:
-    """The same user by user: user, model and task stand beside the group."""
-    return _differences(_scores(histories), pairs, [*_USER, "group"])
+def differences_by_user(histories: Sequence[Run]) -> pd.DataFrame:
+    """The same of ``PEERS`` user by user: user, model and task stand beside the group."""
+    return _differences(_scores(histories), PEERS, [*_USER, "group"])
 
 
 def _differences(scores: pd.DataFrame, pairs: Iterable[Pair], by: list[str]) -> pd.DataFrame:

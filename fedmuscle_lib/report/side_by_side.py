@@ -43,14 +43,14 @@ def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, index=deltas.index).T
 
 
-def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
-    """A row an algorithm and a column a public set, with ``column`` of ``rows`` and its interval in a cell."""
-    return _wide(rows, column, ["algorithm"], "public").rename_axis(index=None)
+def by_public(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row an algorithm and a column a public set, with the difference and its interval in a cell."""
+    return _wide(rows, "difference", ["algorithm"], "public").rename_axis(index=None)
 
 
-def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
-    """A row a public set and algorithm and a column a task, with ``column`` of ``rows`` and its interval in a cell."""
-    return _wide(rows, column, ["public", "algorithm"], "task")
+def by_task(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a public set and algorithm and a column a task, with Delta and its interval in a cell."""
+    return _wide(rows, "delta", ["public", "algorithm"], "task")
 
 
 def _named(table: pd.DataFrame) -> Iterable:
