@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmuscle_lib.core.registry import import_modules, registered
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Problem, Realignment, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Problem, Recipe, Visit
 
 import_modules(__name__)
 
