@@ -24,6 +24,7 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
@@ -37,7 +38,6 @@ from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
 from fedmuscle_lib.report import CONFIDENCE
-from fedmuscle_lib.runs import torch_threads
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
 
@@ -80,7 +80,7 @@ def bench_loss(
     Returns:
         One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
     """
-    with torch_threads(threads):
+    with fixed_state(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
     table = pd.DataFrame(rows)
     if verbose:
@@ -107,7 +107,7 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
         floating-point operations by torch's counter, and peak memory beyond model and data.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([_step_row(client, settings, rounds) for client in build(settings).clients])
     if verbose:
         print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
@@ -154,7 +154,7 @@ def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: 
         One row a pair: checked_ms, trusting_ms, of a step of all users.
     """
     settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         federation = build(settings)
         clients, server = federation.clients, federation.server
         trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))
@@ -215,7 +215,7 @@ def bench_local(settings: Settings | None = None, *, rounds: int = 15, verbose: 
         kept of all of the user's training samples, NaN where nothing is.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([row for client in build(settings).clients for row in _local_rows(client, settings, rounds)])
     if verbose:
         print(f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads} thread(s)")

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import ROOT, named, read_json
 from fedmuscle_lib.core.tensors import like, load_tensors
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
@@ -193,6 +194,7 @@ class SavedUser:
         """Z, (n, d), with rows of unit norm; inputs and what is equal as for :meth:`predict`, in the batches of a whole public set."""
         return self._pass(inputs, REFERENCE_BATCH, self.model.represent)
 
+    @fixed_state()
     @torch.no_grad()
     def _pass(self, inputs: Any, batch: int, call: Any) -> Tensor:
         encoded = self.encode(inputs).to(self.device)
@@ -223,6 +225,7 @@ class SavedUser:
         return inputs
 
 
+@fixed_state()
 def load_user(folder: str | Path, backbone: str | Path | None = None, device: str = "cpu") -> SavedUser:
     """A user as it was at the end of its run.
 

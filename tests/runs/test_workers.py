@@ -19,8 +19,9 @@ from processes import alive, children, eventually
 from fedmuscle_lib import Settings, Store, run, run_all
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.system import TABLES
-from fedmuscle_lib.runs import Damaged, stored, torch_threads, workers
+from fedmuscle_lib.runs import Damaged, stored, workers
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.compute import Desk
 from fedmuscle_lib.runs.store import unpacked
@@ -38,7 +39,7 @@ def tiny(settings):
 
 @pytest.fixture
 def two_cores():
-    with torch_threads(2):
+    with fixed_state(2):
         yield
 
 
@@ -124,7 +125,7 @@ def test_a_run_that_another_process_computes_is_put_off(tiny, store):
     ],
 )
 def test_as_many_at_a_time_as_the_cores_and_the_device_bear(cores, runs, given, at_a_time):
-    with torch_threads(cores):
+    with fixed_state(cores):
         assert workers._affordable([Settings(**given)] * runs) == at_a_time
 
 
