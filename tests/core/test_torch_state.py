@@ -40,9 +40,7 @@ CALLERS: dict[str, Callable[[], AbstractContextManager]] = {
     "float64": lambda: _set(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
     "another device": lambda: torch.device("meta"),
     "medium precision": lambda: _set(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
-    "precision of products": lambda: _set(
-        lambda: "none", lambda to: torch._C._set_fp32_precision_setter("mkldnn", "matmul", to), "bf16"
-    ),
+    "precision of products": lambda: _set(lambda: "none", lambda to: torch._C._set_fp32_precision_setter("mkldnn", "matmul", to), "bf16"),
     "no oneDNN": lambda: _set(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False),
     "plain attention": lambda: sdpa_kernel(SDPBackend.MATH),
     "no denormals": _flushed,
