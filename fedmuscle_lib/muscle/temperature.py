@@ -86,8 +86,8 @@ def lower_order_temperature(tau: Number) -> Number:
 
 
 def _hashable(value: Temperature) -> float | Table:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):
-        if len(shape := tuple(value.shape)) not in (0, 2):
+    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # the latter has numpy's
+        if len(shape := tuple(getattr(value, "shape", ()))) not in (0, 2):
             raise ValueError(f"a temperature has shape {shape}: a number, shape (), or a matrix over the members is needed")
         value = value.tolist()
     if isinstance(value, (int, float)):
