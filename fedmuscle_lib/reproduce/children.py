@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedmuscle_lib.core.files import ROOT, write
+from fedmuscle_lib.core.files import ROOT, user_path, write
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
@@ -65,7 +65,7 @@ class Children:
         self.environment = os.environ | threads | places | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         if runs := self.environment.get("FEDMUSCLE_RUNS"):
-            self.environment["FEDMUSCLE_RUNS"] = str(Path(runs).absolute())  # a child runs in its notebook's folder
+            self.environment["FEDMUSCLE_RUNS"] = str(user_path(runs, "FEDMUSCLE_RUNS").absolute())  # a child runs in its notebook's folder
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self.ending = False
