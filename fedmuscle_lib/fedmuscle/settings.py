@@ -55,9 +55,7 @@ class OwnData(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    folder: Annotated[str, AfterValidator(lambda text: str(user_path(text, "folder")) if text.startswith("~") else text)] = Field(
-        min_length=1
-    )
+    folder: Annotated[str, AfterValidator(lambda text: str(user_path(text)) if text.startswith("~") else text)] = Field(min_length=1)
     classes: int | None = Field(None, ge=2, le=100_000)
     client: int | None = Field(None, ge=0)
 
