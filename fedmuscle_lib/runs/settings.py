@@ -89,8 +89,8 @@ class RunSettings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_at_home(cls, value: V, info: ValidationInfo) -> V | Path:
-        return user_path(value) if info.field_name in cls.places() and isinstance(value, str | Path) else value
+    def _is_at_home(cls, value: V, info: ValidationInfo) -> V | str:
+        return str(user_path(value)) if info.field_name in cls.places() and isinstance(value, str | Path) else value
 
     @field_validator("*", mode="before")
     @classmethod
