@@ -1,8 +1,8 @@
 """Scheduler and worker processes of this machine: a program that ``workers`` starts, and that knows Dask alone.
 
-Its standard input gives the number of workers and the keys of their connections; it answers with the scheduler's address, or why there is none. The workers
-import the library when a run is handed to them, and never the caller's program, so that scripts and notebooks need no guard. The program
-ends with its workers when its input ends, which the operating system sees to however the caller ends.
+Its standard input gives the number of workers and the keys of their connections; it answers with the scheduler's address, or why there is
+none. The workers import the library when a run is handed to them, and never the caller's program, so that scripts and notebooks need no
+guard. The program ends with its workers when its input ends, which the operating system sees to however the caller ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ def main() -> None:
     """Serve until the caller closes the input."""
     given = json.loads(sys.stdin.readline() or '{"workers": 0, "security": {}}')
     dask.config.set(_CONFIG)
-    options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": 0, "silence_logs": logging.CRITICAL}
+    options: dict[str, Any] = {
+        "threads_per_worker": 1,
+        "dashboard_address": "127.0.0.1:0",
+        "memory_limit": 0,
+        "silence_logs": logging.CRITICAL,
+    }
     options |= {"n_workers": given["workers"], "host": "127.0.0.1", "security": Security(**given["security"])}
     with ExitStack() as stack:
         try:
