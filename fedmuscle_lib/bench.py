@@ -24,6 +24,7 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
@@ -37,7 +38,6 @@ from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
 from fedmuscle_lib.report.statistics import CONFIDENCE
-from fedmuscle_lib.runs import torch_threads
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
 
@@ -77,7 +77,7 @@ def bench_loss(
     Returns:
         One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
     """
-    with torch_threads(threads):
+    with fixed_state(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
     print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of up to {rounds} rounds")
     return _printed(pd.DataFrame(rows, columns=["m", "b", *_MEASURED, "note"]).fillna({"note": ""}))
@@ -100,7 +100,7 @@ def bench_step(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
         floating-point operations by torch's counter, and peak memory beyond model and data.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([_step_row(client, settings, rounds) for client in build(settings).clients])
     print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
     total = _printed(table).sum()
@@ -143,8 +143,13 @@ def bench_checks(settings: Settings, *, pairs: int = 30) -> pd.DataFrame:
     Returns:
         One row a pair: checked_ms, trusting_ms, of a step of all users.
     """
+<<<<<<< HEAD
     settings = settings.model_copy(update={"cl_epochs": 1})
     with torch_threads(settings.threads):
+=======
+    settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
+    with fixed_state(settings.threads):
+>>>>>>> mine
         federation = build(settings)
         clients, server = federation.clients, federation.server
         trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))
@@ -203,7 +208,7 @@ def bench_local(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
         kept of all of the user's training samples, NaN where nothing is.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([row for client in build(settings).clients for row in _local_rows(client, settings, rounds)])
     print(f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads} thread(s)")
     for form, rows in _printed(table).groupby("form", sort=False):

@@ -86,7 +86,7 @@ def tune(settings: Settings, seeds: Sequence[int], configurations: Mapping[str, 
     tried = _measured(base, candidates | lengths, trials)
     tried["role"] = tried.role.mask(tried.configuration.isin(lengths), "comparison").where(tried.value.notna(), _DIVERGED)
     if not (tried.role == "candidate").any():
-        raise ValueError(f"every configuration diverged on seed {first}; is lr too large?")
+        raise ValueError(f"every configuration diverged on seed {first}; is lr or an option too large?")
     finalists = {str(task): _best(str(task), rows, candidates) for task, rows in tried[tried.role == "candidate"].groupby("task")}
     finals = [(dict(zip(finalists, names, strict=True)), seed) for seed in others for names in zip(*finalists.values(), strict=True)]
     table = pd.concat([tried, _measured(base, candidates, finals)], ignore_index=True)
@@ -220,7 +220,7 @@ def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Optio
     by_arm = [found[i : i + len(seeds)] for i in range(0, len(found), len(seeds))]
     whole = [[history for history in histories if history is not None] for histories in by_arm]
     if len(whole[0]) < len(seeds):
-        raise ValueError("tune: local training diverged; is lr too large?")
+        raise ValueError("tune: local training diverged; is lr or an option too large?")
     told = [report.as_arm(histories, arm) for arm, histories in zip(arms, whole[1:], strict=True) if len(histories) == len(seeds)]
     compared = [*whole[0], *(history for histories in told for history in histories)]
     deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in PHASES}

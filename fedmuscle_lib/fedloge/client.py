@@ -50,7 +50,9 @@ class Client:
         self.loss = self.method.train(visit)
         for name, tensor in self._private.state_dict().items():  # the server looks at the others
             if not torch.isfinite(tensor).all():
-                raise Diverged(f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr too large?")
+                raise Diverged(
+                    f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr or an option too large?"
+                )
         return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
 
     @torch.no_grad()
