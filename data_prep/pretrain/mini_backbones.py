@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import platform
 import shutil
 import time
 from contextlib import suppress
@@ -30,10 +29,11 @@ from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
 from data_prep.pretrain import language_models
 from data_prep.pretrain.training import (
-    MAX_NORM,
+    MADE_WITH,
     TEMPERATURE,
     WARM_UP,
     WEIGHT_DECAY,
+    Optimisation,
     card,
     contrastive,
     describe,
@@ -327,18 +327,14 @@ def _from_books(name: str, out: Path, steps: int | None, resume: bool) -> dict:
     del settings["vocabulary"]  # the report's is the tokenizer's, which has fewer tokens
     if resume and (report := _finished(out / name, settings)):
         return report
-    return language_models.pretrain(
-        name,
-        recipe,
-        [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)],
-        out,
-        held_out=language.books(HELD_OUT, seed=2),
-        world="the embedded world",
-        data="Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
-        command=f"python -m data_prep mini-backbones {name}",
-        license="mit",
-        contrast=contrast,
-    )
+    facts = {
+        "world": "the embedded world",
+        "data": "Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
+        "command": f"python -m data_prep mini-backbones {name}",
+        "license": "mit",
+    }
+    texts = [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)]
+    return language_models.pretrain(name, recipe, texts, language.books(HELD_OUT, seed=2), out, facts, contrast)
 
 
 def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dict:
@@ -363,8 +359,7 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
         "parameters": phases[-1]["parameters"],
         "upstream_accuracy": phases[-1]["accuracy"],
         "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        **MADE_WITH,
     }
     describe(folder, report, _card(recipe, report))
     shutil.rmtree(aside)
@@ -395,7 +390,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         def loss(step: int) -> torch.Tensor:
             return model.loss(_batch(_mixed(pool, words, rng, recipe.detail, step / recipe.steps), pool, words))
 
-        fit(name, model, loss, recipe.steps, (optimizer, schedule))
+        fit(name, model, loss, recipe.steps, Optimisation(optimizer, schedule, float("inf")))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
         model = Pretraining(recipe.architecture, len(pool))
@@ -404,9 +399,9 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         def loss(step: int) -> torch.Tensor:
             return model.contrast_loss(_batch(phase.draw(pool, words, rng), pool, words))
 
-        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps), MAX_NORM)
+        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps))
     report = {
-        "parameters": sum(p.numel() for p in model.backbone.parameters()),
+        "parameters": model.backbone.num_parameters(),
         "accuracy": round(_accuracy(model, pool, words), 4),
         "cpu_seconds": round(time.process_time() - started),
     }

@@ -44,14 +44,7 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
         + f". The weights inherit the data's terms: {entry.terms}"
     )
     options = {"archives": public(archives), "texts": texts} | ({"steps": steps} if steps else {})
-    return pretrain(
-        NAME,
-        replace(RECIPE, steps=steps or RECIPE.steps),
-        [text for _, text in train],
-        out,
-        held_out=[text for _, text in test],
-        world="the small profile",
-        data=data,
-        command=" ".join(["python -m data_prep text-backbones", *(f"--{key} {value}" for key, value in options.items())]),
-        license="other",
-    )
+    command = " ".join(["python -m data_prep text-backbones", *(f"--{key} {value}" for key, value in options.items())])
+    facts = {"world": "the small profile", "data": data, "command": command, "license": "other"}
+    recipe = replace(RECIPE, steps=steps or RECIPE.steps)
+    return pretrain(NAME, recipe, [text for _, text in train], [text for _, text in test], out, facts)
