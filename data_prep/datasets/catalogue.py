@@ -7,10 +7,10 @@ from pathlib import Path
 
 from data_prep.io.entry import Archive, Entry, Option
 
-_FACTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
+FACTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
 
 
 def described(name: str, takes: tuple[Option, ...] = ()) -> Entry:
     """Return the data set's entry; ``takes`` are the options of its command."""
-    facts = _FACTS[name]
+    facts = FACTS[name]
     return Entry(name=name, takes=takes, **facts | {"archives": tuple(Archive(**archive) for archive in facts["archives"])})

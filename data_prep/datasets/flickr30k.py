@@ -44,6 +44,6 @@ def write(run: Run) -> None:
         for name, file in members:
             image = PurePosixPath(name).name
             if image in chosen:
-                name, _ = keep(file.read(), plain_name(image, image_archive), run.folder / "images", run.options.get("size"))
+                name, _ = keep(file.read(), plain_name(image, image_archive), [run.folder / "images"], run.options.get("size"))
                 kept[name] = captions[image]
     put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from data_prep.datasets.catalogue import FACTS
 from data_prep.io.build import Run
 from data_prep.io.entry import Option, SourceError
 
@@ -35,17 +36,7 @@ class Sizes:
             raise SourceError(f"--pool {self.pool} is smaller than a local training set of {self.local}; --train-size N asks for less")
 
 
-# Appendix G, and for the non-IID setups Section 6.3: "All users have 100 training samples and 2000 test samples."
-SIZES = {
-    "IC10": Sizes(users=1, local=50, pool=500, val=1000, test=4000),
-    "IC100": Sizes(users=2, local=100, pool=1000, val=1000, test=2000),
-    "ICF": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
-    "ICC": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
-    "MLC": Sizes(users=3, local=200, pool=2000, val=500, test=1000),
-    # a pool of ten times 1000 would be 20000 images, which COCO's command fetches one by one
-    "SS": Sizes(users=2, local=1000, pool=2000, val=500, test=3000),
-    "TC": Sizes(users=2, local=100, pool=1000, val=1000, test=5000),
-}
+SIZES = {task: Sizes(**sizes) for task, sizes in FACTS["sizes"].items()}
 PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
 
 # The options of a command that divides its samples here, in the order of its help and its manifests.
@@ -162,15 +153,12 @@ class Division:
                 yield f"{split}/client_{client}", archive, rows
 
 
-def division(
-    task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator, *, public: bool = False
-) -> Division:
-    """Divide the archives of a task between its users, and a public set if asked for; all parts are disjoint.
+def division(task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator) -> Division:
+    """Divide the archives of a task between its users, and a public set if the options have one; all parts are disjoint.
 
     Args:
         task: a key of ``SIZES``.
         options: the command's, of which ``alpha`` and the sizes are read.
-        public: whether the options' public set is drawn too.
 
     Raises:
         SourceError: a user would get less than Appendix G's local training set.
@@ -178,7 +166,7 @@ def division(
     sizes = sized(task, options)
     n_classes = int(max(train_labels.max(initial=0), test_labels.max(initial=0))) + 1
     weights = shares(n_classes, sizes.users, options.get("alpha"), rng)
-    parts = [*user_parts(sizes, options), public_part(options if public else {"public": 0})]
+    parts = [*user_parts(sizes, options), public_part(options)]
     pool, val, n_public = fit(parts, len(train_labels))
     test_part = Part("test", sizes.test, sizes.users)
     (test,) = fit([test_part], len(test_labels))
@@ -269,8 +257,8 @@ def user_parts(sizes: Sizes, options: dict) -> list[Part]:
 
 
 def public_part(options: dict) -> Part:
-    """Return the demand for the public set."""
-    asked = options.get("public")
+    """Return the demand for the public set; none if the options have no ``public``, ``PUBLIC_SIZE`` if it is None."""
+    asked = options.get("public", 0)
     return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 

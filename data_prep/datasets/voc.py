@@ -26,10 +26,6 @@ from data_prep.io.entry import Option, SourceError
 from data_prep.io.image_files import SIZE, indices, keep
 from data_prep.io.writers import outline, write_instances
 
-CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
 RIM = 255  # of an object: belongs to no class
 LEAST_SHARE = 1e-3
 # Appendix G's training and test sets, but for SS, of whose 2 x 1000 training images train.txt has 1464 in all. What is left of them serves
@@ -45,6 +41,7 @@ _TAKES = (
     Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
 )
 ENTRIES = (described("voc", _TAKES),)
+CLASSES: list[str] = ENTRIES[0].facts["classes"]
 
 
 def places(options: dict) -> tuple[Place, ...]:
@@ -99,9 +96,7 @@ def write(run: Run) -> None:
         for name, file in members:
             pure = PurePosixPath(name)
             if pure.parent.name == "JPEGImages" and pure.stem in folders:
-                content = file.read()
-                for folder in folders[pure.stem]:
-                    kept[pure.stem] = keep(content, pure.name, folder, run.options.get("size"))
+                kept[pure.stem] = keep(file.read(), pure.name, folders[pure.stem], run.options.get("size"))
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
         images: list[dict] = []

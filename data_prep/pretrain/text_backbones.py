@@ -35,7 +35,7 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
     path = archives / archive.name
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such archive; `python -m data_prep {entry.name}` fetches it")
-    train, test = excerpt(entry.name, path, {"train": texts, "test": HELD_OUT}).values()
+    train, test = excerpt(entry, path, {"train": texts, "test": HELD_OUT}).values()
     size = path.stat().st_size
     data = (
         f"They are of {entry.title.partition(':')[0]}: the first {len(train):,} rows of train.csv, of {len({label for label, _ in train})} "

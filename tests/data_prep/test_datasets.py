@@ -456,7 +456,7 @@ def test_coco_parts_of_two_runs_are_disjoint(archives: Path, data_dir: Path) -> 
 def test_coco_gives_the_papers_users_what_the_paper_says() -> None:
     """With as many annotated images as the official archives have: 117,266 and 4,952."""
     train, test = ([{"id": start + i} for i in range(n)] for start, n in ((0, 117_266), (10**6, 4_952)))
-    run = SimpleNamespace(options={"seed": 0}, sizes=[], rng=lambda: np.random.default_rng(0))
+    run = SimpleNamespace(options={"seed": 0, "public": None}, sizes=[], rng=lambda: np.random.default_rng(0))
     users, public = coco._divide(run, train, test, train)
     assert len(public) == 5000
     assert {(part, split): len(records) for (part, split, _), records in users.items()} == {
@@ -487,7 +487,7 @@ def test_coco_does_not_wait_for_what_is_queued(monkeypatch: pytest.MonkeyPatch, 
     def take(image: tuple[str, str], content: bytes) -> None:
         raise failure
 
-    monkeypatch.setattr(coco, "download", download)
+    monkeypatch.setattr(fetch, "download", download)
     (tmp_path / "train2017").mkdir()
     run = SimpleNamespace(source=fetch.Source(tmp_path))
     with pytest.raises(failure):

@@ -254,7 +254,7 @@ def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_an_excerpt_is_the_first_rows(archives: Path) -> None:
-    rows = topics.excerpt("yahoo", archives / "yahoo_answers_csv.tar.gz", {"train": 12, "test": 3})
+    rows = topics.excerpt(CATALOGUE["yahoo"], archives / "yahoo_answers_csv.tar.gz", {"train": 12, "test": 3})
     assert [label for label, _ in rows["train"]] == [*range(10), 0, 1]
     assert [text.split()[:2] for _, text in rows["test"]] == [["test", str(i)] for i in range(3)]
 
