@@ -48,13 +48,7 @@ class Recipe:
     epochs: int
 
 
-# The three together stay below 15 MB. The larger ones need more epochs to imitate as well as the smallest: after 5 and 4 epochs the cosine
-# of base and of another large (5 layers, 224 wide) on images held out was 0.394 and 0.378, that of small after 6 0.389.
-RECIPES: dict[str, Recipe] = {
-    "hybrid-vit-small": Recipe(144, 4, 3, epochs=6),
-    "hybrid-vit-base": Recipe(192, 4, 3, epochs=8),
-    "hybrid-vit-large": Recipe(192, 5, 3, epochs=8),
-}
+RECIPES = {name: Recipe(**own) for name, own in training.RECIPES["small_vision"].items()}
 
 
 class Student(nn.Module):
@@ -233,14 +227,11 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
-    except Exception as error:  # torch, zipfile and pickle have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh starts again") from None
-    _same(path, found, settings)
-    for key, part in parts.items():
-        try:
+        for key, part in parts.items() if found == settings else ():
             part.load_state_dict(state[key])
-        except Exception as error:  # keys or shapes of others
-            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh starts again") from None
+    except Exception as error:  # torch, zipfile and pickle have kinds of their own; keys or shapes may be of others
+        raise OSError(f"{path}: not a readable checkpoint of this training ({type(error).__name__}); --fresh starts again") from None
+    _same(path, found, settings)
     return log
 
 

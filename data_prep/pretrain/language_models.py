@@ -27,7 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import MADE_WITH, MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
+from data_prep.pretrain.training import MADE_WITH, MAX_NORM, RECIPES, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -147,7 +147,7 @@ def pretrain(
         **MADE_WITH,
     }
     then = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
-    said = report | _WORDS[recipe.architecture] | {**facts, "decay": WEIGHT_DECAY, "norm": MAX_NORM, "then": then}
+    said = report | RECIPES["words"][recipe.architecture] | {**facts, "decay": WEIGHT_DECAY, "norm": MAX_NORM, "then": then}
     save(model.backbone, out / name, report, card("language_model", said), tokenizer)
     return report
 
@@ -275,11 +275,3 @@ def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[
         "trivial_perplexity": round((seen / seen.sum()).log()[targets].mean().neg().exp().item(), 2),
         "trivial_accuracy": round((targets == seen.argmax()).double().mean().item(), 4),
     }
-
-
-_MASKED = {"guessing": "guess the 15 % of a text's tokens that are masked", "tokens": "WordPiece, lower case"}
-_WORDS = {
-    "bert": {"title": "BERT", **_MASKED},
-    "distilbert": {"title": "DistilBERT", **_MASKED},
-    "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
-}

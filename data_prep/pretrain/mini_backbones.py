@@ -15,6 +15,7 @@ import hashlib
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel, SegformerConfig, SegformerModel, ViTConfig, ViTModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep.pretrain import language_models
+from data_prep.pretrain import language_models, training
 from data_prep.pretrain.training import (
     MADE_WITH,
     TEMPERATURE,
@@ -46,7 +47,6 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
 from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
-from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights
@@ -61,15 +61,9 @@ LR, CONTRAST_LR = 2e-3, 1e-3  # at their peaks
 class ViT:
     """A vision transformer whose patch tokens each predict their 8x8 part of the object mask.
 
-    Without this term the small transformers do not get past the uniform prediction within their budget. ``card`` names the kind, the
-    features, and the loss in the phases of contrast.
+    Without this term the small transformers do not get past the uniform prediction within their budget.
     """
 
-    card = (
-        "ViT",
-        "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]",
-        "supervised contrast and cross-entropy, 1 : 1",
-    )
     dense_to_the_end = False
 
     hidden: int
@@ -112,14 +106,9 @@ class SegFormer:
     image's size, as is done for a user's few, would be four fifths of the cost.
     """
 
-    card = (
-        "SegFormer encoder",
-        "those of four stages, of which the last tells the classes; pixels are normalised as ImageNet's",
-        "supervised contrast, cross-entropy and segmentation, 1 : 1 : 1",
-    )
     dense_to_the_end = True  # its users segment
 
-    hidden: tuple[int, int, int, int]
+    hidden: Sequence[int]
     decoder: int
 
     def build(self) -> tuple[PreTrainedModel, int]:
@@ -188,26 +177,15 @@ class Recipe:
     detail: float
     steps: int
     seed: int
-    phases: tuple[Contrast, ...] = SEMANTIC
+    phases: Sequence[Contrast] = SEMANTIC
 
 
-RECIPES = {
-    "vit-tiny": Recipe(ViT(64, 4, 4, 192), classes=320, detail=0.8, steps=3500, seed=1),
-    "vit-small": Recipe(ViT(80, 4, 4, 240), classes=320, detail=0.8, steps=3000, seed=2),
-    "vit-base": Recipe(ViT(96, 4, 4, 288), classes=320, detail=0.8, steps=2200, seed=3),
-    "vit-large": Recipe(ViT(128, 4, 4, 384), classes=320, detail=0.8, steps=1800, seed=4),
-    "weak-vit-tiny": Recipe(ViT(48, 3, 3, 96), classes=160, detail=0.3, steps=2500, seed=1, phases=()),
-    "weak-vit-small": Recipe(ViT(64, 4, 4, 192), classes=160, detail=0.3, steps=2000, seed=2, phases=()),
-    "segformer-b0": Recipe(SegFormer((16, 32, 80, 128), 64), classes=160, detail=0.8, steps=1500, seed=5),
-    "segformer-b1": Recipe(SegFormer((32, 64, 160, 256), 64), classes=320, detail=0.8, steps=1500, seed=6),
-}
-# Few layers, wide, trained for long: the mean token of a narrower model, or of one trained for less, says so little of a text's topic
-# that local training on 100 texts has not converged when a run of mini ends.
-TEXT_RECIPES = {
-    "bert-base": language_models.Recipe("bert", 192, 2, 4, 192, vocabulary=1000, longest=32, steps=1500, seed=7),
-    "distilbert-base": language_models.Recipe("distilbert", 192, 1, 4, 192, vocabulary=1000, longest=32, steps=1000, seed=8),
-    "gpt2": language_models.Recipe("gpt2", 128, 2, 4, 256, vocabulary=1000, longest=64, steps=1000, seed=9),
-}
+def _recipe(architecture: dict[str, Any], **diet: Any) -> Recipe:
+    return Recipe((SegFormer if "decoder" in architecture else ViT)(**architecture), **diet)
+
+
+RECIPES = {name: _recipe(**own) for name, own in training.RECIPES["mini_vision"].items()}
+TEXT_RECIPES = {name: language_models.Recipe(**own) for name, own in training.RECIPES["mini_text"].items()}
 CONTRAST_STEPS, CONTRAST_TOPICS = 1000, 48  # of the language models, and topics in a batch
 BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences
 
@@ -348,10 +326,8 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
     elif report := _finished(folder, settings):
         return report
     phases = [_phase(name, recipe, number, aside) for number in range(1 + len(recipe.phases))]
-    folder.mkdir(parents=True, exist_ok=True)
-    with named(folder):
-        for file in ("config.json", "model.safetensors"):
-            shutil.copyfile(aside / str(len(recipe.phases)) / file, folder / file)
+    last = aside / str(len(recipe.phases))
+    shutil.copytree(last, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pretraining.json"))  # which is written last
     report = {
         "name": name,
         **settings,
@@ -422,8 +398,8 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
 
 def _card(recipe: Recipe, report: dict) -> str:
     """Return the model card."""
-    kind, features, terms = recipe.architecture.card
-    facts = report | {"kind": kind, "features": features, "terms": terms, "batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
+    facts = report | training.RECIPES["words"][type(recipe.architecture).__name__]
+    facts |= {"batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
     if recipe.phases:
         facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
         facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)

@@ -11,11 +11,11 @@ from pathlib import Path
 from data_prep.datasets import CATALOGUE
 from data_prep.datasets.topics import excerpt
 from data_prep.pretrain.language_models import Recipe, pretrain
-from data_prep.pretrain.training import public
+from data_prep.pretrain.training import RECIPES, public
 
 NAME, CORPUS = "gpt2", "yahoo"
 HELD_OUT = 1000  # texts of test.csv
-RECIPE = Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=128, steps=800, lr=2e-3, batch=8)
+RECIPE = Recipe(**RECIPES["small_text"][NAME])
 
 
 def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = None) -> dict:

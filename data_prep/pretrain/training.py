@@ -1,9 +1,10 @@
-"""Parts of every pretraining: optimiser, training loop, contrastive loss, and checkpoints with a model card and a report."""
+"""Parts of every pretraining: recipes, optimiser, training loop, contrastive loss, and checkpoints with a model card and a report."""
 
 from __future__ import annotations
 
 import json
 import platform
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ WEIGHT_DECAY = 0.05
 MAX_NORM = 1.0  # of the gradient
 TEMPERATURE = 0.1  # of the contrast, as in Khosla et al. (2020)
 CARDS = Path(__file__).parent / "cards"
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf8"))
 MADE_WITH = {"torch": torch.__version__, "machine": platform.machine()}  # the end of each report
 
 
