@@ -47,6 +47,7 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
 from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
+from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights
@@ -326,8 +327,10 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
     elif report := _finished(folder, settings):
         return report
     phases = [_phase(name, recipe, number, aside) for number in range(1 + len(recipe.phases))]
-    last = aside / str(len(recipe.phases))
-    shutil.copytree(last, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pretraining.json"))  # which is written last
+    folder.mkdir(parents=True, exist_ok=True)
+    with named(folder):
+        for file in ("config.json", "model.safetensors"):
+            shutil.copyfile(aside / str(len(recipe.phases)) / file, folder / file)
     report = {
         "name": name,
         **settings,
