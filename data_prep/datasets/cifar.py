@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import ALPHA, CLIENTS, PER_CLASS, PUBLIC, SAMPLES, SEED, division, of_each_class
+from data_prep.datasets.catalogue import OPTIONS, described
+from data_prep.datasets.partition import SEED, division, of_each_class
 from data_prep.io.archives import contents
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
@@ -20,15 +20,14 @@ from data_prep.io.writers import labelled, write_arrays, write_classes, write_im
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
-_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, PUBLIC)
-_USERS = (described("cifar10", _TAKES), described("cifar100", _TAKES))
+_USERS = (described("cifar10"), described("cifar100"))
 ENTRIES = _USERS + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
         title=f"{entry.title.partition(':')[0]}: the whole set, of which a long-tailed federation draws its own.",
         folder=labelled(f"{entry.name}_lt"),
-        takes=(SEED, PER_CLASS),
+        takes=(SEED, OPTIONS["per_class"]),
     )
     for entry in _USERS
 )

@@ -16,11 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
+from data_prep.datasets.partition import photo_users, public_part, sized
 from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Archive, Option, SourceError
-from data_prep.io.image_files import SIZE, keep
+from data_prep.io.entry import Archive, SourceError
+from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
@@ -29,12 +29,7 @@ PARTS = {
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_COCO"),
 }
-_TAKES = (
-    *(SEED, *SAMPLES, PUBLIC, SIZE),
-    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
-    Option("skip_missing", bool, "Leave out images that could not be fetched."),
-)
-ENTRIES = (described("coco", _TAKES),)
+ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
 # fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}

@@ -6,14 +6,14 @@ import pickle
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
+from data_prep.datasets.partition import fit, outcome, public_part
 from data_prep.io.archives import contents, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
-from data_prep.io.image_files import SIZE, keep
+from data_prep.io.image_files import keep
 from fedmuscle_lib.core.files import put
 
-ENTRIES = (described("flickr30k", (SEED, PUBLIC, SIZE)),)
+ENTRIES = (described("flickr30k"),)
 _TOKENS = "results_20130124.token"
 
 

@@ -8,16 +8,15 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.datasets.partition import division
 from data_prep.io.archives import Members, contents, nested, opened, text_of
 from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.image_files import square
 from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
-_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
-ENTRIES = (described("food101", _TAKES), described("caltech101", _TAKES))
+ENTRIES = (described("food101"), described("caltech101"))
 
 
 def write(run: Run) -> None:

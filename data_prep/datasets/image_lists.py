@@ -11,18 +11,16 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
+from data_prep.datasets.partition import of_each_class
 from data_prep.io.archives import check_name
 from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_classes, write_list
 
-_IMAGES = Option("images", str, "The folder that the lists' paths start from. Its images are not copied.", shown="that of the lists")
-_TAKES = (SEED, PER_CLASS, _IMAGES)
 _DIGITS = 9  # of a label
 
 
-ENTRIES = (described("imagenet-lt", _TAKES), described("inaturalist", _TAKES))
+ENTRIES = (described("imagenet-lt"), described("inaturalist"))
 
 
 def write(run: Run) -> None:

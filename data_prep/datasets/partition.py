@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from data_prep.datasets.catalogue import FACTS
+from data_prep.datasets.catalogue import FACTS, OPTIONS
 from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 
 T = TypeVar("T")
 
@@ -39,18 +39,8 @@ class Sizes:
 SIZES = {task: Sizes(**sizes) for task, sizes in FACTS["sizes"].items()}
 PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
 
-# The options of a command that divides its samples here, in the order of its help and its manifests.
-SEED = Option("seed", int, "Draws who gets which sample.", least=0, default=0)
-ALPHA = Option("alpha", float, "Divide each class between the users by Dirichlet(alpha).", least=1e-3, shown="evenly")
-CLIENTS = Option("clients", int, "Number of users.", least=1, shown="the paper's")
-SAMPLES = (
-    Option("train_size", int, "Smallest training set of a user.", least=1, shown="Appendix G's"),
-    Option("pool", int, "Size of a user's training file, from which each seed draws.", least=1),
-    Option("val", int, "Validation samples of a user.", least=0),
-    Option("test", int, "Test samples of a user.", least=0, shown="Appendix G's"),
-)
-PUBLIC = Option("public", int, "Images of the public set.", least=0, shown=str(PUBLIC_SIZE))
-PER_CLASS = Option("per_class", int, "Keep at most so many images of a class, to train with and to test with.", least=1, shown="all")
+# the options of a command that divides its samples here
+SEED, ALPHA, CLIENTS, *SAMPLES = (OPTIONS[name] for name in ("seed", "alpha", "clients", "train_size", "pool", "val", "test"))
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ import numpy as np
 from PIL import Image
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, fit, outcome, photo_users, public_part
+from data_prep.datasets.partition import SIZES, fit, outcome, photo_users, public_part
 from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Option, SourceError
-from data_prep.io.image_files import SIZE, indices, keep
+from data_prep.io.entry import SourceError
+from data_prep.io.image_files import indices, keep
 from data_prep.io.writers import outline, write_instances
 
 RIM = 255  # of an object: belongs to no class
@@ -36,11 +36,7 @@ PARTS = {
     "ss": Place("semseg_setup"),
     "public": Place("MLC_setup/public_Pascal"),
 }
-_TAKES = (
-    *(SEED, CLIENTS, *SAMPLES, PUBLIC, SIZE),
-    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
-)
-ENTRIES = (described("voc", _TAKES),)
+ENTRIES = (described("voc"),)
 CLASSES: list[str] = ENTRIES[0].facts["classes"]
 
 

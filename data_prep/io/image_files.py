@@ -9,12 +9,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put
 from fedmuscle_lib.data.images import decode
-
-SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
 
 def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
