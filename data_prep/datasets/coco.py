@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import photo_users, public_part, sized
+from data_prep.datasets.partition import photo_folders, photo_places, photo_users, public_part, sized
 from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, SourceError
@@ -24,11 +24,7 @@ from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
-PARTS = {
-    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
-    "ss": Place("semseg_setup"),
-    "public": Place("MLC_setup/public_COCO"),
-}
+PARTS = photo_places("public_COCO")
 ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
 # fields that a record must have
@@ -53,13 +49,8 @@ def write(run: Run) -> None:
     train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
     users, public = _divide(run, train, test, instances["train2017"]["images"])
 
-    folders: dict[Image, set[Path]] = {}  # where each image goes
-    for (part, split, _), records in users.items():
-        for record in records:
-            image = _from(part, split), record["file_name"]
-            folders.setdefault(image, set()).add(run.root / PARTS[part].folder / "images" / split)
-    for record in public:
-        folders.setdefault(("train2017", record["file_name"]), set()).add(run.root / PARTS["public"].folder)
+    images = {(part, split, i): [(_from(part, split), record["file_name"]) for record in own] for (part, split, i), own in users.items()}
+    folders = photo_folders(run, images, [("train2017", record["file_name"]) for record in public], PARTS)
     urls = {
         (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image.get("coco_url", "")
         for split, content in instances.items()
@@ -119,8 +110,7 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     """Return the image records of each user, by part, split and client, and those of the public set."""
     parts, rng = _parts(run.options), run.rng()
     demand = public_part(run.options if "public" in parts else {})
-    users, n, sizes = photo_users(train, test, parts, run.options, rng, beside=demand)
-    run.sizes += sizes
+    users, n = photo_users(run, train, test, parts, rng, beside=demand)
     taken = {record["id"] for records in users.values() for record in records}
     free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
     return users, [free[i] for i in rng.permutation(len(free))[:n]]

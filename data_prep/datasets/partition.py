@@ -6,14 +6,15 @@ pool is ten times as large (for SS, twice); a smaller archive yields a smaller p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from data_prep.datasets.catalogue import FACTS, OPTIONS
-from data_prep.io.build import Run
+from data_prep.io.build import Place, Run
 from data_prep.io.entry import SourceError
 
 T = TypeVar("T")
@@ -187,18 +188,24 @@ def of_each_class(split: str, labels: np.ndarray, run: Run) -> np.ndarray:
     return kept
 
 
+def photo_places(public: str) -> dict[str, Place]:
+    """Return the folders of users and of a public set of photographs, by part."""
+    mlc = Place("MLC_setup", ("train", "val", "test", "images"))
+    return {"mlc": mlc, "ss": Place("semseg_setup"), "public": Place(f"MLC_setup/{public}")}
+
+
 def photo_users(
+    run: Run,
     train: Sequence[T],
     test: Sequence[T],
     parts: Collection[str],
-    options: dict,
     rng: np.random.Generator,
     *,
     beside: Part | None = None,
     tasks: Mapping[str, Sizes] = SIZES,
     one_test: bool = False,
-) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
-    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``.
+) -> tuple[dict[tuple[str, str, int], list[T]], int]:
+    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``; note the sizes.
 
     Training and validation sets are disjoint and come from ``train``. So do the SS users' test sets, since COCO's ``test`` is too small
     for two with Appendix G's 3000; the MLC users' come from ``test``. All are disjoint, unless ``one_test`` is given.
@@ -209,19 +216,19 @@ def photo_users(
         one_test: all users of a task have one test set, drawn from ``test``.
 
     Returns:
-        Images by part, split and client, in the order of the lists; the number for ``beside``; and the manifest's table of sizes.
+        Images by part, split and client, in the order of the lists; and the number for ``beside``.
 
     Raises:
         SourceError: a user would get less than a local training set.
     """
-    sizes = {part: sized(part.upper(), options, tasks) for part in ("mlc", "ss") if part in parts}
-    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], options)]
+    sizes = {part: sized(part.upper(), run.options, tasks) for part in ("mlc", "ss") if part in parts}
+    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
     if "ss" in sizes and not one_test:  # never explicit: in a small archive, --test N must not take everybody's validation images
         demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
     asked = [replace(demand, what=f"{part.upper()} {demand.what}") for part, demand in demands]
     asked += [beside] if beside else []
     got = fit(asked, len(train))
-    outcomes = [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
+    run.sizes += [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
 
     def dealt(photos: Sequence[T], holders: list[tuple[str, str, int, int]]) -> dict[tuple[str, str, int], list[T]]:
         rows = divide(np.zeros(len(photos), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
@@ -232,10 +239,21 @@ def photo_users(
         size = sizes[part]
         demand = Part(f"{part.upper()} test, {size.users} users' one" if one_test else "MLC test", size.test, 1 if one_test else size.users)
         (n,) = fit([demand], len(test))
-        outcomes.append(outcome(demand, n))
+        run.sizes.append(outcome(demand, n))
         users |= dealt(test, [(part, "test", client, n) for client in range(demand.holders)])
         users |= {(part, "test", client): users[part, "test", 0] for client in range(demand.holders, size.users)}
-    return users, got[-1] if beside else 0, outcomes
+    return users, got[-1] if beside else 0
+
+
+def photo_folders(run: Run, users: Mapping[tuple[str, str, int], Iterable[T]], public: Iterable[T], places: dict) -> dict[T, set[Path]]:
+    """Return for each image the folders below ``run.root`` that it goes to; ``places`` are those of :func:`photo_places`."""
+    folders: dict[T, set[Path]] = {}
+    for (part, split, _), photos in users.items():
+        for photo in photos:
+            folders.setdefault(photo, set()).add(run.root / places[part].folder / "images" / split)
+    for photo in public:
+        folders.setdefault(photo, set()).add(run.root / places["public"].folder)
+    return folders
 
 
 def user_parts(sizes: Sizes, options: dict) -> list[Part]:
