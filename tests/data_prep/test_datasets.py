@@ -1034,7 +1034,10 @@ def test_help_is_no_mistake(capsys: pytest.CaptureFixture, arguments: list[str])
         (["cifar10", "--seed", "x"], "Invalid value for"),
         (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
         (["voc", "--parts", "sss"], "'sss' is none of mlc, ss, public"),
-        (["cifar10", "--base-url", "ftp://x"], "http://, https:// or file://"),
+        (["cifar10", "--base-url", "ftp://x"], "--base-url ftp://x: http://HOST, https://HOST or file://"),
+        (["cifar10", "--base-url", "http://[x"], "--base-url http://[x: not an address"),
+        (["cifar10", "--base-url", "http://x:port"], "--base-url http://x:port: not an address"),
+        (["cifar10", "--base-url", "http:///x"], "--base-url http:///x: http://HOST"),
         (["cifar10", "--archives", "/nowhere"], "no such folder"),
     ],
 )
