@@ -293,10 +293,15 @@ class Source:
         """Build a source from the command line; a ``file://`` base URL is a folder. Raises SourceError if both are given."""
         if base_url and folder:
             raise SourceError("--base-url and --archives say two different things; give one of them")
-        if base_url and urlsplit(base_url).scheme == "file":
-            folder, base_url = Path(urllib.request.url2pathname(urlsplit(base_url).path)), None
-        if base_url and urlsplit(base_url).scheme not in {"http", "https"}:
-            raise SourceError(f"--base-url {base_url}: http://, https:// or file:// is expected")
+        try:
+            asked = urlsplit(base_url or "")
+            asked.port  # noqa: B018  # reading it raises for a port that is no number
+        except ValueError as error:
+            raise SourceError(f"--base-url {base_url}: not an address ({error})") from None
+        if asked.scheme == "file":
+            folder, base_url = Path(urllib.request.url2pathname(asked.path)), None
+        if base_url and (asked.scheme not in {"http", "https"} or not asked.hostname):
+            raise SourceError(f"--base-url {base_url}: http://HOST, https://HOST or file://FOLDER is expected")
         if folder and not folder.is_dir():
             raise SourceError(f"{folder}: no such folder of archives")
         return cls(store, base_url.rstrip("/") if base_url else None, folder.resolve() if folder else None)
@@ -323,14 +328,14 @@ class Source:
             return size_of(self.url(archive))
         return -1 if archive.bytes is None else archive.bytes
 
-    def obtain(self, archive: Archive) -> Path:
-        """Return the archive's file, downloaded if need be.
+    def obtain(self, archive: Archive, *, quiet: bool = False) -> Path:
+        """Return the archive's file, downloaded if need be, without a progress bar if ``quiet``.
 
         Raises:
             SourceError: the source lacks it, or the download failed.
         """
         if self.folder is None:
-            return download(self.url(archive), self.store / archive.name)
+            return download(self.url(archive), self.store / archive.name, quiet=quiet)
         path = self.folder / archive.name
         if not path.is_file():
             raise SourceError(f"{path}: no such archive; the official one is at {archive.url}")

@@ -28,8 +28,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
-from fedmuscle_lib.core.files import ROOT, named, read_json
+from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
 from fedmuscle_lib.core.tensors import like, load_tensors
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, has_one_side, model_options
@@ -204,6 +205,7 @@ class SavedUser:
         """Z, (n, d), with rows of unit norm; inputs and what is equal as for :meth:`predict`, in the batches of a whole public set."""
         return self._pass(inputs, REFERENCE_BATCH, self.model.represent)
 
+    @fixed_state()
     @torch.no_grad()
     def _pass(self, inputs: Any, batch: int, call: Any) -> Tensor:
         encoded = self.encode(inputs).to(self.device)
@@ -255,6 +257,7 @@ class SavedUser:
         return self.encoding.encode(given)
 
 
+@fixed_state()
 def load_user(folder: str | Path, backbone: str | Path | None = None, device: str = "cpu") -> SavedUser:
     """A user as it was at the end of its run.
 
@@ -268,7 +271,7 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
         DataError: the folder is no saved user's, a file of it is missing or damaged, or the backbone is another; the message names it.
         OSError: there is no checkpoint, or it can't be read; the message names it.
     """
-    folder, device = Path(folder), try_device(device)
+    folder, device = user_path(folder, "folder"), try_device(device)
     about = _read_about(folder)
     try:
         return _loaded(folder, about, backbone, device)
@@ -283,7 +286,7 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
 def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:
     name, task = about["backbone"]["name"], _task(about)
     usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
-    checkpoint = checkpoint_folder(usual, name) if backbone is None else Path(backbone)
+    checkpoint = checkpoint_folder(usual, name) if backbone is None else user_path(backbone, "backbone")
     kind = architecture_of(checkpoint)
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
