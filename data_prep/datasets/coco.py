@@ -56,10 +56,15 @@ def write(run: Run) -> None:
         for split, content in instances.items()
         for image in content["images"]
     }
+    sides = {
+        (split, image["file_name"]): (image["width"], image["height"])
+        for split, content in instances.items()
+        for image in content["images"]
+    }
     kept: dict[Image, tuple[str, tuple[int, int]]] = {}
 
     def take(image: Image, content: bytes) -> None:
-        kept[image] = keep(content, image[1], folders[image], run.options.get("size"))
+        kept[image] = keep(content, image[1], folders[image], run.options.get("size"), sides[image])
 
     _gather(run, {image: urls[image] for image in folders}, take)
     for (part, split, client), records in users.items():

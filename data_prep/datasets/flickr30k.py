@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import dropwhile
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
@@ -12,6 +13,7 @@ from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import keep
 from fedmuscle_lib.core.files import put
+from fedmuscle_lib.data.public import caption_fault
 
 ENTRIES = (described("flickr30k"),)
 _TOKENS = "results_20130124.token"
@@ -38,12 +40,16 @@ def write(run: Run) -> None:
     part = public_part(run.options)
     (public,) = fit([part], len(names))
     run.sizes.append(outcome(part, public))
-    chosen = set(run.rng().permutation(names)[:public].tolist())
+    chosen = {name: list(dropwhile(caption_fault, captions[name])) for name in run.rng().permutation(names)[:public].tolist()}
+    if unfit := sum(len(captions[name]) - len(own) for name, own in chosen.items()):  # a reader takes the first of an image's captions
+        run.sizes.append({"what": "captions left out: empty or too long", "holders": 1, "asked": unfit, "got": unfit})
+        without = sum(not own for own in chosen.values())
+        run.say(f"flickr30k: NOTE: {unfit:,} captions are empty or too long; they are left out, and {without:,} images that have no other")
     kept = {}
     with opened(image_archive) as members:
         for name, file in members:
             image = PurePosixPath(name).name
-            if image in chosen:
+            if chosen.get(image):
                 name, _ = keep(file.read(), plain_name(image, image_archive), [run.folder / "images"], run.options.get("size"))
-                kept[name] = captions[image]
+                kept[name] = chosen[image]
     put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

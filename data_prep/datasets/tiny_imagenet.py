@@ -9,6 +9,7 @@ from data_prep.datasets.catalogue import described
 from data_prep.io.archives import contents, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
+from data_prep.io.image_files import decoded
 from fedmuscle_lib.core.files import put
 
 ENTRIES = (described("tiny-imagenet"),)
@@ -16,7 +17,11 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def write(run: Run) -> None:
-    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError if there are no training images."""
+    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``.
+
+    Raises:
+        SourceError: there are no training images, or a file is no image or of no class.
+    """
     path = run.archive(run.entry.archives[0])
     folder, label_of = run.folder, {}
     folder.mkdir(parents=True)
@@ -35,7 +40,9 @@ def write(run: Run) -> None:
             wnid = "".join(pure.parts[-3:-2]) if split == "train" else label_of.get(pure.name, "")  # train/<wnid>/images/<name>
             if not _WNID.fullmatch(wnid):
                 raise SourceError(f"{path}: {name}: {wnid!r} is not the name of a class")
-            put(folder / split / wnid / plain_name(pure.name, path), file.read())
+            content = file.read()
+            decoded(content, f"{path}: {name}")
+            put(folder / split / wnid / plain_name(pure.name, path), content)
             counts[split] += 1
     if not counts["train"]:
         raise SourceError(f"{path}: no images in train/")

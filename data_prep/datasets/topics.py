@@ -14,6 +14,8 @@ from data_prep.io.archives import opened
 from data_prep.io.build import Run
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.writers import write_texts
+from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.data.client_files import text_fault
 
 ENTRIES = tuple(described(name) for name in ("yahoo", "ag-news"))
 csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 KiB
@@ -38,8 +40,12 @@ def write(run: Run) -> None:
     run.sizes += parts.sizes
     wanted = {"train": set(np.concatenate([*parts.train, *parts.val]).tolist()), "test": set(np.concatenate(parts.test).tolist())}
     texts = {(split, row): _text(run.entry, fields) for split, row, _, fields in _rows(run.entry, path) if row in wanted[split]}
+    # left out here, and not before the draw, which stays the same
+    if unfit := {place for place, text in texts.items() if text_fault(text)}:
+        run.sizes.append({"what": "rows left out: no text, or one too long", "holders": 1, "asked": len(unfit), "got": len(unfit)})
+        run.say(f"{run.entry.name}: NOTE: {len(unfit):,} rows that were drawn have no text, or one too long to be read; they are left out")
     for user, split, chosen in parts.users():
-        rows = chosen.tolist()
+        rows = [row for row in chosen.tolist() if (split, row) not in unfit]
         write_texts(run.folder / f"{user}.pkl", [texts[split, row] for row in rows], [labels[split][row] for row in rows])
 
 
@@ -57,21 +63,38 @@ def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tu
 
 
 def _rows(entry: Entry, path: Path) -> Iterator[tuple[str, int, int, list[str]]]:
-    """Yield split, row, label (from 0) and texts of each row of train.csv and test.csv."""
+    """Yield split, row, label (from 0) and texts of each row of train.csv and test.csv.
+
+    A row is a line: both archives write line breaks otherwise. Lines without a character are passed over.
+    """
     with opened(path) as members:
         for name, file in members:
             split = PurePosixPath(name).name.removesuffix(".csv")
             if split not in {"train", "test"}:
                 continue
-            reader = csv.reader(line.decode("utf-8") for line in file)
-            try:
-                for row, fields in enumerate(reader):
-                    label = int(fields[0]) - 1
-                    if not 0 <= label < entry.facts["classes"] or len(fields) < 2:
-                        raise ValueError(f"class {fields[0]} with {len(fields) - 1} texts")
-                    yield split, row, label, fields[1:]
-            except (ValueError, IndexError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
-                raise SourceError(f"{path}: {name}, line {reader.line_num}: not a row of the data set ({error})") from None
+            row = 0
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    label, fields = _row(line, entry.facts["classes"])
+                except (ValueError, csv.Error) as error:
+                    raise SourceError(f"{path}: {name}, line {number}: not a row of the data set ({line_of(str(error))})") from None
+                yield split, row, label, fields
+                row += 1
+
+
+def _row(line: bytes, n_classes: int) -> tuple[int, list[str]]:
+    """Return label (from 0) and texts of a line.
+
+    Raises:
+        ValueError, csv.Error: it is not UTF-8, has a quote that does not end, or is not a class and its texts.
+    """
+    ((found, *fields),) = csv.reader([line.decode()], strict=True)
+    label = int(found) - 1
+    if not 0 <= label < n_classes or not fields:
+        raise ValueError(f"class {found} with {len(fields)} texts")
+    return label, fields
 
 
 def _text(entry: Entry, fields: list[str]) -> str:

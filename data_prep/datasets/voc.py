@@ -78,12 +78,14 @@ def write(run: Run) -> None:
     if "public" not in parts and (shared := folders.keys() & run.images_in(PARTS["public"])):
         run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
 
+    labelled = {stem for stems in users.values() for stem in stems}
     kept = {}
     with opened(path) as members:
         for name, file in members:
             pure = PurePosixPath(name)
             if pure.parent.name == "JPEGImages" and pure.stem in folders:
-                kept[pure.stem] = keep(file.read(), pure.name, folders[pure.stem], run.options.get("size"))
+                mask_size = _size(indices(masks[pure.stem], f"{path}: mask {pure.stem}")) if pure.stem in labelled else None
+                kept[pure.stem] = keep(file.read(), pure.name, folders[pure.stem], run.options.get("size"), mask_size)
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
         images: list[dict] = []
@@ -112,6 +114,11 @@ def _public(run: Run, free: set[str], last: set[str]) -> list[str]:
 
 def _parts(options: dict) -> list[str]:
     return chosen(options, PARTS, default="mlc,public" if options.get("clients") else "public")
+
+
+def _size(mask: np.ndarray) -> tuple[int, int]:
+    """Return width and height."""
+    return mask.shape[1], mask.shape[0]
 
 
 def _present(mask: np.ndarray) -> list[int]:

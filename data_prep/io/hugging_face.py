@@ -16,7 +16,8 @@ from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_pickle, write_texts
-from fedmuscle_lib.data.images import decode
+from fedmuscle_lib.data.client_files import text_fault
+from fedmuscle_lib.data.images import as_rgb, decode
 
 
 class Rows(Protocol):
@@ -44,7 +45,8 @@ def write_client(
         path: ``<data_dir>/<task's folder>/<split>/client_<i>.pkl``, such as ``data/IC/CIFAR10/train/client_0.pkl``.
         dataset: rows, or a name on the hub, such as "uoft-cs/cifar10".
         classes: how many the task has; labels are 0 to ``classes`` - 1.
-        image: the column of images: of PIL, arrays (h, w) or (h, w, 3) of uint8, or encoded bytes.
+        image: the column of images of 8 bits a channel: of PIL, arrays (h, w) or (h, w, 3) of uint8, or encoded bytes. Each is turned as
+            its EXIF orientation says, and white where it is transparent.
         text: the column of texts, instead.
         label: the column of labels.
         size: side in pixels that images are resized to; needed where they differ in size.
@@ -101,8 +103,8 @@ def _label(value: Any, classes: int) -> int:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{value!r} is no text")
+    if fault := text_fault(value):
+        raise ValueError(f"the text {fault}")
     return value
 
 
@@ -110,11 +112,11 @@ def _image(value: Any, size: int | None) -> np.ndarray:
     """(h, w, 3) uint8."""
     if isinstance(value, dict):  # a column that is not decoded
         value = value.get("bytes")
-    if isinstance(value, bytes):
-        value = decode(value)
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
+    if isinstance(value, np.ndarray):
+        if value.dtype != np.uint8:
+            raise ValueError(f"an array of {value.dtype}; images have 8 bits a channel, uint8: convert it")
         value = Image.fromarray(value)
-    if not isinstance(value, Image.Image):
+    if not isinstance(value, bytes | Image.Image):
         raise ValueError(f"a {type(value).__name__} is no image")
-    rgb = value.convert("RGB")
+    rgb = decode(value) if isinstance(value, bytes) else as_rgb(value)
     return np.asarray(rgb if size is None else rgb.resize((size, size), Image.Resampling.BICUBIC))

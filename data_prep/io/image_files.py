@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -12,17 +12,17 @@ from PIL import Image
 from data_prep.io.entry import SourceError
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put
-from fedmuscle_lib.data.images import decode
+from fedmuscle_lib.data.images import decode, decode_indices
 
 
-def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
-    """Return an image in Pillow's ``mode``; in its own if that is empty.
+def decoded(content: bytes, name: str, how: Callable[[bytes], Image.Image] = decode) -> Image.Image:
+    """Return an image of an archive, as the library decodes it.
 
     Raises:
         SourceError: ``name`` is no readable image.
     """
     try:
-        return decode(content, mode)
+        return how(content)
     except DataError as error:
         raise SourceError(f"{name}: {error}") from None
 
@@ -42,23 +42,25 @@ def indices(content: bytes, name: str) -> np.ndarray:
     Raises:
         SourceError: ``name`` is no palette image.
     """
-    image = decoded(content, name, "")
-    if image.mode not in {"P", "L"}:
-        raise SourceError(f"{name}: an image with a palette is expected, this one is {image.mode}")
-    return np.asarray(image)
+    return np.asarray(decoded(content, name, decode_indices))
 
 
-def keep(content: bytes, name: str, folders: Iterable[Path], size: int | None = None) -> tuple[str, tuple[int, int]]:
+def keep(
+    content: bytes, name: str, folders: Iterable[Path], size: int | None = None, recorded: tuple[int, int] | None = None
+) -> tuple[str, tuple[int, int]]:
     """Write an image to each of the folders; return its file name there, and its width and height.
 
     Args:
         name: its plain file name; an image that is scaled down becomes a lossless ``.png``.
         size: its longest side in pixels at most; None writes the bytes as they are.
+        recorded: width and height that its record or its mask says.
 
     Raises:
-        SourceError: ``name`` is no readable image.
+        SourceError: ``name`` is no readable image, or of another size than recorded.
     """
     image = decoded(content, name)
+    if recorded and recorded != image.size:
+        raise SourceError(f"{name}: an image of {image.width} x {image.height} px, recorded as {recorded[0]} x {recorded[1]}")
     if size is not None and max(image.size) > size:
         width, height = (max(1, round(side * (size / max(image.size)))) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)

@@ -24,7 +24,7 @@ from fedmuscle_lib import models
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.samples import Samples, draw_local
-from fedmuscle_lib.models import architecture, load_tokenizer, model_type, untrained
+from fedmuscle_lib.models import architecture_of, load_tokenizer, untrained
 from fedmuscle_lib.models.class_means import draws
 
 PICTURES, TEXTS, QUESTIONS = "IC/CIFAR100", "TC/ag_news", "TC/yahoo_qa"
@@ -71,7 +71,7 @@ def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None])
         raise FileNotFoundError(f"{models_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them")
     texts = f"ten topics, {TRAINING_TEXTS} questions"
     for path in folders:
-        if architecture(model_type(path)).reads == "texts":
+        if architecture_of(path).reads == "texts":
             say(f"{path.name}: {texts}: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
         else:
             say(f"{path.name}: 100 classes, {_listed(few_shot(path, data_dir, _SIDE, split='val'))}")

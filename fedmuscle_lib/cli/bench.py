@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib import bench, report
-from fedmuscle_lib.cli.options import Parameters, named_values, try_device
+from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.runs import Store, run
+from fedmuscle_lib.runs.settings import try_device
 
 
 def _run(settings: Settings) -> None:

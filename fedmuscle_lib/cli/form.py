@@ -16,9 +16,9 @@ from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
 import typer
 
-from fedmuscle_lib.cli.options import alternatives, is_list, try_device, value_of
+from fedmuscle_lib.cli.options import alternatives, is_list, value_of
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.runs.settings import S, parse
+from fedmuscle_lib.runs.settings import S, parse, try_device
 
 _RANGES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 ORIGINAL = "Flags of the original code"  # the group of those that are no settings

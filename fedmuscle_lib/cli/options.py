@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-import torch
 import typer
 from pydantic.fields import FieldInfo
 
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import RunSettings
-from fedmuscle_lib.runs.settings import LARGEST, best_device
+from fedmuscle_lib.runs.settings import LARGEST
 
 K = TypeVar("K", str, int)
 
@@ -105,24 +104,6 @@ def seeds_of(text: str) -> list[int]:
     if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST]:
         raise ValueError(f"seeds: numbers from 0 to {LARGEST}, not {wrong[0]}")
     return list(_once("seeds", ((seed, None) for seed in seeds)))
-
-
-def try_device(name: str) -> str:
-    """The name of the device called ``name``, "auto" resolved.
-
-    Raises:
-        ValueError: torch can't compute on it.
-    """
-    device = best_device() if name == "auto" else name
-    try:
-        ones, asked = torch.ones(2, device=device), torch.device(device)
-        ones.sum().item()  # "meta" has no numbers
-    except Exception as error:  # torch has many kinds, of a module that is missing too
-        why = re.split(r"\. |\n", str(error))[0][:200]
-        raise ValueError(f"device: {name!r} can't be used here: {why}") from None
-    if asked.index not in (None, ones.device.index):
-        raise ValueError(f"device: {name!r} can't be used here: its tensors lie on {str(ones.device)!r}")
-    return device
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:

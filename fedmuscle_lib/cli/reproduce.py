@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
+from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
+from fedmuscle_lib.runs.settings import try_device
 
 _NOTEBOOKS = "Names such as table7, or all. [default: FedMuscle's; with --shipped-only all]"
 

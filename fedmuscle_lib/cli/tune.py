@@ -10,9 +10,10 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib import report, tuning
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of, try_device
+from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.runs.settings import try_device
 
 _DECIDED = {"profile", "setup", "algorithm", "protocol", "seed", "evaluate_on", "evaluate_every"}  # whatever -p says
 

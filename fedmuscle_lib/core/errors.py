@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import reprlib
+
+from safetensors import SafetensorError
 
 _MEMORY = re.compile("allocate|out of memory|not enough memory|size calculation overflowed", re.IGNORECASE)  # in torch's and numpy's words
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether the memory was too small, whichever library says so."""
-    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(_MEMORY.search(str(error)))
+    if isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, RuntimeError | SafetensorError) and bool(_MEMORY.search(str(error)))
 
 
 class Diverged(ValueError):

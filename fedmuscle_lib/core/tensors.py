@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
+from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of, out_of_memory
 
 
 def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
@@ -60,6 +60,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, "pt") as file:
             tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
+        if out_of_memory(error):
+            raise
         raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():

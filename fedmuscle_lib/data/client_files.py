@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,18 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, load_pickle
 
 MOST_TEXT = 1 << 20  # characters
+_HALF = re.compile("[\ud800-\udfff]")  # a lone surrogate, which no encoding writes
+
+
+def text_fault(text: object) -> str:
+    """Return why a value is no text that is read, such as "is empty"; empty if it is one."""
+    if not isinstance(text, str):
+        return f"is a {type(text).__name__}, no text"
+    if not text.strip():
+        return "is empty"
+    if len(text) > MOST_TEXT:
+        return f"has {len(text):,} characters; at most {MOST_TEXT:,} are read"
+    return "has half a character" if _HALF.search(text) else ""
 
 
 class Pickled:
@@ -56,10 +69,8 @@ class Pickled:
         if not given:
             raise DataError(f"{self.path}: holds no text")
         for row, text in enumerate(given):
-            if not isinstance(text, str) or not text.strip():
-                raise DataError(f"{self.path}: row {row} is {'empty' if isinstance(text, str) else f'a {type(text).__name__}, no text'}")
-            if len(text) > MOST_TEXT:
-                raise DataError(f"{self.path}: row {row} has {len(text):,} characters; at most {MOST_TEXT:,} are read")
+            if fault := text_fault(text):
+                raise DataError(f"{self.path}: row {row} {fault}")
         return list(given)
 
     def _array(self, field: str) -> np.ndarray:

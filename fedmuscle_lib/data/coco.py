@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.coco_checks import MOST_BYTES, check_instances, parse_instances, plain_mask
+from fedmuscle_lib.data.encodings import Pixels
 
+_log = logging.getLogger("fedmuscle")
 Annotation = dict[str, Any]
 
 
@@ -31,6 +36,8 @@ class Instances:
     def __init__(self, path: Path, *, masks: bool = False) -> None:
         document = parse_instances(read_bytes(path, MOST_BYTES), str(path))
         check_instances(document, str(path), masks=masks)
+        if not document["annotations"]:
+            _remark(str(path))
         self._images = {image["id"]: image for image in document["images"]}
         self._annotations: dict[Any, list[Annotation]] = {image: [] for image in self._images}
         for annotation in document["annotations"]:
@@ -57,6 +64,17 @@ class Instances:
         """Height and width of an image in pixels; of a file that was read with ``masks``."""
         return self._images[image]["height"], self._images[image]["width"]
 
-    def files(self, folder: Path) -> list[Path]:
-        """The images' files in ``folder``."""
-        return [folder / self._images[image]["file_name"] for image in self.images]
+    def load(self, folder: Path, encoding: Pixels) -> Tensor:
+        """The images, whose files are in ``folder``: (n, 3, size, size) uint8.
+
+        Raises:
+            DataError: naming the file; it is missing, no image, or of another size than its record says, if that says one.
+        """
+        records = [self._images[image] for image in self.images]
+        sides = [(record["height"], record["width"]) if "height" in record else None for record in records]
+        return encoding.load([folder / record["file_name"] for record in records], sides)
+
+
+@cache  # every run reads the same files again
+def _remark(path: str) -> None:
+    _log.warning("%s: it has no annotation: every image is without an object", path)

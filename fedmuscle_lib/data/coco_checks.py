@@ -39,8 +39,8 @@ def parse_instances(content: bytes, name: str) -> dict[str, list[dict[str, Any]]
         document = json.loads(content, object_pairs_hook=_without_repeats)
     except RecursionError:
         raise DataError(f"{name}: not a COCO instances file (its lists lie too deep in each other)") from None
-    except (ValueError, MemoryError) as error:  # also an integer of more digits than Python reads
-        raise DataError(f"{name}: not a COCO instances file ({error or type(error).__name__})") from None
+    except ValueError as error:  # also an integer of more digits than Python reads
+        raise DataError(f"{name}: not a COCO instances file ({error})") from None
     for kind in LISTS:
         records = document.get(kind) if isinstance(document, dict) else None
         if not isinstance(records, list):
@@ -197,7 +197,9 @@ def _name_fault(name: Any) -> str:
     if max(len(part.encode()) for part in name.split("/")) > _LONGEST_NAME or len(name) > _LONGEST_PATH:
         return f"a file name of {len(name):,} characters, {shown(name)}"
     parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\\" in name or PureWindowsPath(name).drive:
+    if "\\" in name:
+        return f"the file name {shown(name)}, with a backslash; / stands between folders"
+    if not parts or parts[0] == "/" or ".." in parts or PureWindowsPath(name).drive:
         return f"the file name {shown(name)}, which leaves the folder of images"
     return ""
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -39,21 +40,26 @@ class Pixels:
     def empty(self) -> Tensor:
         return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
 
-    def load(self, paths: Sequence[Path]) -> Tensor:
+    def load(self, paths: Sequence[Path], sides: Sequence[tuple[int, int] | None] = ()) -> Tensor:
         """(n, 3, size, size) uint8 from image files.
 
+        Args:
+            sides: height and width in pixels that each must have, upright; None where any will do.
+
         Raises:
-            DataError: naming the file; it is missing, no image or too large.
+            DataError: naming the file; it is missing, no image, too large or of another size.
         """
         shape = (self.size, self.size)
         images = torch.empty(len(paths), 3, *shape, dtype=torch.uint8)
         smaller = []  # their sides in pixels
-        for row, path in enumerate(paths):
+        for row, (path, side) in enumerate(zip_longest(paths, sides)):
             content = read_bytes(path, MOST_BYTES)
             try:
                 rgb = decode(content)
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
+            if side not in (None, (rgb.height, rgb.width)):
+                raise DataError(f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says {side[1]} x {side[0]}")
             if min(rgb.size) < self.size:
                 smaller.append(min(rgb.size))
             if rgb.size != shape:

@@ -1,38 +1,125 @@
-"""Decoding of images, of known kinds and bounded size; every reader of images uses it."""
+"""Decoding of images, of known kinds and bounded size; every reader of images uses it.
+
+An image is read as a viewer shows it: turned as its EXIF orientation says, and white where it is transparent.
+"""
 
 from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from fedmuscle_lib.core.errors import DataError, line_of
+from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory
 
 MOST_PIXELS = 1 << 26  # 200 MB as RGB. Pillow refuses an image at 179 million, which take half a gigabyte and more while they are read
 MOST_BYTES = 1 << 28  # of an image's file
+BEHIND = (255, 255, 255)  # what shows through where an image is transparent
 _WIDE = ("I", "F")  # Pillow's modes of 16 and 32 bits; converting them would cut off all that is brighter than 255
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # of others Pillow runs programs on some, and libraries that few need on more
+# how the files begin that people take for images of these formats
+_OTHERS = {
+    b"II*\0": "a TIFF file",
+    b"MM\0*": "a TIFF file",
+    b"\0\x05\x16\x07": "macOS's notes on another file; delete it",
+}
+_ORIENTATION = 0x0112  # EXIF's tag
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_SAYS_ORIENTATION = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 
-def decode(content: bytes, mode: str = "RGB") -> Image.Image:
-    """An image in Pillow's ``mode``; in its own if that is empty. Of an image that moves, the first frame.
+def decode(content: bytes) -> Image.Image:
+    """An image in RGB, as :func:`as_rgb` makes it. Of an image that moves, the first frame.
 
     Raises:
-        DataError: it is none, has more than ``MOST_PIXELS``, or more than 8 bits a channel where a ``mode`` is asked for; what its header
-            says is looked at before any pixel is decoded.
+        DataError: it is none, has more than ``MOST_PIXELS``, or more than 8 bits a channel; what its header says is looked at before any
+            pixel is decoded.
     """
+    return _decoded(content, as_rgb)
+
+
+def decode_indices(content: bytes) -> Image.Image:
+    """An image of one channel in its own mode, such as the indices of a palette; upright.
+
+    Raises:
+        DataError: as :func:`decode`; or it has several channels.
+    """
+    return _decoded(content, _indices)
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """An image in RGB: upright, and over the colour ``BEHIND`` where it is transparent.
+
+    Raises:
+        DataError: it has more than ``MOST_PIXELS``, or more than 8 bits a channel.
+    """
+    _refuse_large(image)
+    if image.mode[0] in _WIDE:
+        raise DataError(f"an image of more than 8 bits a channel ({image.mode}); convert it to 8 bits")
+    if not image.has_transparency_data:
+        return _upright(image).convert("RGB")
+    image = _upright(image.convert("RGBA"))
+    shown = Image.new("RGB", image.size, BEHIND)
+    shown.paste(image, mask=image.getchannel("A"))
+    return shown
+
+
+def _indices(image: Image.Image) -> Image.Image:
+    _refuse_large(image)
+    if image.mode not in {"P", "L"}:
+        raise DataError(f"an image with a palette is expected, this one is {image.mode}")
+    return _upright(image).copy()
+
+
+def _decoded(content: bytes, make: Callable[[Image.Image], Image.Image]) -> Image.Image:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is large, damaged or oddly written; this function decides
+            warnings.simplefilter("ignore")  # of what is large, damaged or oddly written; this module decides
             with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-                width, height = image.size
-                if not 0 < width * height <= MOST_PIXELS:
-                    raise DataError(f"not a readable image ({width} x {height} pixels; at most {MOST_PIXELS:,} are read)")
-                if mode and image.mode[0] in _WIDE:
-                    raise DataError(f"an image of more than 8 bits a channel ({image.mode}); convert it to 8 bits")
-                return image.convert(mode) if mode else image.copy()
+                return make(image)
     except DataError:
         raise
+    except UnidentifiedImageError:
+        found = next((f": it is {kind}" for start, kind in _OTHERS.items() if content.startswith(start)), "")
+        raise DataError(f"not a readable image{found} ({', '.join(_FORMATS)} are read)") from None
     except Exception as error:  # what a decoder raises depends on what is wrong
+        if out_of_memory(error):
+            raise
         raise DataError(f"not a readable image ({line_of(str(error)) or type(error).__name__})") from None
+
+
+def _refuse_large(image: Image.Image) -> None:
+    width, height = image.size
+    if not 0 < width * height <= MOST_PIXELS:
+        raise DataError(f"not a readable image ({width} x {height} pixels; at most {MOST_PIXELS:,} are read)")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    turn = _UPRIGHT.get(_orientation(image))
+    if turn is None:
+        return image
+    upright = image.transpose(turn)
+    for name in _SAYS_ORIENTATION:  # so that nobody turns it again
+        upright.info.pop(name, None)
+    return upright
+
+
+def _orientation(image: Image.Image) -> int:
+    """The number of EXIF's orientation, 1 to 8; 1 where the image has none that can be read."""
+    image.load()  # a PNG may say it behind its pixels
+    try:
+        found = image.getexif().get(_ORIENTATION)
+    except Exception as error:  # a viewer shows an image whose EXIF is damaged, too
+        if out_of_memory(error):
+            raise
+        return 1
+    return found if isinstance(found, int) else 1

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
 from fedmuscle_lib.core.files import read_bytes
 
 # Bounds on a single file: all captions of Flickr30k have half a million instructions.
@@ -52,6 +52,8 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
     except DataError as error:
         raise DataError(f"{name}: refused: {error}") from None
     except Exception as error:  # a damaged pickle can raise almost anything
+        if out_of_memory(error):
+            raise
         raise DataError(f"{name}: not a readable pickle ({type(error).__name__}: {line_of(str(error))})") from None
     if not isinstance(content, dict):
         raise DataError(f"{name}: holds a {type(content).__name__}, not a dict")

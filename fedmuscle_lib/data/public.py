@@ -35,8 +35,7 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
     refuse_unfinished(folder)
-    images = folder / "images" if (folder / "images").is_dir() else folder
-    paths = sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    paths = images_of(folder)
     if len(paths) < n:
         raise DataError(
             f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the setting public_size asks for fewer"
@@ -46,6 +45,12 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths[:n]]))
 
 
+def images_of(folder: Path) -> list[Path]:
+    """The files of a public set's images, in the order of their names."""
+    images = folder / "images" if (folder / "images").is_dir() else folder
+    return sorted(path for path in images.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
 def _captions(path: Path, names: Sequence[str]) -> list[str]:
     """One caption an image; the first if it has several."""
     content = load_pickle(path)
@@ -53,9 +58,17 @@ def _captions(path: Path, names: Sequence[str]) -> list[str]:
     for name in names:
         given = content.get(name)
         first = given[0] if isinstance(given, list | tuple) and given else given
-        if not isinstance(first, str) or not first.strip():
-            raise DataError(f"{path}: {line_of(name)} has {'no caption' if name not in content else f'{shown(given)} for a caption'}")
-        if len(first) > MOST_CAPTION:
-            raise DataError(f"{path}: {line_of(name)} has a caption of {len(first):,} characters; at most {MOST_CAPTION:,} are read")
+        if name not in content:
+            raise DataError(f"{path}: {line_of(name)} has no caption")
+        if fault := caption_fault(first):
+            raise DataError(f"{path}: {line_of(name)} has {fault}")
+        assert isinstance(first, str)
         captions.append(first)
     return captions
+
+
+def caption_fault(caption: object) -> str:
+    """Return why a value is no caption that is read; empty if it is one."""
+    if not isinstance(caption, str) or not caption.strip():
+        return f"{shown(caption)} for a caption"
+    return f"a caption of {len(caption):,} characters; at most {MOST_CAPTION:,} are read" if len(caption) > MOST_CAPTION else ""

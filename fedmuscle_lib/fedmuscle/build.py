@@ -23,8 +23,8 @@ from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_pub
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import FrozenStates, architecture, load_backbone, load_tokenizer, model_type
-from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification
+from fedmuscle_lib.models import FrozenStates, UserModel, architecture_of, image_side, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
 
 _log = logging.getLogger("fedmuscle")
 
@@ -47,7 +47,7 @@ def build(settings: Settings) -> Federation:
         task = task_of(user)
         checkpoint = checkpoint_of(settings, user)
         backbone = load_backbone(checkpoint, reads.device)
-        kind = architecture(model_type(checkpoint))
+        kind = architecture_of(checkpoint)
         if _head(reads, user) not in kind.heads or task.reads != kind.reads:
             raise ValueError(f"user {user.number}: {checkpoint} is a {model_type(checkpoint)}, which can't do {task.name}")
         encoding = encoding_of(settings, user, backbone)
@@ -118,6 +118,11 @@ def _head(reads: Reading | Settings, user: User) -> Head:
     return "linear" if usual == "two layers" and reads.of(user, "head_layers") == 1 else usual
 
 
+def has_one_side(kind: type[UserModel], task: Task) -> bool:
+    """Return whether the checkpoint's config fixes the side of images; where a decoder follows, any is read."""
+    return kind.stride is None and task.head != "decoder"
+
+
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
     """Encoding of the inputs of the user's model.
 
@@ -125,12 +130,15 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
         ValueError: the side of its images is none that the model reads.
     """
     checkpoint = checkpoint_of(settings, user)
-    kind = architecture(model_type(checkpoint))
+    kind = architecture_of(checkpoint)
     if kind.reads == "texts":
         return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
-    if name == "image_size" and kind.stride is None:
-        return Pixels(backbone.config.image_size)
+    if has_one_side(kind, TASKS[user.task]):
+        try:
+            return Pixels(image_side(backbone.config))
+        except ValueError as error:
+            raise ValueError(f"user {user.number}: {checkpoint}: {error}") from None
     side = getattr(settings, name)
     if side % (kind.stride or 1):
         raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")

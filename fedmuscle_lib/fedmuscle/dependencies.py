@@ -11,7 +11,7 @@ from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import architecture, checkpoint_folder, model_type
+from fedmuscle_lib.models import architecture_of, checkpoint_folder
 from fedmuscle_lib.runs.address import files_digest, hash_of
 from fedmuscle_lib.tasks import TASKS
 
@@ -84,4 +84,4 @@ def checkpoint_digest(folder: Path) -> str:
     if not (folder / "config.json").exists():
         return ""
     parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]
-    return hash_of([parts, versions(architecture(model_type(folder)))])
+    return hash_of([parts, versions(architecture_of(folder))])

@@ -20,19 +20,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
 from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
+from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
-from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
+from fedmuscle_lib.fedmuscle.build import encoding_of, has_one_side, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.fedmuscle.dependencies import checkpoint_digest, checkpoint_of
 from fedmuscle_lib.fedmuscle.model_card import card
@@ -40,10 +41,20 @@ from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import FrozenStates, UserModel, architecture, checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models import (
+    FrozenStates,
+    UserModel,
+    architecture_of,
+    checkpoint_folder,
+    image_side,
+    load_backbone,
+    load_tokenizer,
+    model_type,
+)
 from fedmuscle_lib.models.processor import image_processor
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.tasks import TASKS, Task
+from fedmuscle_lib.runs.settings import try_device
+from fedmuscle_lib.tasks import TASKS, SingleLabelClassification, Task
 
 ABOUT, CARD, HEAD, ADAPTER = "user.json", "README.md", "head.safetensors", "adapter_model.safetensors"
 _READ = {".json", ".txt", ".model", ".jinja", ".py", ".safetensors"}  # kinds of files that readers of tokenizers and weights look for
@@ -185,7 +196,7 @@ class SavedUser:
             inputs: images, (n, 3, h, w) uint8, of any size, or paths of image files; texts, or (n, l) token ids.
 
         Raises:
-            ValueError: inputs of another kind.
+            ValueError: inputs of another kind, none, empty ones, or token ids that the model does not have or as many as it can't read.
             DataError: a file is missing or no image; the message names it.
         """
         return self._pass(inputs, self.task.evaluation_batch, self.model)
@@ -205,24 +216,45 @@ class SavedUser:
         """Return the inputs as the model reads them; they are as for :meth:`predict`.
 
         Raises:
-            ValueError: inputs of another kind, or none.
+            ValueError, DataError: as :meth:`predict`.
         """
         if isinstance(inputs, str | Path):
             raise ValueError(f"user {self.number}: {inputs!r} is one input; give a list of them")
-        if not len(inputs):
-            raise ValueError(f"user {self.number}: no inputs")
+        if not isinstance(inputs, Tensor):
+            return self._encode_listed(inputs)
         if isinstance(self.encoding, Pixels):
-            if not isinstance(inputs, Tensor):
-                return self.encoding.load([Path(path) for path in inputs])
-            if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] != 3:
+            if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] != 3 or not inputs.numel():
                 raise ValueError(f"user {self.number} reads images, (n, 3, h, w) uint8, got {tuple(inputs.shape)} {inputs.dtype}")
             return self.encoding.resize(inputs)
-        assert isinstance(self.encoding, Tokens)
-        if not isinstance(inputs, Tensor):
-            return self.encoding.encode([str(text) for text in inputs])
-        if inputs.dtype != torch.int64 or inputs.ndim != 2:
+        if inputs.dtype != torch.int64 or inputs.ndim != 2 or not inputs.numel():
             raise ValueError(f"user {self.number} reads texts or token ids, (n, l) int64, got {tuple(inputs.shape)} {inputs.dtype}")
+        config = self.model.backbone.config
+        least, largest = inputs.min().item(), inputs.max().item()
+        if least < 0 or largest >= config.vocab_size:
+            raise ValueError(f"user {self.number} reads token ids from 0 to {config.vocab_size - 1}, got {least} to {largest}")
+        if inputs.shape[1] > config.max_position_embeddings:
+            raise ValueError(f"user {self.number} reads at most {config.max_position_embeddings} tokens a text, got {inputs.shape[1]}")
         return inputs
+
+    def _encode_listed(self, inputs: Any) -> Tensor:
+        """Texts, or paths of image files."""
+        pictures = isinstance(self.encoding, Pixels)
+        reads = "paths of image files, or a tensor (n, 3, h, w) uint8" if pictures else "texts, or a tensor of token ids (n, l) int64"
+        try:
+            given = list(inputs)
+        except TypeError:
+            raise ValueError(f"user {self.number} reads {reads}, got a {type(inputs).__name__}") from None
+        if not given:
+            raise ValueError(f"user {self.number}: no inputs")
+        for row, one in enumerate(given):
+            if not isinstance(one, str | Path if pictures else str):
+                raise ValueError(f"user {self.number} reads {reads}, got a {type(one).__name__} (input {row})")
+            if not pictures and (fault := text_fault(one)):
+                raise ValueError(f"user {self.number}: input {row} {fault}")
+        if isinstance(self.encoding, Pixels):
+            return self.encoding.load([Path(path) for path in given])
+        assert isinstance(self.encoding, Tokens)
+        return self.encoding.encode(given)
 
 
 @fixed_state()
@@ -232,19 +264,22 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     Args:
         folder: ``FOLDER/user_<number>`` of what ``run(..., save_models=FOLDER)`` wrote.
         backbone: folder of the checkpoint that the user was trained on; by default where its run's profile has it.
-        device: where the user goes.
+        device: where the user goes; "auto" for the best one.
 
     Raises:
+        ValueError: torch can't compute on the device.
         DataError: the folder is no saved user's, a file of it is missing or damaged, or the backbone is another; the message names it.
         OSError: there is no checkpoint, or it can't be read; the message names it.
     """
-    folder = user_path(folder, "folder")
+    folder, device = user_path(folder, "folder"), try_device(device)
     about = _read_about(folder)
     try:
         return _loaded(folder, about, backbone, device)
     except (DataError, OSError):
         raise
     except Exception as error:  # whatever user.json asks for that there is not
+        if out_of_memory(error):
+            raise
         raise DataError(f"{folder / ABOUT}: not a saved user ({type(error).__name__}: {line_of(str(error))})") from None
 
 
@@ -252,10 +287,11 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
     name, task = about["backbone"]["name"], _task(about)
     usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
     checkpoint = checkpoint_folder(usual, name) if backbone is None else user_path(backbone, "backbone")
-    kind = architecture(model_type(checkpoint))
+    kind = architecture_of(checkpoint)
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")
     classes, options = tuple(about["classes"]), about["options"]
+    _check_told(about, task, kind)
     if not all(type(size) is int and 0 < size <= _LARGEST for size in about["reads"].values()):
         raise ValueError(f"it reads inputs of a size that is none of 1 to {_LARGEST}")
     tensors = _saved_tensors(folder, about["files"])
@@ -265,15 +301,51 @@ def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, de
         raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
     if not math.isfinite(options["lora_alpha"]):
         raise ValueError(f"the option lora_alpha is {options['lora_alpha']}")
-    if wrong := [name for name in ("precision", "pooling") if options[name] not in get_args(Settings.model_fields[name].annotation)]:
-        raise ValueError(f"the option {wrong[0]} is {shown(options[wrong[0]])}")
     frozen = load_backbone(checkpoint, device)
+    _check_files(folder, about, task, kind, frozen.config)
     model = kind(frozen, task.n_outputs(classes), **options)
     if about["frozen"]:
         model.freeze_representation()
     _restore(model, folder, tensors)
     encoding = Tokens(load_tokenizer(folder, frozen), **about["reads"]) if task.reads == "texts" else Pixels(**about["reads"])
     return SavedUser(about["user"], task, classes, model.to(device).eval(), encoding, about, device)
+
+
+def _check_told(about: dict[str, Any], task: Task, kind: type[UserModel]) -> None:
+    """Raise ValueError if what user.json says contradicts itself, the task or the backbone's family."""
+    classes, options, recorded = about["classes"], about["options"], about["run"]["settings"]
+    for name, hint in get_type_hints(UserModel.__init__).items():
+        if get_origin(hint) is Literal and options[name] not in get_args(hint):
+            raise ValueError(f"the option {name} is {shown(options[name])}")
+    for name in ("pooling", "pooled_stages", "precision", "lora_alpha"):
+        if options[name] != recorded.get(name, options[name]):
+            raise ValueError(f"the option {name} is {shown(options[name])}, in its run it was {shown(recorded[name])}")
+    if kind.reads != task.reads:
+        raise ValueError(f"the task {task.name} is on {task.reads}, the backbone reads {kind.reads}")
+    if len(set(classes)) < len(classes) or isinstance(task, SingleLabelClassification) and classes != [*range(task.n_classes)]:
+        raise ValueError(f"the classes {shown(classes)} are none of {task.name}")
+    if type(about["frozen"]) is not bool or type(about["user"]) is not int:
+        raise ValueError(f"frozen is {shown(about['frozen'])}, user {shown(about['user'])}")
+
+
+def _check_files(folder: Path, about: dict[str, Any], task: Task, kind: type[UserModel], config: Any) -> None:
+    """Raise ValueError if user.json contradicts the files beside it, or the backbone's config."""
+    files, options, reads = about["files"], about["options"], about["reads"]
+    if kind.reads == "texts":
+        if reads["longest"] > config.max_position_embeddings:
+            raise ValueError(f"it reads {reads['longest']} tokens, the backbone at most {config.max_position_embeddings}")
+    else:
+        side = reads["size"]
+        processed = read_json(folder / "preprocessor_config.json")["size"] if "preprocessor_config.json" in files else {}
+        if side != image_side(config) if has_one_side(kind, task) else side % (kind.stride or 1):
+            raise ValueError(f"it reads images of {side} px, which the backbone does not")
+        if any(other != side for other in processed.values()):
+            raise ValueError(f"it reads images of {side} px, its preprocessor_config.json says {shown(processed)}")
+    if ADAPTER in files:
+        adapter = read_json(folder / "adapter_config.json")
+        for name, other in (("rank", "r"), ("lora_alpha", "lora_alpha")):
+            if adapter.get(other) != options[name]:
+                raise ValueError(f"the option {name} is {shown(options[name])}, its adapter_config.json says {shown(adapter.get(other))}")
 
 
 def _task(about: dict[str, Any]) -> Task:

@@ -13,7 +13,7 @@ from fedmuscle_lib.core.versions import PACKAGE, versions
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.dependencies import arithmetic, checkpoint_of
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.models import architecture, model_type
+from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.runs import short_runs
 from fedmuscle_lib.tasks import TASKS
 
@@ -51,7 +51,7 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
 
 
 def _families(settings: Settings) -> set[type]:
-    return {architecture(model_type(checkpoint_of(settings, user))) for user in settings.members}
+    return {architecture_of(checkpoint_of(settings, user)) for user in settings.members}
 
 
 def modules(**where: Any) -> list[str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedmuscle_lib.core.errors import shown
 from fedmuscle_lib.models.base import State, UserModel
-from fedmuscle_lib.models.checkpoints import checkpoint_folder, load_backbone, load_tokenizer, model_type
+from fedmuscle_lib.models.checkpoints import checkpoint_folder, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.class_means import few_shot
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLite
 from fedmuscle_lib.models.frozen import FrozenStates
@@ -38,8 +39,20 @@ def architecture(checkpoint: str) -> type[UserModel]:
         ValueError: there is none.
     """
     if checkpoint not in ARCHITECTURES:
-        raise ValueError(f"model_type {checkpoint!r} is not known; known: {', '.join(ARCHITECTURES)}")
+        raise ValueError(f"model_type {shown(checkpoint)} is not known; known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[checkpoint]
+
+
+def architecture_of(folder: Path) -> type[UserModel]:
+    """The class of models that the checkpoint in ``folder`` belongs to.
+
+    Raises:
+        ValueError, OSError: naming the folder, as :func:`architecture` and :func:`model_type`.
+    """
+    try:
+        return architecture(model_type(folder))
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from None
 
 
 def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
@@ -51,8 +64,8 @@ def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
         options: of ``UserModel``, such as ``pooling``.
 
     Raises:
-        ValueError, OSError: as :func:`architecture` and :func:`load_backbone`.
+        ValueError, OSError: as :func:`architecture_of` and :func:`load_backbone`.
     """
-    family = architecture(model_type(folder))
+    family = architecture_of(folder)
     unused: dict[str, Any] = {"head": family.heads[0], "head_hidden": 1, "proj_dim": 1, "rank": 1, "lora_alpha": 1, "lora_layers": "linear"}
     return family(load_backbone(folder, device), 1, lora_blocks="none", head_on="features", **unused, **options).to(device).eval()

@@ -6,17 +6,17 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from fedmuscle_lib.core.errors import DataError, NoFile, line_of
+from fedmuscle_lib.core.errors import DataError, NoFile, line_of, out_of_memory
 from fedmuscle_lib.core.files import Stamp, read_json, stamp_of
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
@@ -25,6 +25,7 @@ from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 _OUR_OWN: dict[str, Any] = {EfficientNetLiteConfig.model_type: EfficientNetLiteModel, HybridViTConfig.model_type: HybridViTModel}
 _NO_POOLER = {"vit", "bert"}  # whose poolers the project does not use; the others have none
 _MOST_NUMBER, _MOST_LAYERS = 1 << 20, 1000  # in a config.json
+_NUMBER = re.compile(r"\.\d+(?=\.)")  # of a layer, in a weight's name
 _LAYERS, _SIZES = re.compile("layers?$|repeats?$|depth|blocks?$"), re.compile("size|num_|layers?$")
 
 
@@ -60,6 +61,19 @@ def model_type(path: Path) -> str:
     return kind
 
 
+def image_side(config: PretrainedConfig) -> int:
+    """The side in pixels of the images that a checkpoint reads, whose config may say height and width instead.
+
+    Raises:
+        ValueError: it reads no squares.
+    """
+    sides = config.image_size
+    height, width = sides if isinstance(sides, list | tuple) and len(sides) == 2 else (sides, sides)
+    if type(height) is not int or height != width:
+        raise ValueError(f"image_size {line_of(str(sides))} in its config.json; one side, or height and width that are equal, are read")
+    return height
+
+
 def _stamps(path: Path) -> tuple[Stamp | None, ...]:
     """Return what changes when a file of the checkpoint does."""
     return tuple(stamp_of(file) for file in sorted(path.glob("*")))
@@ -78,6 +92,8 @@ def _refuse_size(path: Path, options: dict[str, Any]) -> None:
         model = kind(config) if kind else AutoModel.from_config(config, **options)
     asked = sum(parameter.numel() for parameter in model.parameters())
     there = 0
+    if not any(path.glob("*.safetensors")) and (pickles := sorted(file.name for file in path.glob("*.bin"))):
+        raise ValueError(f"it has {pickles[0]}, a pickle, which could run code; save_pretrained writes the model.safetensors that is read")
     for file in path.glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
             there += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118 - no dict
@@ -107,15 +123,25 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
         _refuse_size(Path(path), pooler)
         model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
     except Exception as error:  # safetensors and transformers have kinds of their own
+        if out_of_memory(error):
+            raise
         raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {line_of(str(error))})") from None
     finally:
         logging.set_verbosity(before)
     if report["missing_keys"]:  # they would be drawn at random
         raise OSError(f"{path}: the checkpoint lacks {sorted(report['missing_keys'])[0]}")
+    if dropped := _dropped(report["unexpected_keys"], model):
+        raise OSError(f"{path}: config.json leaves out layers that the checkpoint has, such as {line_of(dropped[0])}")
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise OSError(f"{path}: not a readable checkpoint ({name} has numbers that are not finite)")
     return model.requires_grad_(False).to(device)
+
+
+def _dropped(unexpected: Iterable[str], model: PreTrainedModel) -> list[str]:
+    """Names that differ from a weight of the model in the number of a layer alone. Others are of a pretraining head."""
+    known = {_NUMBER.sub(".#", f".{name}") for name in model.state_dict()}
+    return sorted(name for name in unexpected if _NUMBER.sub(".#", f".{name.removeprefix(f'{model.base_model_prefix}.')}") in known)
 
 
 def load_backbone(path: Path, device: str = "cpu") -> PreTrainedModel:
@@ -152,6 +178,8 @@ def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokeni
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the Rust library has kinds of its own
+        if out_of_memory(error):
+            raise
         raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {line_of(str(error))})") from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -178,6 +178,24 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+def try_device(name: str) -> str:
+    """The name of the device called ``name``, "auto" resolved.
+
+    Raises:
+        ValueError: torch can't compute on it.
+    """
+    device = best_device() if name == "auto" else name
+    try:
+        ones, asked = torch.ones(2, device=device), torch.device(device)
+        ones.sum().item()  # "meta" has no numbers
+    except Exception as error:  # torch has many kinds, of a module that is missing too
+        why = re.split(r"\. |\n", str(error))[0][:200]
+        raise ValueError(f"device: {name!r} can't be used here: {why}") from None
+    if asked.index not in (None, ones.device.index):
+        raise ValueError(f"device: {name!r} can't be used here: its tensors lie on {str(ones.device)!r}")
+    return device
+
+
 S = TypeVar("S", bound=RunSettings)
 
 

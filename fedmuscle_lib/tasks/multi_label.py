@@ -34,7 +34,7 @@ class MultiLabelClassification(Classification):
         for row, image in enumerate(coco.images):
             for annotation in coco.annotations(image):
                 targets[row, coco.column(annotation)] = 1
-        return Samples(encoding.load(coco.files(images)), targets, coco.names), coco.classes
+        return Samples(coco.load(images, encoding), targets, coco.names), coco.classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets)

@@ -23,7 +23,7 @@ from fedmuscle_lib.data.long_tail import keep_long_tail
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import read_public
 from fedmuscle_lib.data.samples import Samples, draw_local
-from fedmuscle_lib.tasks import TASKS
+from fedmuscle_lib.tasks import TASKS, Task
 
 IC10, MLC, SS = TASKS["IC10"], TASKS["MLC"], TASKS["SS"]
 SIZE = 8
@@ -174,12 +174,12 @@ CLASSES = np.array([[104, 7, -1], [7, -1, -1], [-1, -1, -1], [3, 104, 7], [3, -1
 CATEGORIES = {3: "three", 7: "seven", 104: "digit 4"}
 
 
-def _write_coco(data_dir: Path) -> tuple[Path, np.ndarray]:
+def _write_coco(data_dir: Path, task: Task = MLC) -> tuple[Path, np.ndarray]:
     masks = np.zeros((*CLASSES.shape, SIZE, SIZE), bool)
     for i, slot in np.argwhere(CLASSES >= 0):
         masks[i, slot, slot : slot + 3, i : i + 2] = True
-    path = data_dir / MLC.folder / "train/client_0.json"
-    names = write_images(data_dir / MLC.folder / "images/train", IMAGES, stem="client_0_")
+    path = data_dir / task.folder / "train/client_0.json"
+    names = write_images(data_dir / task.folder / "images/train", IMAGES, stem="client_0_")
     write_coco(path, names, CLASSES, masks, CATEGORIES, (SIZE, SIZE))
     return path, masks
 
@@ -252,6 +252,66 @@ def test_a_picture_of_unknown_size_has_no_masks(tmp_path: Path) -> None:
     target.write_text(json.dumps(document))
     with pytest.raises(DataError, match=rf"{target}: image 3 has the height and width None and 8"):
         SS.read(tmp_path, 0, "train", Pixels(SIZE))
+
+
+@pytest.mark.parametrize("task", [MLC, SS])
+@pytest.mark.parametrize(("width", "height"), [(SIZE, SIZE + 1), (2 * SIZE, 2 * SIZE)])
+def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path: Path, task: Task, width: int, height: int) -> None:
+    """Its masks would lie elsewhere."""
+    path, _ = _write_coco(tmp_path, task)
+    document = json.loads(path.read_text())
+    document["images"][1] |= {"width": width, "height": height}
+    document["annotations"] = [one | {"segmentation": [[1, 1, 3, 1, 3, 3]]} for one in document["annotations"]]
+    path.write_text(json.dumps(document))
+    why = rf"client_0_000001.png: an image of {SIZE} x {SIZE} pixels, whose record says {width} x {height}$"
+    with pytest.raises(DataError, match=why):
+        task.read(tmp_path, 0, "train", Pixels(SIZE))
+
+
+def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_path: Path) -> None:
+    path, _ = _write_coco(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = np.arange(3 * SIZE * SIZE // 2, dtype=np.uint8).reshape(SIZE // 2, SIZE, 3)
+    file = tmp_path / MLC.folder / "images/train/client_0_000001.png"
+    Image.fromarray(np.ascontiguousarray(np.rot90(upright))).save(file, exif=exif)
+    document = json.loads(path.read_text())
+    document["images"][1] |= {"width": SIZE, "height": SIZE // 2}
+    path.write_text(json.dumps(document))
+    turned = MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs
+    Image.fromarray(upright).save(file)
+    assert torch.equal(turned, MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0].inputs)
+    document["images"][1] |= {"width": SIZE // 2, "height": SIZE}
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match=f"an image of {SIZE} x {SIZE // 2} pixels, whose record says {SIZE // 2} x {SIZE}"):
+        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
+
+
+def test_a_record_without_a_size_promises_none(tmp_path: Path) -> None:
+    path, _ = _write_coco(tmp_path)
+    document = json.loads(path.read_text())
+    for image in document["images"]:
+        del image["width"], image["height"]
+    path.write_text(json.dumps(document))
+    assert len(MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0]) == len(IMAGES)
+
+
+def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, _ = _write_coco(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"annotations": []}))
+    for _ in range(2):
+        samples, _ = MLC.read(tmp_path, 0, "train", Pixels(SIZE))
+    assert not samples.targets.any()
+    assert [record.getMessage() for record in caplog.records] == [f"{path}: it has no annotation: every image is without an object"]
+
+
+def test_a_backslash_in_a_file_name_is_called_one(tmp_path: Path) -> None:
+    path, _ = _write_coco(tmp_path)
+    document = json.loads(path.read_text())
+    document["images"][0]["file_name"] = "train\\a.png"
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="image 1 has the file name .*, with a backslash; / stands between folders"):
+        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
 def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hostile.pictures import png
 from PIL import Image
 
@@ -35,6 +36,12 @@ class Rows(list):
 
     def select(self, rows: range) -> Rows:
         return Rows(self[i] for i in rows)
+
+
+def _bytes_of(image: Image.Image, **told: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG", **told)
+    return out.getvalue()
 
 
 def pictures(n: int, side: int = 32) -> list[Image.Image]:
@@ -95,15 +102,41 @@ def test_grey_pictures_and_pictures_of_several_sizes(tmp_path):
     assert Pickled(tmp_path / "a.pkl", "data").images().shape == (2, 3, 40, 40)
 
 
+# an image of more than 8 bits a channel, as objects and as a file's bytes
+GREY = np.linspace(0, 65535, 64).reshape(8, 8)
+WIDE = [Image.fromarray(GREY.astype(np.uint16)), Image.fromarray(GREY.astype(np.int32)), Image.fromarray(np.float32(GREY / 65535))]
+WIDE.append(_bytes_of(WIDE[0]))
+
+
+def test_objects_and_bytes_are_read_alike(tmp_path):
+    """Turned as EXIF says, and white where they are transparent."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned, clear = Image.new("L", (8, 4), 200), Image.new("RGBA", (4, 8), (9, 9, 9, 0))
+    turned.paste(0, (0, 0, 4, 4))
+    given = [_bytes_of(turned, exif=exif), _bytes_of(clear)]
+    rows = [{"image": one, "label": 0} for one in given + [Image.open(io.BytesIO(one)) for one in given]]
+    write_client(tmp_path / "a.pkl", [*rows, {"image": np.asarray(clear), "label": 0}], classes=1, image="image")
+    images = Pickled(tmp_path / "a.pkl", "data").images()
+    assert torch.equal(images[0], images[2]) and torch.equal(images[1], images[3]) and torch.equal(images[1], images[4])
+    assert images[0].shape == (3, 8, 4) and not images[0, :, :4].any() and (images[0, :, 4:] == 200).all() and (images[1] == 255).all()
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"image": 3, "label": 0}, "row 1: a int is no image"),
-        ({"image": {"bytes": b"none"}, "label": 0}, r"row 1: not a readable image \(cannot identify image file"),
-        ({"image": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "label": 0}, r"row 1: not a readable image \(cannot identify"),
+        ({"image": {"bytes": b"none"}, "label": 0}, r"row 1: not a readable image \(BMP, GIF"),
+        (
+            {"image": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "label": 0},
+            r"row 1: not a readable image \(BMP, GIF",
+        ),
         ({"image": png(30_000, 30_000), "label": 0}, "row 1: not a readable image .*pixels"),
         ({"image": pictures(1)[0]}, "row 1: has no column 'label'"),
-        ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: a ndarray is no image"),
+        ({"image": np.zeros((4, 4, 3)), "label": 0}, "row 1: an array of float64; images have 8 bits a channel, uint8: convert it"),
+        ({"image": np.zeros((4, 4), np.uint16), "label": 0}, "row 1: an array of uint16"),
+        ({"image": np.zeros((0, 4, 3), np.uint8), "label": 0}, r"row 1: not a readable image \(4 x 0 pixels"),
+        *(({"image": wide, "label": 0}, r"row 1: an image of more than 8 bits a channel .*convert it to 8 bits") for wide in WIDE),
         ({"image": pictures(1)[0], "label": 10}, "row 1: label 10 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": -1}, "row 1: label -1 is none of 0 to 9"),
         ({"image": pictures(1)[0], "label": "cat"}, "row 1: label 'cat' is no whole number"),
@@ -121,8 +154,12 @@ def test_what_is_asked_for_is_there(tmp_path, monkeypatch):
     path, rows = tmp_path / "client_0.pkl", [{"sentence": "a", "label": 0}]
     with pytest.raises(SourceError, match="no column 'text'; it has label, sentence"):
         write_client(path, rows, classes=2, text="text")
-    with pytest.raises(SourceError, match="row 0: '  ' is no text"):
+    with pytest.raises(SourceError, match="row 0: the text is empty"):
         write_client(path, [{"sentence": "  ", "label": 0}], classes=2, text="sentence")
+    with pytest.raises(SourceError, match="row 0: the text has half a character"):
+        write_client(path, [{"sentence": "a \ud800", "label": 0}], classes=2, text="sentence")
+    with pytest.raises(SourceError, match="row 0: the text is a int, no text"):
+        write_client(path, [{"sentence": 7, "label": 0}], classes=2, text="sentence")
     with pytest.raises(SourceError, match="has no rows"):
         write_client(path, [], classes=2, text="text")
     with pytest.raises(ValueError, match="name the column of images"):

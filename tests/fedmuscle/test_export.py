@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from peft import PeftModel
@@ -21,6 +22,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 from fedmuscle_lib import History, Settings, Store, load_user, run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.client_files import Pickled
+from fedmuscle_lib.fedmuscle import export
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
 from fedmuscle_lib.fedmuscle.export import SavedUser, save
@@ -122,8 +124,52 @@ def test_other_inputs_are_refused(trained):
         texts.predict("a text")
     with pytest.raises(ValueError, match="user 6: no inputs"):
         pictures.predict([])
+    with pytest.raises(ValueError, match=r"user 6 reads paths of image files, or a tensor .*, got a ndarray \(input 0\)"):
+        pictures.predict(np.zeros((2, 32, 32, 3), np.uint8))
+    for wrong in ([None], [7], ["a", b"b"], None, 7, np.zeros(3)):
+        for user in (pictures, texts):
+            with pytest.raises(ValueError, match=r"user \d reads (paths|texts).* got a "):
+                user.predict(wrong)
+    for shape in ((0, 3, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)):
+        with pytest.raises(ValueError, match=r"user 6 reads images, \(n, 3, h, w\) uint8, got "):
+            pictures.represent(torch.zeros(shape, dtype=torch.uint8))
     with pytest.raises(DataError, match="none.png: no such file"):
         pictures.predict(["none.png"])
+
+
+def test_token_ids_are_those_that_the_model_has(trained):
+    for number in (9, 11):
+        user = load_user(trained[1] / f"user_{number}")
+        size, longest = user.model.backbone.config.vocab_size, user.model.backbone.config.max_position_embeddings
+        for wrong in (-1, size, 1 << 40):
+            with pytest.raises(ValueError, match=f"user {number} reads token ids from 0 to {size - 1}, got .*{wrong}"):
+                user.predict(torch.tensor([[1, wrong]]))
+        with pytest.raises(ValueError, match=f"user {number} reads at most {longest} tokens a text, got {longest + 1}"):
+            user.represent(torch.ones(1, longest + 1, dtype=torch.int64))
+        assert len(user.represent(torch.ones(1, longest, dtype=torch.int64)))
+        for shape in ((0, 4), (4, 0)):
+            with pytest.raises(ValueError, match=f"user {number} reads texts or token ids"):
+                user.predict(torch.zeros(shape, dtype=torch.int64))
+        with pytest.raises(ValueError, match=f"user {number}: input 1 is empty"):
+            user.predict(["a", " "])
+        with pytest.raises(ValueError, match=f"user {number}: input 0 has half a character"):
+            user.predict(["\ud800"])
+
+
+@pytest.mark.parametrize("device", ["potato", "cuda:99", "meta", ""])
+def test_a_device_that_is_none_is_not_the_files_fault(trained, device):
+    with pytest.raises(ValueError, match=f"^device: '{device}' can't be used here") as refusal:
+        load_user(trained[1] / "user_6", device=device)
+    assert not isinstance(refusal.value, DataError) and "user.json" not in str(refusal.value)
+
+
+def test_too_little_memory_is_not_the_files_fault(trained, monkeypatch):
+    def full(*given, **named):
+        raise MemoryError
+
+    monkeypatch.setattr(export, "load_backbone", full)
+    with pytest.raises(MemoryError):
+        load_user(trained[1] / "user_6")
 
 
 def test_a_card_says_what_the_user_is(trained):
@@ -341,6 +387,17 @@ def _options(**changes: object) -> Callable[[str], str]:
         _options(lora_alpha=float("nan")),
         _options(precision="float8"),
         _options(pooling="max"),
+        _options(pooling="cls"),
+        _options(lora_alpha=7),
+        _options(lora_blocks="first"),
+        _options(head_on="the wall"),
+        _about(classes=[*range(9), 8]),
+        _about(classes=[*range(9)]),
+        _about(reads={"longest": 513}),
+        _about(reads={"size": 32}),
+        _about(frozen="no"),
+        _about(user="nine"),
+        _about(task="IC10"),
     ],
 )
 def test_what_is_no_users_description_is_named(user, mini_world, change):
@@ -349,6 +406,14 @@ def test_what_is_no_users_description_is_named(user, mini_world, change):
     with pytest.raises(DataError, match=r"user\.json: ") as refusal:
         load_user(user, mini_world / "models/bert-base")
     assert str(refusal.value).isprintable() and len(str(refusal.value)) < 600
+
+
+@pytest.mark.parametrize("size", [0, 16, 33, 48, 64, "32"])
+def test_a_side_of_images_that_the_backbone_does_not_read_is_named(trained, tmp_path, size):
+    folder = Path(shutil.copytree(trained[1] / "user_6", tmp_path / "user_6"))
+    (folder / "user.json").write_text(_about(reads={"size": size})((folder / "user.json").read_text()))
+    with pytest.raises(DataError, match=r"user\.json: not a saved user"):
+        load_user(folder)
 
 
 @pytest.mark.parametrize("damage", ["not finite", "no tensors", "another type"])

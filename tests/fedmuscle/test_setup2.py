@@ -214,6 +214,9 @@ def test_a_segformer_of_three_stages_is_refused(settings, world, tmp_path):
     shutil.copytree(world / "models", tmp_path / "models")
     config = tmp_path / "models/segformer/config.json"
     config.write_text(config.read_text().replace('"num_encoder_blocks": 4', '"num_encoder_blocks": 3'))
+    with pytest.raises(OSError, match=r"segformer: config.json leaves out layers that the checkpoint has, such as stages\.3\."):
+        build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
+    SegformerModel.from_pretrained(config.parent).save_pretrained(config.parent)  # whose weights are of three stages too
     with pytest.raises(ValueError, match=r"segformer/config.json: num_encoder_blocks is 3, and the decoder reads 4 stages"):
         build(settings(users=(7, 8), others=1, models_path=tmp_path / "models"))
 

@@ -88,6 +88,15 @@ def _set(kind: str, field: str, value: Callable[[random.Random], Any]) -> Callab
     return lambda document, draws: _record(document, kind, draws).update({field: value(draws)})
 
 
+def _resized(document: dict, draws: random.Random) -> None:
+    """Say another size of an image, and polygons that fit both, so that nothing but its file shows it."""
+    image = _record(document, "images", draws)
+    image.update(draws.choice(({"height": SIZE + 1}, {"width": SIZE // 2}, {"height": 2 * SIZE, "width": 2 * SIZE})))
+    for annotation in document["annotations"]:
+        if annotation["image_id"] == image["id"]:
+            annotation["segmentation"] = [[1, 1, 3, 1, 3, 3]]
+
+
 # what must be refused, and the change
 _BAD: dict[str, Callable[[dict, random.Random], None]] = {
     "an image twice": _twice("images"),
@@ -99,6 +108,7 @@ _BAD: dict[str, Callable[[dict, random.Random], None]] = {
     "an annotation of no category": _set("annotations", "category_id", lambda draws: draws.choice((0, 99, "1", None, {}, 1.0))),
     "a file outside": _set("images", "file_name", lambda draws: draws.choice(_OUTSIDE)),
     "a size that is none": _set("images", "height", lambda draws: draws.choice((0, -8, 8.5, "8", None, True, 1 << 40, float("nan")))),
+    "a size that is not its file's": _resized,
     "a huge picture": lambda document, draws: _record(document, "images", draws).update(height=1 << 14, width=1 << draws.randint(13, 20)),
     "an area that is none": _set("annotations", "area", lambda draws: draws.choice((float("nan"), -1, "4", None, []))),
     "a polygon that is none": _set("annotations", "segmentation", lambda draws: [_polygon(draws)]),

@@ -149,6 +149,11 @@ def _any_device() -> None:
         command.try_device = lenient  # type: ignore[attr-defined]
 
 
+def _any_side() -> None:
+    load = fedmuscle_lib.data.encodings.Pixels.load
+    fedmuscle_lib.data.encodings.Pixels.load = lambda self, paths, sides=(): load(self, paths)  # type: ignore[method-assign]
+
+
 _OF_DATA: dict[str, Callable[[], None]] = {
     "arrays of any type": _set(pickles._Dtype, "_NAME", re.compile("(?s).*")),
     "types of any state": _any_state,
@@ -172,6 +177,10 @@ _OF_DATA: dict[str, Callable[[], None]] = {
     "fields twice": _set(coco_checks, "_without_repeats", dict),
     "pictures of any size": _set(images, "MOST_PIXELS", 1 << 60),
     "pictures of any kind": _set(images, "_FORMATS", None),
+    "pictures as they lie there": _set(images, "_upright", lambda image: image),
+    "colours below the transparent": _set(images, "as_rgb", lambda image: images._upright(image).convert("RGB")),
+    "16 bits cut off": _set(images, "_WIDE", ()),
+    "pictures of another size than recorded": _any_side,
 }
 _OF_OTHERS: dict[str, dict[str, Callable[[], None]]] = {
     "stored": {

@@ -16,11 +16,11 @@ from hostile.pictures import png
 from PIL import Image
 
 from data_prep.io.entry import SourceError
-from data_prep.io.image_files import decoded
+from data_prep.io.image_files import decoded, indices, keep, square
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.encodings import Pixels, Words
-from fedmuscle_lib.data.images import MOST_PIXELS
+from fedmuscle_lib.data.images import MOST_PIXELS, decode
 from fedmuscle_lib.data.public import read_public
 
 
@@ -57,7 +57,7 @@ def test_pictures_that_programs_would_read_are_refused(tmp_path: Path) -> None:
     """Pillow hands PostScript to an interpreter, which can be told to write files."""
     path = tmp_path / "a.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
-    with pytest.raises(DataError, match=r"a\.png: not a readable image \(cannot identify"):
+    with pytest.raises(DataError, match=r"a\.png: not a readable image \(BMP, GIF, JPEG, PNG, WEBP are read"):
         Pixels(8).load([path])
 
 
@@ -74,6 +74,130 @@ def test_pictures_of_the_usual_kinds_are_read(tmp_path: Path, form: str) -> None
     path = tmp_path / "a picture"
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path, form)
     assert Pixels(8).load([path]).unique().tolist() == [255]
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [
+        (b"II*\0", "it is a TIFF file"),
+        (b"MM\0*", "it is a TIFF file"),
+        (b"\0\x05\x16\x07", "it is macOS's notes on another file; delete it"),
+    ],
+)
+def test_what_people_take_for_a_picture_is_called_what_it_is(tmp_path: Path, start: bytes, why: str) -> None:
+    path = tmp_path / "._a.png"
+    path.write_bytes(start + bytes(100))
+    with pytest.raises(DataError, match=rf"^{path}: not a readable image: {why} \(BMP, GIF, JPEG, PNG, WEBP are read\)$"):
+        Pixels(8).load([path])
+
+
+def test_too_little_memory_is_no_damaged_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+
+    def full(*given: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "convert", full)
+    with pytest.raises(MemoryError):
+        Pixels(8).load([tmp_path / "a.png"])
+
+
+# --- as a viewer shows it ----------------------------------------------------------------------------------------------------
+
+UPRIGHT = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3) * 3
+# as a camera stores the upright picture and says so
+STORED = {
+    1: UPRIGHT,
+    2: UPRIGHT[:, ::-1],
+    3: UPRIGHT[::-1, ::-1],
+    4: UPRIGHT[::-1],
+    5: UPRIGHT.transpose(1, 0, 2),
+    6: np.rot90(UPRIGHT),
+    7: UPRIGHT[::-1, ::-1].transpose(1, 0, 2),
+    8: np.rot90(UPRIGHT, -1),
+}
+
+
+def _with_orientation(pixels: np.ndarray, orientation: int, form: str = "PNG", mode: str = "RGB") -> bytes:
+    image, out, exif = Image.fromarray(np.ascontiguousarray(pixels)).convert(mode), io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    image.save(out, form, exif=exif, lossless=True) if form == "WEBP" else image.save(out, form, exif=exif)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", STORED)
+def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tmp_path: Path, orientation: int, form: str) -> None:
+    twin = _with_orientation(STORED[orientation], orientation, form)
+    assert np.array_equal(np.asarray(decode(twin)), UPRIGHT)
+    (tmp_path / "twin.png").write_bytes(twin)
+    (tmp_path / "upright.png").write_bytes(_with_orientation(UPRIGHT, 1))
+    pixels = Pixels(5).load([tmp_path / "upright.png", tmp_path / "twin.png"])
+    assert torch.equal(*pixels)
+    name, size = keep(twin, "twin.png", tmp_path / "kept", size=3)
+    assert size == (3, 2) and Image.open(tmp_path / "kept" / name).getexif().get(0x0112) is None
+    assert np.array_equal(square(twin, "twin.png", 5).transpose(2, 0, 1), pixels[0])
+
+
+def test_a_jpeg_is_turned_too() -> None:
+    """As phones write them; its colours are rounded."""
+    left_is_white = np.zeros((16, 32, 3), np.uint8)
+    left_is_white[:, :16] = 255
+    found = np.asarray(decode(_with_orientation(np.rot90(left_is_white), 6, "JPEG")))
+    assert found.shape == (16, 32, 3) and (found[:, :12] > 250).all() and (found[:, 20:] < 5).all()
+
+
+def test_masks_are_turned_with_their_photos() -> None:
+    grey = UPRIGHT[..., 0]
+    assert np.array_equal(indices(_with_orientation(np.rot90(grey), 6, mode="L"), "mask.png"), grey)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 77])
+def test_an_orientation_that_is_none_turns_nothing(orientation: int) -> None:
+    assert np.array_equal(np.asarray(decode(_with_orientation(UPRIGHT, orientation))), UPRIGHT)
+
+
+def test_a_photo_with_damaged_exif_data_is_read() -> None:
+    out = io.BytesIO()
+    Image.fromarray(UPRIGHT).save(out, "PNG", exif=b"Exif\0\0no EXIF data at all")
+    assert np.array_equal(np.asarray(decode(out.getvalue())), UPRIGHT)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "PA", "L", "1", "RGB"])
+def test_what_is_transparent_is_white_whatever_colour_lies_below(mode: str) -> None:
+    """The left half is opaque and black, the right half is transparent."""
+    hidden = 0 if mode in ("P", "PA") else 90
+    image = Image.new("RGBA", (4, 2), (0, 0, 0, 255))
+    image.paste((hidden, hidden, hidden, 0), (2, 0, 4, 2))
+    out = io.BytesIO()
+    if mode in ("RGBA", "LA"):
+        image.convert(mode).save(out, "PNG")
+    elif mode in ("P", "PA"):
+        palette = Image.new("P", (4, 2))
+        palette.putpalette([0, 0, 0, 200, 30, 30])
+        palette.paste(1, (2, 0, 4, 2))
+        palette.save(out, "PNG" if mode == "PA" else "GIF", transparency=b"\xff\x00" if mode == "PA" else 1)
+    else:
+        value = {"L": 90, "1": 255, "RGB": (90, 90, 90)}[mode]
+        plain = Image.new(mode, (4, 2))
+        plain.paste(value, (2, 0, 4, 2))
+        plain.save(out, "PNG", transparency=1 if mode == "1" else value)
+    expected = np.zeros((2, 4, 3), np.uint8)
+    expected[:, 2:] = 255
+    assert np.array_equal(np.asarray(decode(out.getvalue())), expected)
+
+
+def test_half_transparent_is_half_white_and_opaque_is_as_it_was() -> None:
+    rgba = np.concatenate([UPRIGHT, np.full((4, 6, 1), 255, np.uint8)], axis=2)
+    out = io.BytesIO()
+    Image.fromarray(rgba).save(out, "PNG")
+    assert np.array_equal(np.asarray(decode(out.getvalue())), UPRIGHT)
+    out = io.BytesIO()
+    Image.new("RGBA", (1, 1), (0, 0, 0, 102)).save(out, "PNG")
+    assert np.asarray(decode(out.getvalue())).tolist() == [[[153, 153, 153]]]
+
+
+# --- texts -------------------------------------------------------------------------------------------------------------------
 
 
 def _save(folder: Path, captions: object) -> None:

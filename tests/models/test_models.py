@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from data_prep.pretrain.hybrid_vits import RECIPES
@@ -18,7 +19,7 @@ from fedmuscle_lib import Settings
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer, untrained
 from fedmuscle_lib.models.vision import VisionTransformer
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
@@ -113,6 +114,58 @@ def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anyt
     (folder / "config.json").write_text(json.dumps(config | {field: value}))
     with pytest.raises(OSError, match=f"{TINY}: not a readable checkpoint .*config.json {why}"):
         load_backbone(folder)
+
+
+def _changed(models_path: Path, folder: Path, **fields: Any) -> Path:
+    """A copy of the checkpoint whose config has other fields."""
+    shutil.copytree(models_path / TINY, folder)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | fields))
+    return folder
+
+
+def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path: Path, tmp_path: Path) -> None:
+    """Weights of a pretraining head, which no config counts, are left out as ever."""
+    with pytest.raises(OSError, match=r"vit: config.json leaves out layers that the checkpoint has, such as .*layers?\.11\."):
+        load_backbone(_changed(models_path, tmp_path / "vit", num_hidden_layers=11))
+    headed = _changed(models_path, tmp_path / "headed")
+    tensors = load_file(headed / "model.safetensors") | {"classifier.0.weight": torch.ones(2), "classifier.bias": torch.ones(2)}
+    save_file(tensors, headed / "model.safetensors", {"format": "pt"})
+    assert load_backbone(headed)
+
+
+def test_a_checkpoint_that_is_a_pickle_is_called_one(models_path: Path, tmp_path: Path) -> None:
+    folder = _changed(models_path, tmp_path / "vit")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"vit: .*it has pytorch_model.bin, a pickle, .*save_pretrained writes the model.safetensors"):
+        load_backbone(folder)
+
+
+def test_too_little_memory_is_no_damaged_checkpoint(models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any, **named: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", full)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        load_backbone(_changed(models_path, tmp_path / "vit"))
+
+
+def test_an_image_size_may_be_height_and_width(models_path: Path, mini_world: Path, tmp_path: Path) -> None:
+    """As Hugging Face allows."""
+    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": tmp_path}
+    settings = Settings(users=(6,), algorithm="self", public_size=32, **given)
+    _changed(models_path, tmp_path / TINY, image_size=[224, 224])
+    assert build(settings).clients[0].public.shape == (32, 3, 224, 224)
+    shutil.rmtree(tmp_path / TINY)
+    _changed(models_path, tmp_path / TINY, image_size=[112, 448])  # of as many patches
+    with pytest.raises(ValueError, match=rf"user 6: .*{TINY}: image_size \[112, 448\] in its config.json"):
+        build(settings)
+
+
+def test_a_family_that_is_not_known_is_named_with_its_file(models_path: Path, tmp_path: Path) -> None:
+    folder = _changed(models_path, tmp_path / "x", model_type="llama")
+    with pytest.raises(ValueError, match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, "):
+        untrained(folder)
 
 
 def test_a_class_may_have_any_name(models_path: Path, tmp_path: Path) -> None:
