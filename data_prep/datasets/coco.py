@@ -21,7 +21,7 @@ from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, pub
 from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Option, SourceError
-from data_prep.io.fetch import download
+from data_prep.io.fetch import discard, download
 from data_prep.io.image_files import SIZE, keep
 from data_prep.io.writers import write_instances
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
@@ -173,7 +173,7 @@ def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Ima
 
 
 def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
-    """Return the missing images with the reason; remove a file that is no image, so that the next run fetches it again."""
+    """Return the missing images with the reason; remove a download that is no image, so that the next run fetches it again."""
     source = run.source
 
     def fetch(name: str) -> Path | SourceError:
@@ -198,7 +198,7 @@ def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Ima
                 except SourceError as error:
                     lost[split, name] = str(error)
                     if isinstance(result, Path) and not source.folder:
-                        result.unlink()
+                        discard(result)
         finally:
             pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
     return lost

@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
+from data_prep.pretrain.training import MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, claim, contrastive, fit, optimisation, save
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -111,8 +111,10 @@ def pretrain(
     Raises:
         ValueError: there are no texts, one is empty, or none has a token to guess.
         FloatingPointError: the loss is no longer a number.
+        NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
     """
+    claim(out / name)
     started = time.process_time()
     for kind, given in (("text", texts), ("held-out text", held_out)):
         _check(name, kind, given)
