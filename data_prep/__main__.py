@@ -104,8 +104,11 @@ def backbones(
     from data_prep.io.wheels import Wheels
     from data_prep.pretrain.distillation_data import compute, networks, sources
     from data_prep.pretrain.hybrid_vits import RECIPES, distil, measured, plan
+    from data_prep.pretrain.training import claim
 
     chosen, wheels = _chosen(names, RECIPES, "backbone"), Wheels(archives)
+    for name in () if dry_run else chosen:
+        claim(out / name)  # before an hour of training
     found = sources(archives, pictures)
     if dry_run:
         return plan(chosen, found, wheels, out, typer.echo)

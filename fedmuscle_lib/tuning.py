@@ -21,6 +21,7 @@ import pandas as pd
 from fedmuscle_lib import report
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.ownership import headed
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_file, tuned_tasks
@@ -54,6 +55,7 @@ SEEDS = (100, 101, 102)  # development seeds
 SPLIT = "validation"
 _FINALISTS = 2
 _DIVERGED = "diverged"
+_RECIPES, _OPTIONS = "tuning.csv", "tuning_options.csv"
 _log = logging.getLogger("fedmuscle")
 
 
@@ -258,9 +260,19 @@ def tune_options(
     return table.assign(chosen=table.index == reached.idxmax())
 
 
+def claim(folder: Path) -> None:
+    """Check that the tables in ``folder`` are those that :func:`write` and :func:`write_options` write.
+
+    Raises:
+        NotOurs: one is not; the message names it.
+    """
+    for name, start in ((_RECIPES, "task,configuration,"), (_OPTIONS, "algorithm,setup,public,")):
+        headed(folder / name, start.encode())
+
+
 def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Path:
     """Write the comparison below ``figures`` and return its path; those of other algorithms, setups and public sets stay."""
-    path = figures / settings.profile / "tuning_options.csv"
+    path = figures / settings.profile / _OPTIONS
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ["algorithm", "setup", "public"]
     if path.exists():
@@ -275,7 +287,7 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
 
     Tasks that the table does not have keep what an earlier call wrote.
     """
-    recipes, rows = tuned_file(settings.profile), figures / settings.profile / "tuning.csv"
+    recipes, rows = tuned_file(settings.profile), figures / settings.profile / _RECIPES
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
     files.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
     rows.parent.mkdir(parents=True, exist_ok=True)

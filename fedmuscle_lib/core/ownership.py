@@ -100,31 +100,21 @@ def remove(folder: Path, patterns: Collection[str]) -> list[Path]:
 def scratch(folder: Path, command: str) -> Iterator[Path]:
     """A temporary folder of a command in ``folder``, which is removed afterwards, or by :func:`sweep` if the process was killed."""
     with TemporaryDirectory(dir=folder, prefix=f".{command}-") as place:
-        mark(Path(place), command)
+        (Path(place) / _MARK).write_text(command, encoding="utf8")
         yield Path(place)
 
 
-def mark(folder: Path, command: str) -> None:
-    """Say in a folder that the command made it, and that it may go with all that it holds."""
-    (folder / _MARK).write_text(command, encoding="utf8")
-
-
-def marked(folder: Path, command: str) -> bool:
-    """Return whether :func:`mark` said so."""
+def _marked(folder: Path, command: str) -> bool:
     with suppress(OSError, ValueError):
         return not folder.is_symlink() and (folder / _MARK).read_text(encoding="utf8") == command
     return False
 
 
-def sweep(folder: Path, command: str) -> list[Path]:
-    """Remove what killed processes left of :func:`scratch`; return what has such a name and is left alone."""
-    left = []
-    for place in sorted(folder.glob(f".{command}-*")):
-        if marked(place, command):
+def sweep(folder: Path, command: str) -> None:
+    """Remove what killed processes left of :func:`scratch`; whatever else has such a name stays."""
+    for place in folder.glob(f".{command}-*"):
+        if _marked(place, command):
             shutil.rmtree(place)
-        elif len(place.name) == len(f".{command}-") + 8:  # as TemporaryDirectory names them; not another command's
-            left.append(place)
-    return left
 
 
 # --- replacing ---------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedmuscle_lib.core.files import ROOT, write
+from fedmuscle_lib.core import ownership
+from fedmuscle_lib.core.files import ROOT, put, write
+from fedmuscle_lib.core.notebooks import PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
+_RESULT, _EXECUTED, _PART = "result.json", "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
+_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md"}
 _log = logging.getLogger("fedmuscle")
 
 
@@ -80,7 +83,7 @@ class Children:
             if self.ending:
                 raise KeyboardInterrupt
             started = subprocess.Popen(
-                [sys.executable, "-P", child.__file__, json.dumps(spec)],
+                [sys.executable, "-P", child.__file__, json.dumps(spec | {"scratch": self._scratch.name})],
                 cwd=cwd,
                 env=self.environment,
                 stdout=subprocess.PIPE,
@@ -114,37 +117,53 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it.
 
     Raises:
-        KeyboardInterrupt: all children are being ended; then the folder is as it was.
+        KeyboardInterrupt: all children are being ended; then the folder's results are as they were.
     """
-    with TemporaryDirectory(dir=children.environment["TMPDIR"]) as kept:
-        if existed := folder.is_dir():
-            shutil.copytree(folder, kept, dirs_exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            return _execute(path, folder, parameters, children)
-        except KeyboardInterrupt:
-            shutil.rmtree(folder)
-            if existed:
-                shutil.copytree(kept, folder)
-            raise
+    claim(folder)
+    before = {place.name: place.read_bytes() for place in _results(folder)}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _execute(path, folder, parameters, children)
+    except KeyboardInterrupt:
+        ownership.remove(folder, [place.name for place in _results(folder) if place.name not in before])
+        for name, content in before.items():
+            put(folder / name, content)
+        raise
+
+
+def claim(folder: Path) -> None:
+    """Check that a folder of results is free, or one that a notebook wrote: a result, a provenance or an executed notebook lies there.
+
+    Raises:
+        NotOurs: it holds something else.
+    """
+    ours = any((folder / name).is_file() for name in (PROVENANCE, _RESULT, _EXECUTED, _PART))
+    ownership.vacant(folder, folder.parent.parent, but=[place.name for place in folder.glob("*")] if ours else ())
+
+
+def _results(folder: Path) -> list[Path]:
+    """The files of the kinds that notebooks leave in their folder."""
+    return [place for place in folder.glob("*") if place.suffix in _KINDS and place.is_file() and not place.is_symlink()]
 
 
 def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
-    part, executed = folder / "executed.part.ipynb", folder / "executed.ipynb"
-    part.unlink(missing_ok=True)  # by an execution that failed or was killed
+    part, executed = folder / _PART, folder / _EXECUTED
+    for earlier in (part, executed):
+        ownership.reach(earlier, folder)
+    ownership.discard(part)  # by an execution that failed or was killed
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
     spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
     failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder.name, children))
     if failure or missing:
         for earlier in (executed, *(folder / name for name in pages.PAGES)):
-            earlier.unlink(missing_ok=True)
+            ownership.discard(earlier)
     else:
         os.replace(part, executed)
         pages.export(executed, path.parent)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
-    write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
+    write(folder / _RESULT, json.dumps(asdict(outcome), indent=1))
     return outcome
 
 
