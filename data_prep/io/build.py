@@ -223,7 +223,8 @@ def _refuse_others(run: Run) -> None:
     """
     for place in run.places:
         folder = run.data_dir / place.folder
-        ownership.reach(folder / MANIFEST, run.data_dir)
+        for name in (MANIFEST, *place.entries):
+            ownership.reach(folder / name, run.data_dir)
         if manifest := _read(folder):
             whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != run.entry.name else ""
             more = _files(run.data_dir, place) - manifest.get("files", _MANY)
@@ -278,7 +279,7 @@ def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
     """Iterate over the files of a place, without the manifest. A link to a folder of the user's is one, if the folder is there."""
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
-    paths = (path for root in roots for path in root.rglob("*") if path.name != MANIFEST)
+    paths = (path for root in roots for path in (root, *root.rglob("*")) if path.name != MANIFEST)
     yield from (path for path in paths if path.is_file() or (path.is_symlink() and path.exists()))
 
 

@@ -38,7 +38,7 @@ def reach(path: Path, root: Path) -> None:
         NotOurs: naming the link, or the file that lies where a folder should.
     """
     for place in [root, *(root / part for part in reversed(path.relative_to(root).parents)), path]:
-        if place.is_symlink() and place != root:
+        if place.is_symlink() and (place != root or not place.exists()):
             raise NotOurs(f"{place}: a link, which is left alone; {_ELSE}")
         if place.exists() and not place.is_dir() and place != path:
             raise NotOurs(f"{place}: a file, where a folder is needed; {_ELSE}")

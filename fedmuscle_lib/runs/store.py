@@ -336,8 +336,10 @@ class Store:
 
         Raises:
             FileNotFoundError: there is no such run, or it is not finished.
+            NotOurs: a link lies in the archive's place.
             Damaged: one is not what was written.
         """
+        ownership.reach(path, path.parent)
         there = archive(path)
         before = [name.removesuffix(".zip") for name in there.sums]
         runs = {address: there.read(f"{address}.zip") for address in before if address in {*addresses, *keep}}
