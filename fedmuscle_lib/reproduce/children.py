@@ -26,7 +26,7 @@ from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
 _RESULT, _EXECUTED, _PART = "result.json", "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
-_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md"}
+_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md"}  # of files that notebooks leave there
 _log = logging.getLogger("fedmuscle")
 
 
@@ -120,12 +120,12 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
         KeyboardInterrupt: all children are being ended; then the folder's results are as they were.
     """
     claim(folder)
-    before = {place.name: place.read_bytes() for place in _results(folder)}
+    before = {place.name: place.read_bytes() for place in _files(folder)}
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return _execute(path, folder, parameters, children)
     except KeyboardInterrupt:
-        ownership.remove(folder, [place.name for place in _results(folder) if place.name not in before])
+        ownership.remove(folder, [place.name for place in _files(folder) if place.name not in before and place.suffix in _KINDS])
         for name, content in before.items():
             put(folder / name, content)
         raise
@@ -141,9 +141,8 @@ def claim(folder: Path) -> None:
     ownership.vacant(folder, folder.parent.parent, but=[place.name for place in folder.glob("*")] if ours else ())
 
 
-def _results(folder: Path) -> list[Path]:
-    """The files of the kinds that notebooks leave in their folder."""
-    return [place for place in folder.glob("*") if place.suffix in _KINDS and place.is_file() and not place.is_symlink()]
+def _files(folder: Path) -> list[Path]:
+    return [place for place in folder.glob("*") if place.is_file() and not place.is_symlink()]
 
 
 def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
