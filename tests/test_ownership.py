@@ -279,6 +279,18 @@ def test_a_link_inside_the_world_is_not_followed(small_world, capsys):
     assert _tree(small_world.parents[1]) == before
 
 
+def test_a_manifest_that_names_files_outside_of_the_world_loses_none(small_world, monkeypatch):
+    outside = small_world.parents[1] / "outside"
+    manifest = json.loads((small_world / "manifest.json").read_text())
+    files = [*manifest["files"], "../../outside/thesis.txt", str(outside / "inside/config.json")]
+    manifest |= {"files": files, "sha256": mini._sum(small_world, files)}
+    (small_world / "manifest.json").write_text(json.dumps(manifest))
+    before = _tree(outside)
+    monkeypatch.setattr(mini, "VERSION", 6)
+    mini.prepare(small_world)
+    assert _tree(outside) == before
+
+
 @pytest.mark.parametrize("moved", [0, 1, 20])
 def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(small_world, monkeypatch, moved):
     monkeypatch.setattr(mini, "VERSION", 6)

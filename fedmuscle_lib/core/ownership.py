@@ -65,9 +65,10 @@ def headed(path: Path, start: bytes) -> None:
     """
     if path.is_symlink() or path.exists():
         reach(path, path.parent)
-        with suppress(OSError), path.open("rb") as file:
-            if path.is_file() and file.read(len(start)) == start:
-                return
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(len(start)) == start:
+                    return
         raise NotOurs(f"{path}: not what this command wrote, and left alone; {_ELSE}")
 
 
@@ -134,7 +135,7 @@ def exchange(new: Path, folder: Path, own: Iterable[str], last: str) -> None:
     """
     fresh = [path.relative_to(new).as_posix() for path in new.rglob("*") if path.is_file() and path.name != _MARK]
     fresh.sort(key=lambda name: (name == last, name))
-    known = {name for name in {*own, *_recorded(folder)} if (folder / name).is_file()}
+    known = {name for name in {*own, *_recorded(folder)} if _inside(name) and (folder / name).is_file()}
     stale = sorted(known - {*fresh})
     for name in [*fresh, *stale]:
         reach(folder / name, folder)
@@ -154,8 +155,13 @@ def exchange(new: Path, folder: Path, own: Iterable[str], last: str) -> None:
 
 def fitting(folder: Path, digests: Mapping[str, Collection[str]]) -> set[str]:
     """Return the paths in ``folder`` whose file has one of its SHA-256 digests."""
-    files = {name: folder / name for name in digests if not Path(name).is_absolute() and ".." not in Path(name).parts}
+    files = {name: folder / name for name in digests if _inside(name)}
     return {name for name, path in files.items() if path.is_file() and digest(path) in digests[name]}
+
+
+def _inside(name: str) -> bool:
+    """Return whether a path that a file names stays in its folder."""
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def digest(path: Path) -> str:
