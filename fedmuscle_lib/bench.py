@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
@@ -36,17 +37,15 @@ from fedmuscle_lib.models.lora import Merged
 from fedmuscle_lib.models.maps import FeatureMaps
 from fedmuscle_lib.muscle import make_reply, muscle_loss
 from fedmuscle_lib.muscle.reference import muscle_loss_dense
-from fedmuscle_lib.report import CONFIDENCE
-from fedmuscle_lib.runs import torch_threads
+from fedmuscle_lib.report.statistics import CONFIDENCE
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write two lines a cell
 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
+_MEASURED = ("dense_ms", "library_ms", "speedup", "dense_mb", "library_mb", "memory_ratio")
 _PATIENCE = 10.0  # seconds after which a cell begins no further round
 _PAIRS_PATIENCE = 300.0  # seconds after which no further pair of rounds begins
-
-M = TypeVar("M", bound=UserModel)
 
 
 def bench_loss(
@@ -59,9 +58,8 @@ def bench_loss(
     device: str = "cpu",
     seed: int = 0,
     dense_limit_gb: float = 4.0,
-    verbose: bool = True,
 ) -> pd.DataFrame:
-    """Forward and backward of the Muscle loss, the original code's dense form and the library's side by side.
+    """Print forward and backward of the Muscle loss, the original code's dense form and the library's side by side.
 
     Both run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
     peak of what torch's allocator holds during one call beyond the inputs.
@@ -75,31 +73,26 @@ def bench_loss(
         device: where.
         seed: of the inputs.
         dense_limit_gb: the dense form is not run where its tensors would need more.
-        verbose: print the table.
 
     Returns:
         One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
     """
-    with torch_threads(threads):
+    with fixed_state(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
-    table = pd.DataFrame(rows)
-    if verbose:
-        print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of up to {rounds} rounds")
-        print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
-    return table
+    print(f"Muscle loss, forward + backward, d = {dim}, {device}, {threads} threads, median of up to {rounds} rounds")
+    return _printed(pd.DataFrame(rows, columns=["m", "b", *_MEASURED, "note"]).fillna({"note": ""}))
 
 
-def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
-    """One alignment step of each user, by the procedure of the original code's README and by the library's, side by side.
+def bench_step(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
+    """Print one alignment step of each user, by the procedure of the original code's README and by the library's, side by side.
 
     The README encodes the batch twice, first without gradient for what is sent, and differentiates through the dense loss; the
     library keeps the one forward pass and takes the gradient reply; it computes in the settings' precision, the README in float32.
     Both end with the same AdamW step.
 
     Args:
-        settings: whose users, models, batch size and M; the profile ``mini`` by default.
+        settings: whose users, models, batch size and M.
         rounds: alternations, fewer for users whose steps take long; times are medians over them.
-        verbose: print the table.
 
     Returns:
         One row a user: user, model, parameters_m (millions in the backbone), forward_ms (of one encoding), loss_ms (of a reply),
@@ -107,15 +100,13 @@ def bench_step(settings: Settings | None = None, *, rounds: int = 15, verbose: b
         floating-point operations by torch's counter, and peak memory beyond model and data.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([_step_row(client, settings, rounds) for client in build(settings).clients])
-    if verbose:
-        print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
-        print(table.to_string(index=False, float_format=_three_digits))
-        whole = table.library_ms.sum()
-        forward, loss = (table[name].sum() / whole for name in ("forward_ms", "loss_ms"))
-        print(f"all users together: {table.readme_ms.sum() / whole:.2f} times as fast")
-        print(f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and AdamW {1 - forward - loss:.0%}")
+    print(f"One alignment step, B = {settings.public_batch}, M = {settings.others}, {settings.device}, {settings.threads} thread(s)")
+    total = _printed(table).sum()
+    forward, loss = total.forward_ms / total.library_ms, total.loss_ms / total.library_ms
+    print(f"all users together: {total.readme_ms / total.library_ms:.2f} times as fast")
+    print(f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and AdamW {1 - forward - loss:.0%}")
     return table
 
 
@@ -138,23 +129,27 @@ class Trusting(Server):
         pass
 
 
-def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: bool = True) -> pd.DataFrame:
-    """The alignment steps of a round with the library's checks and without any, in pairs.
+def bench_checks(settings: Settings, *, pairs: int = 30) -> pd.DataFrame:
+    """Print what the library's checks add to the alignment steps of a round (:func:`cost_of_checks`), which run with them and without.
 
     A round is one CL epoch of all users over the whole public set. With checks, the server checks, copies, counts and compares what users
     send in each batch; at the end it judges them, and each client looks whether its weights are finite. Without checks, the same clients
     take the same steps with a :class:`Trusting` server.
 
     Args:
-        settings: whose users, models, public set, batch size, M and temperatures; the profile ``mini`` by default.
+        settings: whose users, models, public set, batch size, M and temperatures.
         pairs: how many, fewer for rounds that take long; which round comes first changes from pair to pair.
-        verbose: print the cost (:func:`cost_of_checks`).
 
     Returns:
         One row a pair: checked_ms, trusting_ms, of a step of all users.
     """
-    settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
+<<<<<<< HEAD
+    settings = settings.model_copy(update={"cl_epochs": 1})
     with torch_threads(settings.threads):
+=======
+    settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
+    with fixed_state(settings.threads):
+>>>>>>> mine
         federation = build(settings)
         clients, server = federation.clients, federation.server
         trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))
@@ -174,11 +169,10 @@ def bench_checks(settings: Settings | None = None, *, pairs: int = 30, verbose: 
             in_turn = list(calls) if pair % 2 else list(calls)[::-1]
             rows.append({name: _seconds(calls[name], 1, settings.device) * 1e3 / batches for name in in_turn})
     table = pd.DataFrame(rows, columns=list(calls))
-    if verbose:
-        cost, low, high = cost_of_checks(table)
-        print(f"a step of all users without the checks of server and clients: {table.trusting_ms.median():.3g} ms; what these add:")
-        interval = f"{CONFIDENCE:.0%} interval [{low:+.1%}, {high:+.1%}]"
-        print(f"{cost:+.1%}, {interval}, {len(table)} interleaved pairs of rounds, {batches} batches each")
+    cost, low, high = cost_of_checks(table)
+    print(f"a step of all users without the checks of server and clients: {table.trusting_ms.median():.3g} ms; what these add:")
+    interval = f"{CONFIDENCE:.0%} interval [{low:+.1%}, {high:+.1%}]"
+    print(f"{cost:+.1%}, {interval}, {len(table)} interleaved pairs of rounds, {batches} batches each")
     return table
 
 
@@ -196,8 +190,8 @@ def cost_of_checks(pairs: pd.DataFrame) -> tuple[float, float, float]:
     return cost, low, high
 
 
-def bench_local(settings: Settings | None = None, *, rounds: int = 15, verbose: bool = True) -> pd.DataFrame:
-    """A local step of each user, and the same step with one of its forms replaced by the plain one, side by side.
+def bench_local(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
+    """Print a local step of each user, and the same step with one of its forms replaced by the plain one, side by side.
 
     - "frozen once": the library computes once what training never changes (``fedmuscle_lib.models.frozen``); the plain step computes it
       too, on contiguous tensors.
@@ -206,29 +200,25 @@ def bench_local(settings: Settings | None = None, *, rounds: int = 15, verbose: 
     - "decoder": products are taken where the maps are small (``fedmuscle_lib.models.decoder``); the plain one is transformers'.
 
     Args:
-        settings: whose users, models and batch size; the profile ``mini`` by default.
+        settings: whose users, models and batch size.
         rounds: alternations, fewer for users whose steps take long; times are medians over them.
-        verbose: print the table.
 
     Returns:
         One row a user and form, of the forms that its model has: user, model, form, library_ms, plain_ms, speedup; states_mb is what is
         kept of all of the user's training samples, NaN where nothing is.
     """
     settings = _of_one_batch(settings)
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         table = pd.DataFrame([row for client in build(settings).clients for row in _local_rows(client, settings, rounds)])
-    if verbose:
-        print(f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads} thread(s)")
-        print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
-        for form, rows in table.groupby("form", sort=False):
-            print(f"{form}: the steps of {len(rows)} users {rows.plain_ms.sum() / rows.library_ms.sum():.2f} times as fast")
+    print(f"One local step, B = {settings.batch_size}, {settings.device}, {settings.threads} thread(s)")
+    for form, rows in _printed(table).groupby("form", sort=False):
+        print(f"{form}: the steps of {len(rows)} users {rows.plain_ms.sum() / rows.library_ms.sum():.2f} times as fast")
     return table
 
 
-def _of_one_batch(settings: Settings | None) -> Settings:
-    """The settings, ``mini``'s by default, of FedMuscle on a public set of one batch, which is all that is looked at."""
-    settings = settings or Settings()
-    return settings.model_copy(update={"algorithm": "fedmuscle", "public_size": settings.public_batch, "cl_epochs": 1})
+def _of_one_batch(settings: Settings) -> Settings:
+    """The settings on a public set of one batch, which is all that is looked at."""
+    return settings.model_copy(update={"public_size": settings.public_batch, "cl_epochs": 1})
 
 
 def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
@@ -320,11 +310,10 @@ def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     if any(isinstance(layer, Merged) for layer in model.modules()):
         yield "LoRA", step(model, read), step(_with_pefts_layers(model), read), 0
     if isinstance(model, FeatureMaps) and isinstance(model.head, SegformerDecodeHead):
-        plain = _copied(model)
-        yield "decoder", step(model, read), step(plain, read, lambda seen: plain.head(plain.maps(seen))), 0
+        yield "decoder", step(model, read), step(model, read, lambda seen: model.head(model.maps(seen))), 0
 
 
-def _copied(model: M) -> M:
+def _copied(model: UserModel) -> UserModel:
     """A copy that shares the frozen weights."""
     return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 
@@ -346,8 +335,7 @@ def _with_pefts_layers(model: UserModel) -> UserModel:
 
 
 def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, dense_limit_gb: float) -> dict:
-    row: dict[str, Any] = {"m": m, "b": b, "dense_ms": None, "library_ms": None, "speedup": None}
-    row |= {"dense_mb": None, "library_mb": None, "memory_ratio": None, "note": ""}
+    row: dict[str, Any] = {"m": m, "b": b}
     if b ** (m + 1) > _LONGEST:
         return row | {"note": "too long"}
     torch.manual_seed(seed)
@@ -361,10 +349,8 @@ def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, de
     if needed_gb > dense_limit_gb:
         del calls["dense"]
         row["note"] = f"dense cannot run: {needed_gb:.3g} GB"
-    for name, call in calls.items():
-        row[f"{name}_mb"] = peak_bytes(call, device) / 1e6
-    for name, seconds in _alternate(calls, rounds, device).items():
-        row[f"{name}_ms"] = seconds * 1e3
+    row |= {f"{name}_mb": peak_bytes(call, device) / 1e6 for name, call in calls.items()}
+    row |= {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, device).items()}
     if "dense" in calls:
         row["speedup"] = row["dense_ms"] / row["library_ms"]
         row["memory_ratio"] = row["dense_mb"] / row["library_mb"]
@@ -429,6 +415,11 @@ def _seconds(call: Callable[[], object], repeats: int, device: str) -> float:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
     return (time.perf_counter() - start) / repeats
+
+
+def _printed(table: pd.DataFrame) -> pd.DataFrame:
+    print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
+    return table
 
 
 def _three_digits(value: float) -> str:

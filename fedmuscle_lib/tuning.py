@@ -27,7 +27,7 @@ from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_file, tuned_tasks
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.runs import History, Progress, Store, run_all
+from fedmuscle_lib.runs import History, run_all
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS, direction
 
@@ -59,13 +59,7 @@ _RECIPES, _OPTIONS = "tuning.csv", "tuning_options.csv"
 _log = logging.getLogger("fedmuscle")
 
 
-def tune(
-    settings: Settings,
-    seeds: Sequence[int],
-    configurations: Mapping[str, Recipe],
-    progress: Progress | None = None,
-    store: Store | None = None,
-) -> pd.DataFrame:
+def tune(settings: Settings, seeds: Sequence[int], configurations: Mapping[str, Recipe]) -> pd.DataFrame:
     """Choose a recipe of local training for each task of the users, by the validation split.
 
     The first seed tries all configurations and the fixed recipe, the other seeds the best two of each task. A task gets the one with the
@@ -75,7 +69,6 @@ def tune(
         settings: the fixed recipe, and everything that is not tuned. Algorithm, split and times of evaluation are set here.
         seeds: development seeds.
         configurations: what is tried beside the fixed recipe, by name.
-        progress, store: as :func:`run_all` takes them.
 
     Returns:
         One row a configuration, task and seed: task, configuration, the settings of BY_TASK, seed, metric, value (mean over the task's
@@ -92,13 +85,13 @@ def tune(
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
-    tried = _measured(base, candidates | lengths, trials, progress, store)
+    tried = _measured(base, candidates | lengths, trials)
     tried["role"] = tried.role.mask(tried.configuration.isin(lengths), "comparison").where(tried.value.notna(), _DIVERGED)
     if not (tried.role == "candidate").any():
-        raise ValueError(f"every configuration diverged on seed {first}; is lr too large?")
+        raise ValueError(f"every configuration diverged on seed {first}; is lr or an option too large?")
     finalists = {str(task): _best(str(task), rows, candidates) for task, rows in tried[tried.role == "candidate"].groupby("task")}
     finals = [(dict(zip(finalists, names, strict=True)), seed) for seed in others for names in zip(*finalists.values(), strict=True)]
-    table = pd.concat([tried, _measured(base, candidates, finals, progress, store)], ignore_index=True)
+    table = pd.concat([tried, _measured(base, candidates, finals)], ignore_index=True)
     winner = {task: _ranked(table[(table.task == task) & table.configuration.isin(names)])[0] for task, names in finalists.items()}
     return table.assign(chosen=table.configuration == table.task.map(winner))
 
@@ -138,13 +131,7 @@ def _recipe_of(settings: Settings, user: User) -> Recipe:
     return {name: settings.of(user, name) for name in BY_TASK} | {"epochs": epochs}
 
 
-def _measured(
-    base: Settings,
-    recipes: Mapping[str, Mapping[str, Recipe]],
-    trials: Sequence[tuple[Mapping[str, str], int]],
-    progress: Progress | None,
-    store: Store | None,
-) -> pd.DataFrame:
+def _measured(base: Settings, recipes: Mapping[str, Mapping[str, Recipe]], trials: Sequence[tuple[Mapping[str, str], int]]) -> pd.DataFrame:
     """A row a task of each trial, which is a configuration for each task, and a seed. ``recipes`` are by configuration and task.
 
     The role is "candidate", or "diverged" where there is no value.
@@ -152,7 +139,7 @@ def _measured(
     chosen = [{task: recipes[name][task] for task, name in names.items()} for names, _ in trials]
     runs = [base.model_copy(update=_by_task(own) | {"seed": seed}) for own, (_, seed) in zip(chosen, trials, strict=True)]
     rows = []
-    for (names, seed), own, history in zip(trials, chosen, _finished(runs, progress, store), strict=True):
+    for (names, seed), own, history in zip(trials, chosen, _finished(runs), strict=True):
         means = {} if history is None else history.final().groupby("task").value.mean().round(4)
         for task in dict.fromkeys(user.task for user in base.members):
             measured = {"seed": seed, "metric": TASKS[task].metric, "value": means.get(task, math.nan)}
@@ -161,14 +148,14 @@ def _measured(
     return pd.DataFrame(rows, columns=["task", "configuration", *BY_TASK, "seed", "metric", "value", "role"])
 
 
-def _finished(runs: Sequence[Settings], progress: Progress | None, store: Store | None) -> list[History | None]:
+def _finished(runs: Sequence[Settings]) -> list[History | None]:
     """Return what the runs measured, None for those that diverged."""
     addresses = [str(address_of(run)) for run in runs]
     diverged: set[str] = set()
     while True:
         left = [run for run, address in zip(runs, addresses, strict=True) if address not in diverged]
         try:
-            found = iter(run_all(left, progress, store))
+            found = iter(run_all(left))
         except Diverged as error:  # the others' rounds are in the store
             _log.warning("%s: recorded as diverged", error)
             diverged.add(error.address)
@@ -203,13 +190,7 @@ def tuned_options(profile: str, algorithm: str) -> Options:
     return own
 
 
-def tune_options(
-    settings: Settings,
-    seeds: Sequence[int],
-    tried: Sequence[Options] = (),
-    progress: Progress | None = None,
-    store: Store | None = None,
-) -> pd.DataFrame:
+def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Options] = ()) -> pd.DataFrame:
     """Compare options of the settings' algorithm by Delta over local training, on the validation split.
 
     The one with the largest Delta at the tables' moment is chosen; the earlier one if two are equal.
@@ -219,7 +200,6 @@ def tune_options(
             of this algorithm is not looked at.
         seeds: development seeds.
         tried: the options to compare, as changes of the authors' values; by default those that the algorithm names.
-        progress, store: as :func:`run_all` takes them.
 
     Returns:
         One row a configuration: algorithm, setup, public, seeds, options (as JSON, what differs from the authors' values), users (their
@@ -238,11 +218,11 @@ def tune_options(
     wanted: list[dict[str, Any]] = [{"algorithm": report.BASELINE}]
     wanted += [{"options": settings.options | kind.named(kind.Options(**options))} for options in tried]
     runs = [base.model_copy(update=one | {"seed": seed}) for one in wanted for seed in seeds]
-    found = _finished(runs, progress, store)
+    found = _finished(runs)
     by_arm = [found[i : i + len(seeds)] for i in range(0, len(found), len(seeds))]
     whole = [[history for history in histories if history is not None] for histories in by_arm]
     if len(whole[0]) < len(seeds):
-        raise ValueError("tune: local training diverged; is lr too large?")
+        raise ValueError("tune: local training diverged; is lr or an option too large?")
     told = [report.as_arm(histories, arm) for arm, histories in zip(arms, whole[1:], strict=True) if len(histories) == len(seeds)]
     compared = [*whole[0], *(history for histories in told for history in histories)]
     deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in PHASES}
@@ -272,14 +252,7 @@ def claim(folder: Path) -> None:
 
 def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Path:
     """Write the comparison below ``figures`` and return its path; those of other algorithms, setups and public sets stay."""
-    path = figures / settings.profile / _OPTIONS
-    path.parent.mkdir(parents=True, exist_ok=True)
-    key = ["algorithm", "setup", "public"]
-    if path.exists():
-        earlier = pd.read_csv(path, dtype={"seeds": str})
-        table = pd.concat([earlier[~earlier[key].agg(tuple, axis=1).isin(table[key].agg(tuple, axis=1))], table])
-    files.write(path, table.to_csv(index=False))
-    return path
+    return _written(table, figures / settings.profile / _OPTIONS, ["algorithm", "setup", "public"])
 
 
 def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path, Path]:
@@ -287,15 +260,20 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
 
     Tasks that the table does not have keep what an earlier call wrote.
     """
-    recipes, rows = tuned_file(settings.profile), figures / settings.profile / _RECIPES
+    recipes = tuned_file(settings.profile)
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
     files.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
-    rows.parent.mkdir(parents=True, exist_ok=True)
-    if rows.exists():
-        earlier = pd.read_csv(rows)
-        table = pd.concat([earlier[~earlier.task.isin(chosen)], table])
-    files.write(rows, table.to_csv(index=False))
-    return recipes, rows
+    return recipes, _written(table, figures / settings.profile / _RECIPES, ["task"])
+
+
+def _written(table: pd.DataFrame, path: Path, key: list[str]) -> Path:
+    """Write the table below the rows that an earlier call wrote of other keys; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        earlier = pd.read_csv(path, dtype={"seeds": str})
+        table = pd.concat([earlier[~earlier[key].agg(tuple, axis=1).isin(table[key].agg(tuple, axis=1))], table])
+    files.write(path, table.to_csv(index=False))
+    return path
 
 
 def _choice(rows: pd.DataFrame, settings: Settings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from fedmuscle_lib import Settings, report
+from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import History, Record
@@ -77,7 +78,7 @@ history2 = partial(history, public="flickr30k", setup="setup2", profile="paper")
 def as_runs(table):
     """A table of the paper as runs of one seed: an algorithm that never looks at public data has one for all public sets."""
     cells = report.paper_table(table)
-    blind = cells.algorithm.map(report.is_blind)
+    blind = cells.algorithm.map(arms.is_blind)
     groups = cells[~blind | (cells.public == cells.public[0])].groupby(["public", "algorithm"], sort=False)["mean"]
     make = history2 if cells.setup[0] == "setup2" else history
     runs = []

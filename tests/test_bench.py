@@ -15,7 +15,7 @@ from fedmuscle_lib.fedmuscle.build import build
 
 
 def test_bench_loss_compares_both_forms_or_says_why_not():
-    table = bench_loss(members=(2, 5), batches=(16, 32), rounds=1, threads=1, dense_limit_gb=0.01, verbose=False).set_index(["m", "b"])
+    table = bench_loss(members=(2, 5), batches=(16, 32), rounds=1, threads=1, dense_limit_gb=0.01).set_index(["m", "b"])
     small = table.loc[(2, 16)]
     assert small.speedup == pytest.approx(small.dense_ms / small.library_ms)
     assert small.memory_ratio == pytest.approx(small.dense_mb / small.library_mb) and small.memory_ratio > 1
@@ -24,7 +24,7 @@ def test_bench_loss_compares_both_forms_or_says_why_not():
 
 def test_bench_step_times_every_user(mini_world):
     settings = Settings(users=(2, 6), others=1, data_dir=mini_world, models_path=mini_world / "models")
-    table = bench_step(settings, rounds=1, verbose=False)
+    table = bench_step(settings, rounds=1)
     assert list(table.user) == [2, 6]
     assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 5
     assert table.speedup.tolist() == pytest.approx((table.readme_ms / table.library_ms).tolist())
@@ -33,7 +33,7 @@ def test_bench_step_times_every_user(mini_world):
 
 def test_an_alignment_step_has_the_public_batch(mini_world):
     own = {"users": (2, 6), "others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
-    whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1, verbose=False) for size in (32, 8))
+    whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1) for size in (32, 8))
     # but for the products of small LoRA matrices with each other, which no sample takes part in
     assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.05)
 
@@ -84,11 +84,11 @@ def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
 
 def test_bench_local_has_the_forms_of_each_model(mini_world):
     own = {"others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
-    table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", lora_blocks="all", **own), rounds=1, verbose=False)
+    table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", lora_blocks="all", **own), rounds=1)
     found = {user: set(rows.form) for user, rows in table.groupby("user")}
     assert found == {6: {"head alone", "LoRA"}, 7: {"head alone", "LoRA", "decoder"}}  # LoRA in all blocks: nothing else is frozen
     assert (table[["library_ms", "plain_ms"]] > 0).all(axis=None)
     assert table.speedup.tolist() == pytest.approx((table.plain_ms / table.library_ms).tolist())
     assert (table.states_mb.notna() == (table.form == "head alone")).all()
-    some = bench_local(Settings(users=(5, 6), lora_blocks="last", **own), rounds=1, verbose=False)
+    some = bench_local(Settings(users=(5, 6), lora_blocks="last", **own), rounds=1)
     assert some.form.tolist() == 2 * ["frozen once", "head alone", "LoRA"] and (some.states_mb[:2] > 0).all()

@@ -52,8 +52,8 @@ def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() ->
 
 
 @pytest.mark.slow
-def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base, store) -> None:
-    table = tune(base, (100, 101), TWO, progress=str, store=store)
+def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base) -> None:
+    table = tune(base, (100, 101), TWO)
     candidates = table[table.role == "candidate"]
     assert (
         candidates[candidates.seed == 100].groupby("task").configuration.apply(list).map(sorted).tolist() == [[FIXED, "quick", "slow"]] * 2
@@ -70,27 +70,27 @@ def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base, store) 
     assert lengths.tolist() == [[0, 2]] * 2
 
 
-def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base, store) -> None:
+def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base) -> None:
     """A user trains alone, so what the others of its run are given changes nothing for it."""
     three = base.model_copy(update={"users": (4, 5, 6)})
-    table = tune(three, (100,), {"quick": QUICK}, progress=str, store=store)
+    table = tune(three, (100,), {"quick": QUICK})
     for task, users in (("IC100", (4, 5)), ("IC10", (6,))):
         alone = base.model_copy(update={**QUICK, "users": users, "seed": 100, "evaluate_on": "validation"})
         (value,) = table[(table.task == task) & (table.configuration == "quick")].value
-        assert value == pytest.approx(run(alone, progress=str, store=store).final().value.mean(), abs=1e-4)
+        assert value == pytest.approx(run(alone).final().value.mean(), abs=1e-4)
 
 
-def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base, store) -> None:
+def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base) -> None:
     own = {name: base.of(base.members[0], name) for name in BY_TASK} | {"epochs": 2}
     one = base.model_copy(update={"users": (6,)})
-    table = tune(one, (100,), {"slow": SLOW, "the same": own}, progress=str, store=store)
+    table = tune(one, (100,), {"slow": SLOW, "the same": own})
     assert set(table[table.role == "candidate"].configuration) == {FIXED, "slow"}
 
 
-def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings, store) -> None:
+def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings) -> None:
     text_users = settings(setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, local_epochs=1)
     wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
-    table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}}, store=store)
+    table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}})
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
 
 
@@ -124,18 +124,18 @@ def test_the_command_writes_both_files_and_a_second_call_computes_nothing(mini_w
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figures/mini/tuning.csv"), table)
 
 
-def test_tasks_of_another_call_are_kept(base, folder, store, tmp_path) -> None:
-    both = tune(base, (100,), {"quick": QUICK}, progress=str, store=store)
+def test_tasks_of_another_call_are_kept(base, folder, tmp_path) -> None:
+    both = tune(base, (100,), {"quick": QUICK})
     write(both, base, tmp_path)
     one = base.model_copy(update={"users": (6,)})
-    recipes, rows = write(tune(one, (100,), {"slow": SLOW}, progress=str, store=store), one, tmp_path)
+    recipes, rows = write(tune(one, (100,), {"slow": SLOW}), one, tmp_path)
     assert set(json.loads(recipes.read_text())) == {"IC10", "IC100"}
     table = pd.read_csv(rows)
     assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
 
 
-def test_an_interrupt_leaves_the_earlier_recipes(base, folder, store, tmp_path, monkeypatch) -> None:
-    table = tune(base, (100,), {"quick": QUICK}, progress=str, store=store)
+def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeypatch) -> None:
+    table = tune(base, (100,), {"quick": QUICK})
     recipes, _ = write(table, base, tmp_path)
     before = recipes.read_bytes()
 
@@ -172,14 +172,14 @@ def test_the_finalists_of_a_task_are_two_trainings() -> None:
 
 
 @pytest.mark.slow
-def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base, store) -> None:
+def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base) -> None:
     wild = QUICK | {"lr": 1e9}
-    table = tune(base, (100, 101), {"wild": wild, "quick": QUICK}, progress=str, store=store)
+    table = tune(base, (100, 101), {"wild": wild, "quick": QUICK})
     lost = table[table.configuration == "wild"]
     assert lost.role.eq("diverged").all() and lost.value.isna().all() and set(lost.task) == {"IC100", "IC10"}
     assert table[table.chosen].configuration.isin([FIXED, "quick"]).all() and (table.seed == 101).sum() == 4
     with pytest.raises(ValueError, match="every configuration diverged on seed 100"):
-        tune(base.model_copy(update={"lr": 1e9}), (100,), {"wild": wild}, progress=str, store=store)
+        tune(base.model_copy(update={"lr": 1e9}), (100,), {"wild": wild})
 
 
 def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
@@ -190,9 +190,9 @@ def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
 # --- options ------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_algorithm_without_options_to_try_is_refused(base, store) -> None:
+def test_an_algorithm_without_options_to_try_is_refused(base) -> None:
     with pytest.raises(ValueError, match="tune: fedmuscle names no options to try; FedMuscle.tried would"):
-        tuning.tune_options(base.model_copy(update={"algorithm": "fedmuscle"}), (100,), store=store)
+        tuning.tune_options(base.model_copy(update={"algorithm": "fedmuscle"}), (100,))
 
 
 @pytest.fixture
@@ -203,16 +203,16 @@ def contrast(monkeypatch: pytest.MonkeyPatch) -> type:
     return kind
 
 
-def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, contrast, store) -> None:
+def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, contrast) -> None:
     """Whatever the profile tuned; without its terms FedRCL is local training."""
     tuned = base.model_copy(update={"algorithm": "fedrcl", "options": {"fedrcl.weight": 0.5}})
-    table = tuning.tune_options(tuned, (100,), progress=str, store=store)
+    table = tuning.tune_options(tuned, (100,))
     assert [json.loads(options) for options in table.options] == list(contrast.tried)
     assert table.users[2] == "diverged" and pd.isna(table.delta_after_alignment[2]) and not table.chosen[2]
     assert table.delta_after_alignment[1] == 0 and table.chosen.sum() == 1
     on = base.model_copy(update={"evaluate_on": "validation", "seed": 100})
-    local = run(on, progress=str, store=store)
-    ours = run(on.model_copy(update={"algorithm": "fedrcl", "options": {}}), progress=str, store=store)
+    local = run(on)
+    ours = run(on.model_copy(update={"algorithm": "fedrcl", "options": {}}))
     assert table.users[0] == " ".join(f"{value:.1f}" for value in ours.final().value)
     assert table.delta_after_alignment[0] == pytest.approx(report.delta([local, ours]).delta[1], abs=0.01)
 

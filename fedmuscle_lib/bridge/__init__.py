@@ -7,5 +7,3 @@ In the order of their imports: ``heads``, ``system`` (its runs), ``arms``, ``rep
 
 from fedmuscle_lib.bridge.heads import HEADS, classes_by_frequency, evaluate, realigned
 from fedmuscle_lib.bridge.system import SYSTEM, TABLES, Settings
-
-__all__ = ["HEADS", "SYSTEM", "TABLES", "Settings", "classes_by_frequency", "evaluate", "realigned"]

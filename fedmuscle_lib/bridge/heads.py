@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.long_tail import groups
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.evaluation import ALL
@@ -53,6 +54,7 @@ def evaluate(model: UserModel, train: Samples, test: Samples, classes: int) -> I
                 yield {"head": head, "group": group, **sizes, "value": 100 * float(hits[tested].mean())}
 
 
+@fixed_state()
 def _outputs(model: UserModel, train: Samples, test: Samples, classes: int) -> dict[str, Tensor]:
     """The outputs (n, c) of each of ``HEADS`` for the test set."""
     model.eval()

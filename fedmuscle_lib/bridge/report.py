@@ -15,7 +15,7 @@ from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
 from fedmuscle_lib.report.provenance import named, origins, spread, write_results
-from fedmuscle_lib.report.statistics import over_seeds, paired_difference, with_interval, with_std
+from fedmuscle_lib.report.statistics import over_seeds, paired_difference, wide, with_intervals, with_std
 
 # A minuend and a subtrahend, each (algorithm, head).
 Pair = tuple[tuple[str, str], tuple[str, str]]
@@ -52,9 +52,9 @@ def differences(histories: Sequence[Run], pairs: Iterable[Pair] = (*PEERS, *REAL
     return _differences(means, pairs, ["group"])
 
 
-def differences_by_user(histories: Sequence[Run], pairs: Iterable[Pair] = PEERS) -> pd.DataFrame:
-    """The same user by user: user, model and task stand beside the group."""
-    return _differences(_scores(histories), pairs, [*_USER, "group"])
+def differences_by_user(histories: Sequence[Run]) -> pd.DataFrame:
+    """The same of ``PEERS`` user by user: user, model and task stand beside the group."""
+    return _differences(_scores(histories), PEERS, [*_USER, "group"])
 
 
 def _differences(scores: pd.DataFrame, pairs: Iterable[Pair], by: list[str]) -> pd.DataFrame:
@@ -70,8 +70,7 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     """:func:`table` laid out for reading: a row a user and head, a column a group and algorithm."""
     cells = [with_std(*cell) for cell in table[["mean", "std"]].to_numpy()]
     rows = table.assign(cell=cells, algorithm=table.algorithm.map(report.label))
-    wide = rows.pivot_table(index=[*_USER, "head"], columns=["group", "algorithm"], values="cell", aggfunc="first", sort=False)
-    return wide[[name for name in _GROUPS if name in wide]].fillna("")
+    return _in_order(wide(rows, [*_USER, "head"], ["group", "algorithm"]))
 
 
 def _told(row: Any) -> str:
@@ -86,10 +85,13 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     rows = differences.assign(
         difference_of=[_told(row) for row in differences.itertuples()],
         by_head=differences.b_head,  # "head" is a group of classes, too
-        cell=[with_interval(*cell) for cell in differences[["difference", "ci_low", "ci_high"]].to_numpy()],
+        cell=with_intervals(differences, "difference"),
     )
-    wide = rows.pivot_table(index=["difference_of", "by_head"], columns="group", values="cell", aggfunc="first", sort=False)
-    return wide[[name for name in _GROUPS if name in wide]].fillna("").rename_axis(columns=None)
+    return _in_order(wide(rows, ["difference_of", "by_head"], "group")).rename_axis(columns=None)
+
+
+def _in_order(cells: pd.DataFrame) -> pd.DataFrame:
+    return cells[[name for name in _GROUPS if name in cells]].fillna("")
 
 
 def verdicts(differences: pd.DataFrame) -> str:

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib.cli import algorithms, bench, fedloge, notebook, realign, reproduce, run, runs, tune, verify
+from fedmuscle_lib.core.command_line import App
 
-app = typer.Typer(
+app = App(
     help="FedMuscle: run an experiment, regenerate the notebooks, look after stored runs, measure.",
     add_completion=False,
     rich_markup_mode="rich",  # groups of options; errors are told by `__main__`

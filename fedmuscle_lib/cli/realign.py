@@ -10,10 +10,10 @@ import typer
 
 from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
 from fedmuscle_lib.cli.options import try_device, value_of
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.export import load
-from fedmuscle_lib.runs import torch_threads
 
 
 def command(
@@ -32,7 +32,7 @@ def command(
     settings, method = rounds.settings, rounds.federation.method
     if not method.realignments:
         raise ValueError(f"{path}: a model of {settings.algorithm}, which has no realigned head")
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         rows = pd.DataFrame(rounds.federation.evaluate(settings.rounds))
     options = ", ".join(f"{name} {value}" for name, value in method.options)
     print(f"{settings.title}: accuracy in % after round {settings.rounds}, by group of classes\n{options}")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
@@ -26,7 +27,7 @@ from fedmuscle_lib.runs.store import Said
 RESULTS = ("result.json", PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
-app = typer.Typer(help="List the stored runs, delete some, ship those behind a reference.")
+app = App(help="List the stored runs, delete some, ship those behind a reference.")
 
 
 @app.callback(invoke_without_command=True)

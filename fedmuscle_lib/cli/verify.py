@@ -63,6 +63,8 @@ def command(
         raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
     if not figures.is_dir():
         raise FileNotFoundError(f"{figures}: no such folder")
+    if not (figures / profile / ARCHIVE).is_file():
+        raise FileNotFoundError(f"{figures / profile / ARCHIVE}: no such archive of shipped runs")
     if damaged := faults(figures / profile / ARCHIVE):
         print("\n".join(damaged))
         raise typer.Exit(FAILURE)
@@ -73,8 +75,7 @@ def command(
     if stale:
         print(f"{stale} shipped runs are another version's or another data set's; nothing shows them any more")
     if not known:
-        print(f"no shipped runs to verify in {figures / profile / ARCHIVE}")
-        return
+        raise ValueError(f"{figures / profile / ARCHIVE}: no run to verify")
     seed = random.randrange(2**16) if seed is None else seed
     drawn = random.Random(seed).sample(known, min(sample, len(known)))
     print(f"{len(drawn)} of {len(known)} shipped runs, drawn with --seed {seed}")

@@ -14,7 +14,8 @@ import typer
 
 from fedmuscle_lib.core.errors import Diverged, RefusedMessage, out_of_memory
 
-DONE, FAILURE, MISTAKE = 0, 1, 2  # what was begun failed; what was typed can't be done. An interrupted command's is typer's, 130.
+DONE, FAILURE, MISTAKE = 0, 1, 2  # what was begun failed; what was typed can't be done
+INTERRUPTED = 130  # typer's
 LONGEST = 1000  # characters of the line
 _TRACEBACK = "--traceback"
 _RUNNING = (Diverged, RefusedMessage)  # ValueErrors that nobody typed

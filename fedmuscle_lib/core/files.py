@@ -16,9 +16,27 @@ from safetensors import SafetensorError
 
 from fedmuscle_lib.core.errors import DataError, NoFile, line_of
 
-ROOT = Path(__file__).parents[2]  # the clone
+ROOT = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
 MOST_BYTES = 1 << 32  # of a file; the test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB
 _MOST_JSON = 1 << 28  # bytes
+
+
+def user_path(text: str | Path, name: str = "") -> Path:
+    """The path that a person wrote; ``~`` is the home folder, as in a shell.
+
+    Args:
+        name: of the option, argument or variable of the environment, with which an error begins.
+
+    Raises:
+        ValueError: an empty text, which would be the current folder, or a ``~name`` without a home folder.
+    """
+    named = f"{name}: " if name else ""
+    if not str(text):
+        raise ValueError(f"{named}the path is empty; the current folder is .")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{named}{str(text)!r}: there is no such home folder") from None
 
 
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:

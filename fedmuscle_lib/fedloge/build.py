@@ -138,9 +138,8 @@ class Federation:
                 found["global", head, False, group].append(value)
         for client in self.clients.values():
             if len(client.local_test):
-                for scores in client.evaluate(message, round, self._test, common):
-                    for group, value in scores.accuracies.items():
-                        found["personal", scores.head, scores.masked, group].append(value)
+                for head, masked, group, value in client.evaluate(message, round, self._test, common):
+                    found["personal", head, masked, group].append(value)
         counted = ((round, *cell, fmean(values), len(values) * (cell[0] == "personal")) for cell, values in found.items())
         return [dict(zip(COLUMNS, row, strict=True)) for row in counted]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +13,6 @@ from fedmuscle_lib.fedloge.messages import Message, Update
 from fedmuscle_lib.fedloge.methods.method import Method, Recipe, Visit
 from fedmuscle_lib.fedloge.preprocessing import LocalData
 from fedmuscle_lib.fedloge.realign import masked
-
-
-class Scores(NamedTuple):
-    """Accuracies in per cent by group of classes, of one head, with or without absent classes masked."""
-
-    head: str
-    masked: bool
-    accuracies: dict[str, float]
 
 
 class Client:
@@ -59,14 +50,19 @@ class Client:
         self.loss = self.method.train(visit)
         for name, tensor in self._private.state_dict().items():  # the server looks at the others
             if not torch.isfinite(tensor).all():
-                raise Diverged(f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr too large?")
+                raise Diverged(
+                    f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr or an option too large?"
+                )
         return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
 
     @torch.no_grad()
-    def evaluate(self, received: Message, round: int, test: TestSet, common: Tensor | None = None) -> Iterator[Scores]:
-        """Yield the scores of the client's own model on its local test, each head with and without absent classes masked.
+    def evaluate(
+        self, received: Message, round: int, test: TestSet, common: Tensor | None = None
+    ) -> Iterator[tuple[str, bool, str, float]]:
+        """Yield head, whether absent classes are masked, group of classes and accuracy in per cent of the client's own model.
 
-        A class is absent if the local test has no sample of it, as in the authors' evaluation: the mask knows the test's labels.
+        It is tested on its local test. A class is absent if that has no sample of it, as in the authors' evaluation: the mask knows the
+        test's labels.
 
         Args:
             received: what the server sends.
@@ -87,8 +83,9 @@ class Client:
         present = test.labels[rows].bincount(minlength=test.classes) > 0
         for name, head in self.method.personal_heads(visit).items():
             logits = finite(f"client {self.number}", name, head(features))
-            yield Scores(name, False, test.accuracies(logits, rows))
-            yield Scores(name, True, test.accuracies(masked(logits, present), rows))
+            for is_masked, seen in ((False, logits), (True, masked(logits, present))):
+                for group, value in test.accuracies(seen, rows).items():
+                    yield name, is_masked, group, value
 
     def state(self) -> dict[str, Tensor]:
         """Tensors of the private modules by name; what :meth:`restore` takes."""

@@ -60,5 +60,5 @@ def finite(whose: str, head: str, logits: Tensor) -> Tensor:
         Diverged: they are not finite, so that what is largest of them means nothing.
     """
     if not torch.isfinite(logits).all():
-        raise Diverged(f"{whose}: the logits of the head {head!r} are not finite; is lr too large?")
+        raise Diverged(f"{whose}: the logits of the head {head!r} are not finite; is lr or an option too large?")
     return logits

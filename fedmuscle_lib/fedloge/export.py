@@ -15,6 +15,7 @@ from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import named, parse_json
 from fedmuscle_lib.core.tensors import like, load_tensors
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.settings import parse
@@ -60,6 +61,7 @@ def _by_name(state: dict[str, Any]) -> dict[str, Tensor]:
     return {f"{owner}/{name}": tensor for owner, own in owners.items() for name, tensor in own.items()}
 
 
+@fixed_state()
 def load(path: Path, norm: float | None = None, **changes: Any) -> Rounds:
     """Return the federation as it was after its last round, with its data read again.
 

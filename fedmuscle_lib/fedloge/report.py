@@ -15,7 +15,7 @@ from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, spread, write_results
-from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, with_interval, with_std
+from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, wide, with_intervals, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
 # What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
@@ -136,9 +136,9 @@ def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
         column=[_MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}") for row in table.itertuples()],
         cell=[with_std(mean, std) + beside for mean, std, beside in zip(table["mean"], table["std"], theirs, strict=True)],
     )
-    wide = rows.pivot_table(index="method", columns="column", values="cell", aggfunc="first", sort=False)
+    found = wide(rows, "method", "column")
     order = [name + group for name in _MEASURES.values() for group in ("", ": head", ": middle", ": tail")]
-    return wide[[name for name in order if name in wide]].fillna("").rename_axis(columns=None)
+    return found[[name for name in order if name in found]].fillna("").rename_axis(columns=None)
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
@@ -146,10 +146,9 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     rows = differences.assign(
         measure=[_MEASURES[row.scope, row.masked] for row in differences.itertuples()],
         difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
-        cell=[with_interval(*cell) for cell in differences[["difference", "ci_low", "ci_high"]].to_numpy()],
+        cell=with_intervals(differences, "difference"),
     )
-    wide = rows.pivot_table(index=["measure", "difference_of"], columns="group", values="cell", aggfunc="first", sort=False)
-    return wide.fillna("").rename_axis(columns=None)
+    return wide(rows, ["measure", "difference_of"], "group").fillna("").rename_axis(columns=None)
 
 
 def verdict(row: Any) -> str:

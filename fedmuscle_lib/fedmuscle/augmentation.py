@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -35,10 +35,6 @@ class View:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("view", *self.address))
             return augmentation(seen.float() / 255) * 255
-
-    def at(self, *address: object) -> View:
-        """The same view with these parts added to its address."""
-        return replace(self, address=(*self.address, *address))
 
 
 def weak(*address: object) -> View:

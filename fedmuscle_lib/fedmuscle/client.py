@@ -272,7 +272,7 @@ class Client:
                 losses.append(fit_batch(rows, self._epochs * len(parts) + i).item())
                 if not math.isfinite(losses[-1]):
                     where = f"epoch {self._epochs + 1}, batch {i + 1}"
-                    raise Diverged(f"user {self.user.number}: the local loss is not finite in {where}; is lr too large?")
+                    raise Diverged(f"user {self.user.number}: the local loss is not finite in {where}; is lr or an option too large?")
             self._epochs += 1
         mean = sum(losses) / max(1, len(losses))
         self._local_loss = mean if losses else math.nan
@@ -295,7 +295,7 @@ class Client:
         value = self._step(optimiser, key, loss).item()
         if not math.isfinite(value):
             where = f"public batch {len(self._public_losses) + 1} of the round"
-            raise Diverged(f"user {self.user.number}: the loss is not finite in {where}; is a temperature too small or lr too large?")
+            raise Diverged(f"user {self.user.number}: the loss is not finite in {where}; is a temperature too small, or lr too large?")
         self._public_losses.append(value)
         return value
 
@@ -305,7 +305,7 @@ class Client:
         """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
         for name, p in self.model.trainable_state().items():
             if not torch.isfinite(p).all():
-                raise Diverged(f"user {self.user.number}: {name} is not finite after training; is lr too large?")
+                raise Diverged(f"user {self.user.number}: {name} is not finite after training; is lr or an option too large?")
 
     @torch.no_grad()
     def evaluate(self) -> float:
@@ -321,7 +321,9 @@ class Client:
         try:
             score = self.task.score(counts)
         except OverflowError:  # a perplexity is an exponential
-            raise Diverged(f"user {self.user.number}: {self.task.metric} is too large for a number; is lr too large?") from None
+            raise Diverged(
+                f"user {self.user.number}: {self.task.metric} is too large for a number; is lr or an option too large?"
+            ) from None
         if not math.isfinite(score):
             raise Diverged(f"user {self.user.number}: {self.task.metric} is {score}")
         return score
@@ -329,7 +331,7 @@ class Client:
     def _outputs(self, inputs: State | Tensor) -> Tensor:
         outputs = self.model(inputs)
         if not all(map(math.isfinite, torch.stack(outputs.aminmax()).tolist())):  # aminmax passes nan on
-            raise Diverged(f"user {self.user.number}: outputs for evaluation samples are not finite; is lr too large?")
+            raise Diverged(f"user {self.user.number}: outputs for evaluation samples are not finite; is lr or an option too large?")
         return outputs
 
     @contextmanager

@@ -27,9 +27,10 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, line_of, shown
-from fedmuscle_lib.core.files import ROOT, named, read_json
+from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
 from fedmuscle_lib.core.ownership import digest
 from fedmuscle_lib.core.tensors import like, load_tensors
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
@@ -213,6 +214,7 @@ class SavedUser:
         """Z, (n, d), with rows of unit norm; inputs and what is equal as for :meth:`predict`, in the batches of a whole public set."""
         return self._pass(inputs, REFERENCE_BATCH, self.model.represent)
 
+    @fixed_state()
     @torch.no_grad()
     def _pass(self, inputs: Any, batch: int, call: Any) -> Tensor:
         encoded = self.encode(inputs).to(self.device)
@@ -243,6 +245,7 @@ class SavedUser:
         return inputs
 
 
+@fixed_state()
 def load_user(folder: str | Path, backbone: str | Path | None = None, device: str = "cpu") -> SavedUser:
     """A user as it was at the end of its run.
 
@@ -255,7 +258,7 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
         DataError: the folder is no saved user's, a file of it is missing or damaged, or the backbone is another; the message names it.
         OSError: there is no checkpoint, or it can't be read; the message names it.
     """
-    folder = Path(folder)
+    folder = user_path(folder, "folder")
     about = _read_about(folder)
     try:
         return _loaded(folder, about, backbone, device)
@@ -268,7 +271,7 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
 def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:
     name, task = about["backbone"]["name"], _task(about)
     usual = PROFILES.get(about["run"]["settings"]["profile"], {}).get("models_path", ROOT / "models")
-    checkpoint = checkpoint_folder(usual, name) if backbone is None else Path(backbone)
+    checkpoint = checkpoint_folder(usual, name) if backbone is None else user_path(backbone, "backbone")
     kind = architecture(model_type(checkpoint))
     if (found := checkpoint_digest(checkpoint)) != about["backbone"]["digest"]:
         raise DataError(f"{folder}: trained on {name} with the digest {about['backbone']['digest'][:12]}; {checkpoint} has {found[:12]}")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.samples import Samples, draw_local
 from fedmuscle_lib.fedmuscle.build import encoding_of
 from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of
@@ -22,6 +23,7 @@ _TASK = "IC100"  # whose classes are told apart
 TESTS = 1500  # test images, as `python -m data_prep pretrained --check` takes
 
 
+@fixed_state()
 def one_shot(settings: Settings) -> dict[str, float]:
     """Accuracy in per cent, by checkpoint, of the nearest class mean with one image of each class of IC100.
 

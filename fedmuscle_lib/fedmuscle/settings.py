@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -21,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
@@ -54,7 +55,7 @@ class OwnData(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    folder: str = Field(min_length=1)
+    folder: Annotated[str, AfterValidator(lambda text: str(user_path(text)) if text.startswith("~") else text)] = Field(min_length=1)
     classes: int | None = Field(None, ge=2, le=100_000)
     client: int | None = Field(None, ge=0)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-Number = int | float
 
 
 @dataclass(frozen=True)
@@ -16,18 +14,18 @@ class Exercise:
     """A question to the student.
 
     Attributes:
-        answer: one number, several in a tuple, or one word of ``words``.
+        answer: one number, several in a list, or one word of ``words``.
         hint: helps whoever is wrong, and doesn't contain the answer.
         tolerance: how far each number may be from the answer; rounding belongs here.
-        slips: wrong answers that have a known reason -> a hint of their own.
+        slips: wrong answers that have a known reason, each with a hint of its own.
         words: what can be chosen; empty where a number is asked for.
     """
 
-    answer: Number | tuple[Number, ...] | str
+    answer: float | list[float] | str
     hint: str
     tolerance: float = 0.0
-    slips: Mapping[Any, str] = field(default_factory=dict)
-    words: tuple[str, ...] = ()
+    slips: Sequence[tuple[Any, str]] = ()
+    words: Sequence[str] = ()
 
 
 def verdict(exercise: Exercise, value: Any) -> str:
@@ -40,11 +38,11 @@ def verdict(exercise: Exercise, value: Any) -> str:
         return f"not yet. Answer with {_form(exercise)}."
     if _near(given, wanted, exercise.tolerance):
         return "right."
-    slips = (hint for slip, hint in exercise.slips.items() if _near(given, np.asarray(slip), exercise.tolerance))
+    slips = (hint for slip, hint in exercise.slips if _near(given, np.asarray(slip), exercise.tolerance))
     return f"not yet. {next(slips, exercise.hint)}"
 
 
-def _numbers(value: Any, words: tuple[str, ...]) -> np.ndarray | None:
+def _numbers(value: Any, words: Sequence[str]) -> np.ndarray | None:
     """Return what was answered, as numbers; a word is its place among ``words``. None if it is neither."""
     if words:
         word = str(value).strip().lower()
@@ -62,4 +60,4 @@ def _near(given: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
 def _form(exercise: Exercise) -> str:
     if exercise.words:
         return "one word: " + ", ".join(exercise.words)
-    return f"{len(exercise.answer)} numbers" if isinstance(exercise.answer, tuple) else "a number"
+    return f"{len(exercise.answer)} numbers" if isinstance(exercise.answer, list) else "a number"

@@ -242,10 +242,10 @@ class UserModel(Versioned, nn.Module, ABC):
         """The head's outputs from pooled features, (b, n_outputs)."""
         return self.head(features if self.head_on == "features" else self.projection(features))
 
-    def forward_with_levels(self, inputs: Tensor | State, levels: int = 4) -> tuple[Tensor, list[Tensor]]:
-        """The head's outputs, and features from shallow to deep: after each ``levels``-th part of the adapted blocks, then the projection.
+    def forward_with_levels(self, inputs: Tensor | State) -> tuple[Tensor, list[Tensor]]:
+        """The head's outputs, and features from shallow to deep: after each quarter of the adapted blocks, then the projection.
 
-        Each is (b, its width), pooled as the features are. Where fewer blocks than levels are adapted, there are fewer of them.
+        Each is (b, its width), pooled as the features are. Where fewer than four blocks are adapted, there are fewer of them.
 
         Raises:
             ValueError: the architecture has no levels that would be comparable.
@@ -257,7 +257,7 @@ class UserModel(Versioned, nn.Module, ABC):
             features, shallow = state["features"], []
         else:
             states = self._rest(state)
-            shallow = [self.pooled(states[block], state) for block in depths(len(states) - 1, levels)]
+            shallow = [self.pooled(states[block], state) for block in depths(len(states) - 1)]
             features = self._finished(states[-1], state)
         return self.outputs(features), [*shallow, self.projection(features)]
 
@@ -275,9 +275,9 @@ class UserModel(Versioned, nn.Module, ABC):
         return state | {f"head.{name}": b for name, b in self.head.named_buffers()}
 
 
-def depths(blocks: int, levels: int) -> list[int]:
-    """The blocks, counted from 1, that end each ``levels``-th part of them; fewer than ``levels`` where there are fewer blocks."""
-    return sorted({math.ceil(blocks * part / levels) for part in range(1, levels + 1)} if blocks else set())
+def depths(blocks: int) -> list[int]:
+    """The blocks, counted from 1, that end each quarter of them; fewer than four where there are fewer blocks."""
+    return sorted({math.ceil(blocks * part / 4) for part in (1, 2, 3, 4)} if blocks else set())
 
 
 def _is_linear(module: nn.Module) -> bool:

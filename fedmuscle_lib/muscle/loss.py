@@ -27,6 +27,7 @@ from torch import Tensor
 from .original import loss_given_alpha
 from .partition import MEMORY_BUDGET, fits, joint, log_partition, unpack
 from .temperature import Temperature, Temperatures, member_name, temperatures
+from .temperature_gradient import coefficients, learnt, slopes
 
 # Normalising in bfloat16 rounds the norm and the quotients by 2^-9 each; float16 and float32 stay far below.
 NORM_TOLERANCE = 1e-2
@@ -59,8 +60,9 @@ def muscle_loss(
 ) -> Tensor:
     """Mean over the batch of equation (3); with ``m = 1`` it is InfoNCE, equation (1).
 
-    Only the anchor gets a gradient: the others are other users' representations, constants here whatever their ``requires_grad``.
-    Differentiable once; a second derivative is refused.
+    The anchor gets a gradient, and temperatures that are tensors with ``requires_grad``. The others are other users' representations,
+    constants here whatever their ``requires_grad``. Differentiable once; a second derivative is refused. ``torch.func.grad`` takes it;
+    ``torch.func.vmap`` does not, because the inputs' values are checked.
 
     The original README's call, ``muscle_loss([anchor, *others], alpha, tau, device)`` with ``compute_alpha``'s table, gives the same
     through tensors of b^(m+1) entries (``original.py``).
@@ -98,7 +100,12 @@ def muscle_loss(
     work = others.dtype if fits(others.dtype, heats.reach, b, m) else torch.float64
     with without_autocast(anchor.device):
         keys, log_pair = log_factors(others.to(work), heats)
-        return contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(others.dtype)
+        loss = contrast(anchor.to(work), keys, log_pair, heats.reach, memory_budget).to(others.dtype)
+        if learnt(tau, tau_prime):
+            found = slopes(anchor.detach().to(work), others.to(work), keys, log_pair, heats.reach, int(memory_budget))
+            for coefficient, slope in zip(coefficients(tau, tau_prime, others.to(work)), found, strict=True):
+                loss = loss + given(coefficient, loss.new_zeros(()), slope)
+        return loss
 
 
 def validate(
@@ -189,7 +196,10 @@ def contrast(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, memor
         reach: a bound of |log alpha|.
         memory_budget: bytes of working memory.
     """
-    return _Contrast.apply(anchor, keys, log_pair, reach, int(memory_budget))
+    wanted = torch.is_grad_enabled() and anchor.requires_grad
+    with torch.no_grad():
+        value, gradient = closed_form(anchor.detach(), keys, log_pair, reach, int(memory_budget), wanted)
+    return value if gradient is None else given(anchor, value, gradient)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager:
@@ -197,36 +207,52 @@ def without_autocast(device: torch.device) -> AbstractContextManager:
     return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
-class _Contrast(torch.autograd.Function):
-    """Value and gradient in one pass: the gradient is a difference of expectations and needs no graph through the sum."""
+def closed_form(anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int, gradient: bool) -> tuple[Tensor, Tensor | None]:
+    """Value and gradient (b, d) in one pass: the gradient is a difference of expectations and needs no graph through the sum."""
+    m, b, d = keys.shape
+    flat = keys.reshape(m * b, d)
+    unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
+    log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=gradient)  # (b,), (b, m, b)
+    positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
+    value = ((log_z.sum() - positive) / b).to(anchor.dtype)
+    if p is None:
+        return value, None
+    # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
+    p.diagonal(dim1=0, dim2=2).sub_(1)
+    return value, (p.view(b, m * b).to(flat.dtype) @ flat).div_(b)
+
+
+def given(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """``value``, whose derivative in ``variable`` is ``gradient``; differentiating that in turn is an error and not a silent zero."""
+    return _Given.apply(variable, value, gradient)
+
+
+class _Given(torch.autograd.Function):
+    @staticmethod
+    def forward(variable: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        return value.clone()
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, keys: Tensor, log_pair: Tensor, reach: float, budget: int) -> Tensor:
-        m, b, d = keys.shape
-        flat = keys.reshape(m * b, d)
-        unary = (anchor @ flat.T).view(b, m, b)  # log x_m(i, j)
-        log_z, p = log_partition(unary, log_pair, reach, budget, with_marginals=ctx.needs_input_grad[0])  # (b,), (b, m, b)
-        positive = unary.diagonal(dim1=0, dim2=2).sum() + log_pair.diagonal(dim1=0, dim2=2).sum()
-        if p is not None:
-            # dL/dz_i = (1/b) sum_m (E_{p_m(.|i)}[z^m_j] - z^m_i) / tau_{n,m}
-            p.diagonal(dim1=0, dim2=2).sub_(1)
-            ctx.save_for_backward((p.view(b, m * b).to(flat.dtype) @ flat).div_(b), anchor)
-        return ((log_z.sum() - positive) / b).to(anchor.dtype)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        variable, _, gradient = inputs
+        ctx.save_for_backward(gradient.to(variable.dtype), variable)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return differentiable_once(*ctx.saved_tensors) * grad, None, None, None, None
-
-
-def differentiable_once(gradient: Tensor, anchor: Tensor) -> Tensor:
-    """``gradient``, such that differentiating it in turn is an error and not a silent zero."""
-    return _Once.apply(gradient, anchor) if torch.is_grad_enabled() else gradient
+        gradient, variable = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            gradient = _Once.apply(gradient, variable)
+        return gradient * grad.to(gradient.dtype), None, None
 
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, anchor: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
+    def forward(gradient: Tensor, variable: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -86,7 +86,9 @@ def lower_order_temperature(tau: Number) -> Number:
 
 
 def _hashable(value: Temperature) -> float | Table:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):
+    if isinstance(value, torch.Tensor) or hasattr(value, "tolist"):  # the latter has numpy's
+        if len(shape := tuple(getattr(value, "shape", ()))) not in (0, 2):
+            raise ValueError(f"a temperature has shape {shape}: a number, shape (), or a matrix over the members is needed")
         value = value.tolist()
     if isinstance(value, (int, float)):
         return float(value)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .loss import contrast, differentiable_once, log_alpha, log_factors, muscle_loss, representations, without_autocast
+from .loss import contrast, given, log_alpha, log_factors, muscle_loss, representations, without_autocast
 from .partition import pairs
 from .temperature import Temperature, temperatures
 
@@ -80,18 +80,7 @@ class GradientReply(_Reply):
         """
         if anchor.shape != self.gradient.shape:
             raise ValueError(f"anchor has shape {tuple(anchor.shape)}, the gradient {tuple(self.gradient.shape)}")
-        return _Given.apply(anchor, self.value, self.gradient)
-
-
-class _Given(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient.to(anchor.dtype), anchor)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return differentiable_once(*ctx.saved_tensors) * grad.to(ctx.saved_tensors[0].dtype), None, None
+        return given(anchor, self.value, self.gradient)
 
 
 def make_reply(

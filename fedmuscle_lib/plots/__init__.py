@@ -15,20 +15,3 @@ from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import training_curve
 from fedmuscle_lib.plots.user_curves import user_curves
-
-__all__ = [
-    "STYLES",
-    "Marker",
-    "a_round",
-    "agreement",
-    "controls",
-    "delta_map",
-    "figure2",
-    "figure6",
-    "in_short",
-    "save",
-    "styles",
-    "table1",
-    "training_curve",
-    "user_curves",
-]

@@ -15,10 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import ScaledTranslation
+from scipy.optimize import isotonic_regression
 
 from fedmuscle_lib.core.style import Look, closed, housed, point
+from fedmuscle_lib.fedmuscle.arms import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import BASELINE, TUNED_BASELINE, UNFORGETTING, label
 
 _LED, _ALONE = "fedmuscle", "self"  # between them stands what peers give
 _GIVEN, _TAKEN = "#A9D3F0", "#F3C8A5"  # pale forms of their colours
@@ -72,13 +73,8 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
 
 def _spread(positions: np.ndarray, gap: float) -> np.ndarray:
     """The positions nearest to these ascending ones, by squared distance, that are at least ``gap`` apart."""
-    blocks: list[tuple[float, int]] = []  # of neighbours that touch: where its first one is less its place, how many
-    for k, position in enumerate(positions):
-        blocks.append((position - k * gap, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (first, n), (second, m) = blocks[-2:]
-            blocks[-2:] = [((n * first + m * second) / (n + m), n + m)]
-    return np.array([mean for mean, n in blocks for _ in range(n)]) + gap * np.arange(len(positions))
+    places = gap * np.arange(len(positions))
+    return isotonic_regression(positions - places).x + places
 
 
 def _limits(rows: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:

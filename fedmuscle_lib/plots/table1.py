@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import forest, housed
+from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import added, label
 
 
 @housed

@@ -9,53 +9,17 @@ CSV files: ``prose`` and ``results``. None of them trains or loads a model: ``fe
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
-from fedmuscle_lib.fedmuscle.arms import (
-    BASELINE,
-    CONTROLS,
-    HEADLINE,
-    OTHER_MOMENT,
-    TUNED_BASELINE,
-    UNFORGETTING,
-    Arm,
-    Point,
-    added,
-    algorithm_of,
-    alignment_steps,
-    arm,
-    as_arm,
-    is_blind,
-    label,
-    local_steps,
-    run_arms,
-    run_map,
-)
-from fedmuscle_lib.report.compare import (
-    delta_difference,
-    delta_over,
-    gain_difference,
-    in_short,
-    over_baseline,
-    paired_deltas,
-    per_user_difference,
-    rank_agreement,
-)
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, arm, as_arm, label, run_arms, run_map
+from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
-from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_seed, delta_by_task, delta_unshared, table
+from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.map import (
-    delta_map,
-    map_by_place,
-    map_in_words,
-    map_peers,
-    map_steps,
-    papers_steps,
-    write_map,
-)
-from fedmuscle_lib.report.paper import PAPER, paper_deltas, paper_gains, paper_table
+from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
+from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import save
-from fedmuscle_lib.report.scores import USER, references, relative, scores
+from fedmuscle_lib.report.scores import USER, references, relative
 from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
-from fedmuscle_lib.report.side_by_side import ORIGINS, by_public, by_task, side_by_side
-from fedmuscle_lib.report.statistics import CONFIDENCE, interval, over_seeds
-from fedmuscle_lib.report.world_table import in_short_of_worlds, papers_world, world, worlds
-from fedmuscle_lib.report.write import data_manifests, file_of, provenance_of, write
+from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
+from fedmuscle_lib.report.statistics import interval, over_seeds
+from fedmuscle_lib.report.world_table import in_short_of_worlds, world, worlds
+from fedmuscle_lib.report.write import file_of, provenance_of, write

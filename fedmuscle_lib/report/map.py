@@ -22,7 +22,7 @@ from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.provenance import save
-from fedmuscle_lib.report.statistics import side_of_zero, with_interval
+from fedmuscle_lib.report.statistics import side_of_zero, wide, with_intervals
 from fedmuscle_lib.report.write import file_of, write
 
 _WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
@@ -115,17 +115,14 @@ def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
     by = ["place", "steps"]
     rows = rows.assign(rank=rows.groupby("place").forgotten.transform("mean"))
     rows = rows.sort_values(["rank", "steps"], ascending=[False, True], kind="stable")
-    cells = rows.assign(cell=[with_interval(*cell) for cell in rows[["delta", "ci_low", "ci_high"]].to_numpy()])
-    wide = cells.pivot_table(index=by, columns="algorithm", values="cell", aggfunc="first", sort=False).drop(columns="local")
-    wide = wide.rename(columns=label).rename_axis(columns=None)
-    own = rows[rows.algorithm == "fedmuscle"].set_index(by).reindex(wide.index)
+    found = wide(rows.assign(cell=with_intervals(rows, "delta")), by, "algorithm").drop(columns="local")
+    found = found.rename(columns=label).rename_axis(columns=None)
+    own = rows[rows.algorithm == "fedmuscle"].set_index(by).reindex(found.index)
     if own.delta_tuned.notna().any():
-        over_tuned = own[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
-        wide[f"FedMuscle over {label(TUNED_BASELINE)}"] = [with_interval(*cell) for cell in over_tuned]
+        found[f"FedMuscle over {label(TUNED_BASELINE)}"] = with_intervals(own, "delta_tuned", "ci_low_tuned", "ci_high_tuned")
     for over, own in peers.groupby("over", sort=False):
-        given = own.set_index(by).reindex(wide.index)
-        wide[f"FedMuscle − {label(over)}"] = [with_interval(*cell) for cell in given[["difference", "ci_low", "ci_high"]].to_numpy()]
-    return wide
+        found[f"FedMuscle − {label(over)}"] = with_intervals(own.set_index(by).reindex(found.index), "difference")
+    return found
 
 
 def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:

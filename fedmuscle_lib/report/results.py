@@ -14,7 +14,7 @@ import pandas as pd
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT, read_json
 from fedmuscle_lib.fedmuscle.arms import label
-from fedmuscle_lib.report.statistics import with_interval
+from fedmuscle_lib.report.statistics import with_intervals
 
 _HEAD = """# Results
 
@@ -65,9 +65,9 @@ def _overview(path: Path) -> str:
 def _deltas(path: Path) -> str:
     """A row an algorithm; for each public set a column for ours, for ours over tuned local training if there is any, and the paper's."""
     delta = pd.read_csv(path)
-    columns = {"ours": [with_interval(*cell) for cell in delta[["delta", "ci_low", "ci_high"]].to_numpy()]}
+    columns = {"ours": with_intervals(delta, "delta")}
     if "delta_tuned" in delta and delta.delta_tuned.notna().any():  # a reference of an earlier commit lacks it
-        columns["over tuned"] = [with_interval(*cell) for cell in delta[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()]
+        columns["over tuned"] = with_intervals(delta, "delta_tuned", "ci_low_tuned", "ci_high_tuned")
     columns["the paper's"] = ["" if pd.isna(value) else f"{value:+.2f}" for value in delta.paper_delta]
     cells = pd.DataFrame(columns, index=delta.public)
     publics = list(dict.fromkeys(delta.public))

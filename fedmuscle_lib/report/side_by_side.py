@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
-from fedmuscle_lib.report.statistics import with_interval, with_std
+from fedmuscle_lib.report.statistics import wide, with_interval, with_intervals, with_std
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
@@ -21,13 +21,13 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFr
     controls and ours after them, and last what ``report.references`` gives.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
-    wide = users.pivot_table(index=USER, columns="algorithm", values="cell", aggfunc="first", sort=False)
+    every = wide(users, USER, "algorithm")
     blocks = []
-    for public, block in wide.groupby(level="public", sort=False):
+    for public, block in every.groupby(level="public", sort=False):
         deltas = _delta_rows(delta[delta.public == public].set_index("algorithm"))
         deltas.index = pd.MultiIndex.from_tuples([(public, "", "", "", name) for name in deltas.index], names=USER)
-        blocks.append(pd.concat([block, deltas.reindex(columns=wide.columns)]))
-    whole = pd.concat(blocks).fillna("")[sorted(wide.columns, key=added)]
+        blocks.append(pd.concat([block, deltas.reindex(columns=every.columns)]))
+    whole = pd.concat(blocks).fillna("")[sorted(every.columns, key=added)]
     whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
     for name, reached in () if references is None else references.groupby("reference", sort=False):
         cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
@@ -39,19 +39,18 @@ def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
     """A row for Delta, and one for Delta over tuned local training if there is any; a column an algorithm."""
     rows = {"Δ (%)": [_delta_cell(row) for _, row in deltas.iterrows()]}
     if "delta_tuned" in deltas and deltas.delta_tuned.notna().any():
-        over_tuned = deltas[["delta_tuned", "ci_low_tuned", "ci_high_tuned"]].to_numpy()
-        rows["Δ over tuned (%)"] = [with_interval(*cell) for cell in over_tuned]
+        rows["Δ over tuned (%)"] = with_intervals(deltas, "delta_tuned", "ci_low_tuned", "ci_high_tuned")
     return pd.DataFrame(rows, index=deltas.index).T
 
 
-def by_public(rows: pd.DataFrame, column: str = "difference") -> pd.DataFrame:
-    """A row an algorithm and a column a public set, with ``column`` of ``rows`` and its interval in a cell."""
-    return _wide(rows, column, ["algorithm"], "public").rename_axis(index=None)
+def by_public(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row an algorithm and a column a public set, with the difference and its interval in a cell."""
+    return _wide(rows, "difference", ["algorithm"], "public").rename_axis(index=None)
 
 
-def by_task(rows: pd.DataFrame, column: str = "delta") -> pd.DataFrame:
-    """A row a public set and algorithm and a column a task, with ``column`` of ``rows`` and its interval in a cell."""
-    return _wide(rows, column, ["public", "algorithm"], "task")
+def by_task(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a public set and algorithm and a column a task, with Delta and its interval in a cell."""
+    return _wide(rows, "delta", ["public", "algorithm"], "task")
 
 
 def _named(table: pd.DataFrame) -> Iterable:
@@ -70,6 +69,5 @@ def _delta_cell(row: pd.Series) -> str:
 
 
 def _wide(rows: pd.DataFrame, column: str, index: list[str], across: str) -> pd.DataFrame:
-    cells = rows.assign(cell=[with_interval(*cell) for cell in rows[[column, "ci_low", "ci_high"]].to_numpy()])
-    wide = cells.pivot_table(index=index, columns=across, values="cell", aggfunc="first", sort=False)
-    return wide.rename(index=label, level="algorithm").rename_axis(columns=None)
+    cells = rows.assign(cell=with_intervals(rows, column))
+    return wide(cells, index, across).rename(index=label, level="algorithm").rename_axis(columns=None)

@@ -57,6 +57,16 @@ def with_interval(value: float, low: float, high: float) -> str:
     return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
 
 
+def with_intervals(rows: pd.DataFrame, value: str, low: str = "ci_low", high: str = "ci_high") -> list[str]:
+    """:func:`with_interval` of each row, by the names of its columns."""
+    return [with_interval(*cell) for cell in rows[[value, low, high]].to_numpy()]
+
+
+def wide(rows: pd.DataFrame, index: str | list[str], columns: str | list[str]) -> pd.DataFrame:
+    """The texts ``cell`` of the rows laid out for reading, in the order in which they come."""
+    return rows.pivot_table(index=index, columns=columns, values="cell", aggfunc="first", sort=False)
+
+
 def with_std(mean: float, std: float, digits: int = 1) -> str:
     """Such as "61.4 ± 0.8", or "61.4" if there is no deviation."""
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")

@@ -11,5 +11,3 @@ from fedmuscle_lib.reproduce.estimate import overview
 from fedmuscle_lib.reproduce.grid import reproduce
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.reproduce.plan import plan, select
-
-__all__ = ["NOTEBOOKS", "Outcome", "declared", "index", "literal", "overview", "plan", "reproduce", "select"]

@@ -38,11 +38,20 @@ def main(spec: dict[str, Any]) -> int:
     managed = {"kernel_manager_class": _UnixSockets} if short else {}
     files = spec["notebook"], spec["part"]
     try:
-        papermill.execute_notebook(*files, parameters=spec["parameters"], log_output=True, progress_bar=False, cwd=".", **managed)
+        papermill.execute_notebook(
+            *files,
+            parameters=spec["parameters"],
+            log_output=True,
+            progress_bar=False,
+            cwd=".",
+            kernel_name="python3",
+            language="python",
+            **managed,
+        )
     except papermill.PapermillExecutionError:
         return 1
     except Exception as error:  # a dead kernel, a full disk
-        print(f"{type(error).__name__}: {str(error).strip()}", flush=True)
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         return 1
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,13 +21,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.files import ROOT, put, write
+from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import ROOT, put, user_path, write
 from fedmuscle_lib.core.notebooks import PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
 _RESULT, _EXECUTED, _PART = "result.json", "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
-_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md"}  # of files that notebooks leave there
+LOG = "executed.log"  # likewise: the output of a child that failed
+_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md", ".log"}  # of files that notebooks leave there
+_KEPT, _LONGEST = 1000, 500  # lines of the log, and characters of the one that is shown
+_NAMES_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 _log = logging.getLogger("fedmuscle")
 
 
@@ -68,7 +73,7 @@ class Children:
         self.environment = os.environ | threads | places | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         if runs := self.environment.get("FEDMUSCLE_RUNS"):
-            self.environment["FEDMUSCLE_RUNS"] = str(Path(runs).absolute())  # a child runs in its notebook's folder
+            self.environment["FEDMUSCLE_RUNS"] = str(user_path(runs, "FEDMUSCLE_RUNS").absolute())  # a child runs in its notebook's folder
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self.ending = False
@@ -153,7 +158,7 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chi
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
     spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
-    failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder.name, children))
+    failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder, children))
     if failure or missing:
         for earlier in (executed, *(folder / name for name in pages.PAGES)):
             ownership.discard(earlier)
@@ -166,21 +171,32 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chi
     return outcome
 
 
-def _followed(process: subprocess.Popen[str], name: str, children: Children) -> tuple[int, str]:
-    """Pass a child's lines on; return its exit code and its last line.
+def _followed(process: subprocess.Popen[str], folder: Path, children: Children) -> tuple[int, str]:
+    """Pass a child's lines on; return its exit code and the line that says most about its end. All are in ``LOG`` if it failed.
 
     Raises:
         KeyboardInterrupt: it was ended before it was done.
     """
-    last: deque[str] = deque(["no output"], maxlen=1)
+    lines: deque[str] = deque(maxlen=_KEPT)
     for line in filter(None, map(str.rstrip, process.stdout or ())):
-        last.append(line)
+        lines.append(line)
         if not children.ending and _PARTING not in line:
-            _log.info("%s: %s", name, line)
+            _log.info("%s: %s", folder.name, line)
     code = process.wait()
     if code and children.ending:
         raise KeyboardInterrupt
-    return code, last[0]
+    ownership.discard(folder / LOG)
+    if code:
+        write(folder / LOG, "\n".join(lines) + "\n")
+    return code, _telling(lines)
+
+
+def _telling(lines: Sequence[str]) -> str:
+    """The line that names the last error or, without one, the last line with a word."""
+    for pattern in (_NAMES_ERROR, re.compile(r"\w")):
+        if found := [line for line in lines if pattern.match(line.strip())]:
+            return line_of(found[-1].strip(), _LONGEST)
+    return "no output"
 
 
 def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, str | None]:
@@ -193,7 +209,7 @@ def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, s
     if not code:
         return None, None
     if code != 1 or not cells:
-        return f"exit code {code}: {last}", None
+        return f"exit code {code}: {last} (all of its output: {part.with_name(LOG)})", None
     cell = cells[-1]  # papermill goes no further, and calls the cell that a kernel died in completed
     error = next((output for output in cell.get("outputs", []) if output.output_type == "error"), None)
     if error and error.ename == "NotStored":
@@ -201,4 +217,4 @@ def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, s
     places = {known.id: place for place, known in enumerate(nbformat.read(path, as_version=4).cells, start=1)}
     place = f"cell {places[cell.id]}" if cell.id in places else "the injected parameters"
     head = next((line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith("#")), "")
-    return f"{place} ({head}): {f'{error.ename}: {error.evalue}' if error else last}", None
+    return f"{place} ({head}): {line_of(f'{error.ename}: {error.evalue}', _LONGEST) if error else last}", None

@@ -46,7 +46,7 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
     Raises:
         ValueError: listing everything that is wrong with ``wanted`` or with a type.
     """
-    types = {path: {name: parameter.type for name, parameter in declared(path).items()} for path in paths}
+    types = {path: declared(path) for path in paths}
     kinds = {path: settings_of(path) for path in paths}
     places = set().union(*(kind.places() for kind in kinds.values()))
     wanted = _absolute(wanted, places)
@@ -71,10 +71,16 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
         for path, own in types.items()
     }
     problems += [
-        f"{path.stem}: {name} is a {types[path][name]}, not {value!r}"
+        f"{path.stem}: {name} is a {types[path][name].type}, not {value!r}"
         for path, values in given.items()
         for name, value in values.items()
-        if not fits(value, types[path][name])
+        if not fits(value, types[path][name].type)
+    ]
+    problems += [
+        f"{path.stem}: {name} is empty"
+        for path, values in given.items()
+        for name, value in values.items()
+        if value in ([], "", {}) and types[path][name].value
     ]
     if problems:
         raise ValueError("; ".join(problems))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.compute import NotStored, may_compute, run, stored
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.runs.loop import torch_threads
 from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
@@ -40,5 +39,4 @@ __all__ = [
     "run_all",
     "stored",
     "system_of",
-    "torch_threads",
 ]

@@ -51,7 +51,12 @@ def address_of(settings: RunSettings) -> Address:
 
     Raises:
         ValueError: the algorithm is defined in no file.
+        FileNotFoundError: a place that the settings name, and not their profile, is not there. A shipped run does not stand in for it.
     """
+    for name in sorted(settings.places()):
+        path, usual = getattr(settings, name), settings.usual().get(name, type(settings).model_fields[name].default)
+        if path is not None and path != usual and not path.exists():
+            raise FileNotFoundError(f"{name}: {path}: no such folder")
     return Address(question_of(settings), tuple(sorted(system_of(settings).inputs(settings).items())), torch.__version__)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
@@ -53,7 +54,7 @@ def run(
     if save_models is not None and not system_of(settings).keeps_models:
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
-        save_models = Path(save_models)
+        save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
         save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
     store, address = store or default_store(), address_of(settings)

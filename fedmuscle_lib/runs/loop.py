@@ -6,8 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import Diverged, line_of, out_of_memory
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Record, packed, unpacked
@@ -44,17 +44,6 @@ class Post:
         """The last checkpoint is of no use."""
 
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """``count`` torch threads inside; the caller's setting comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def train(settings: RunSettings, post: Post, models: Path | None = None) -> Record:
     """Train and evaluate, from the last checkpoint on if there is one.
 
@@ -66,7 +55,7 @@ def train(settings: RunSettings, post: Post, models: Path | None = None) -> Reco
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
     """
     try:
-        with torch_threads(settings.threads):
+        with fixed_state(settings.threads):
             training = _Training.resumed(settings, post)
             record = training.complete()
             if models is not None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.files import ROOT, user_path
 from fedmuscle_lib.core.registry import meant
 
 LARGEST = 2**53  # whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger one
@@ -86,6 +86,11 @@ class RunSettings(BaseModel):
     def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """A profile's values beside what is given."""
         return dict(cls.profiles[profile])
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_at_home(cls, value: V, info: ValidationInfo) -> V | str:
+        return str(user_path(value)) if info.field_name in cls.places() and isinstance(value, str | Path) else value
 
     @field_validator("*", mode="before")
     @classmethod

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from fedmuscle_lib.core import files, ownership
 from fedmuscle_lib.core.errors import line_of, out_of_memory
-from fedmuscle_lib.core.files import ROOT, parse_json
+from fedmuscle_lib.core.files import ROOT, parse_json, user_path
 from fedmuscle_lib.runs.address import SPELT, Address
 from fedmuscle_lib.runs.archive import ARCHIVE, MOST, Damaged, Sealed, archive, sha256, write_archive, zipped
 from fedmuscle_lib.runs.system import named
@@ -392,4 +392,4 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
 def default_store() -> Store:
     """``results/runs`` of the clone, or FEDMUSCLE_RUNS; below it the shipped runs, unless FEDMUSCLE_SHIPPED is 0."""
     shipped = () if os.environ.get("FEDMUSCLE_SHIPPED") == "0" else tuple(sorted(ROOT.glob(f"figures/*/{ARCHIVE}")))
-    return Store(Path(os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs"), shipped)
+    return Store(user_path(os.environ.get("FEDMUSCLE_RUNS") or ROOT / "results/runs", "FEDMUSCLE_RUNS"), shipped)

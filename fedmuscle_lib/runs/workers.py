@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedmuscle_lib.core import versions
+from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.runs.address import Address, address_of, one_look
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
@@ -145,9 +146,11 @@ def _cluster(count: int) -> Iterator[tuple[str, Any]]:
     with subprocess.Popen([sys.executable, "-P", str(_CLUSTER)], env=environment, start_new_session=True, **pipes) as process:
         keys = {name: key for name in security.__slots__ if isinstance(key := getattr(security, name), str)}
         print(json.dumps({"workers": count, "security": {"require_encryption": True} | keys}), file=process.stdin, flush=True)
-        if not (address := process.stdout.readline().strip()):  # type: ignore[union-attr]
-            raise ChildProcessError("no worker process could be started")
-        yield address, security
+        answer = process.stdout.readline().strip()  # type: ignore[union-attr]
+        if "://" not in answer.partition(" ")[0]:
+            why = line_of(answer) or "their process ended without a word"
+            raise ChildProcessError(f"no workers could be started ({why}); OMP_NUM_THREADS=1 computes one run at a time, without workers")
+        yield answer, security
 
 
 @dataclass

@@ -125,7 +125,7 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
         ("fedloge --beta -1", "options: fedprox.mu: Input should be greater than or equal to 0"),
         ('fedloge --beta 1 --options {"fedprox.mu":1}', "beta: --options has fedprox.mu too"),
         ("fedloge --gpu 99", "device: 'cuda:99' can't be used here"),
-        ("fedloge --data-dir nowhere", "nowhere/FedLT/glyphs: no such set"),
+        ("fedloge --data-dir nowhere", "data_dir: nowhere: no such folder"),
         ("fedloge --save-models taken", "taken: File exists"),
         ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one"),
         ("realign taken", "taken: not readable tensors"),

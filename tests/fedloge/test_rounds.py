@@ -142,7 +142,7 @@ def test_what_a_client_keeps_to_itself_is_finite():
         return loss
 
     client.method.train = spoiling
-    with pytest.raises(Diverged, match=r"client 0: '.*' is not finite after training in round 3; is lr too large"):
+    with pytest.raises(Diverged, match=r"client 0: '.*' is not finite after training in round 3; is lr or an option too large"):
         federation.round(2)
 
 

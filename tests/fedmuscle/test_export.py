@@ -59,6 +59,8 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
             assert torch.equal(found(inputs)[rows], call(kept.take(rows)))
     if len(client.public):
         assert torch.equal(user.represent(client.public), client.over_public(client.model.represent))
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():  # the caller's affairs
+        assert torch.equal(load_user(folder, **where).predict(inputs), user.predict(inputs))
     assert metric(user, client) == client.evaluate() == user.about["metrics"][-1]["value"]
     return user
 

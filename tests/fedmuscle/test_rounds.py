@@ -144,5 +144,5 @@ def test_predictions_that_are_not_finite_are_no_metric(settings):
 def test_a_local_loss_that_is_not_finite_names_epoch_and_batch(settings, monkeypatch):
     spoiled(monkeypatch, "fit_batch", poisoned("head", torch.inf), user=2, call=3)  # two batches an epoch
     client = build(settings()).clients[0]
-    with pytest.raises(Diverged, match="^user 2: the local loss is not finite in epoch 2, batch 2; is lr too large"):
+    with pytest.raises(Diverged, match="^user 2: the local loss is not finite in epoch 2, batch 2; is lr or an option too large"):
         client.fit(3)

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.messages import Reply
 from fedmuscle_lib.fedmuscle.outliers import MEASURES, suspicions
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.runs import torch_threads
 
 
 def _code(z: Tensor, rows: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Hostile:
 def trained(settings: Settings, hostile: tuple[int, ...], kind: str) -> tuple[dict[int, float], list[dict[str, Any]], float]:
     """Each user's metric at the end, what the server measured, and seconds."""
     began = time.perf_counter()
-    with torch_threads(settings.threads):
+    with fixed_state(settings.threads):
         rounds = Rounds(settings)
         clients: list[Any] = [Hostile(c, kind) if c.user.number in hostile else c for c in rounds.federation.clients]
         rounds.federation = Federation(clients, rounds.federation.server)

@@ -41,7 +41,7 @@ def test_whoever_is_wrong_reads_a_hint_and_never_the_answer(name, said):
     ]
     hints = {said(name, value) for value in wrong}
     assert hints == {f"not yet. {exercise.hint}"}
-    for slip, hint in exercise.slips.items():
+    for slip, hint in exercise.slips:
         assert said(name, slip) == f"not yet. {hint}"
         hints.add(hint)
     answers = {exercise.answer} if exercise.words else {f"{number:g}" for number in np.ravel(exercise.answer)}

@@ -288,6 +288,56 @@ def test_a_number_is_a_constant_matrix():
     assert muscle_loss(anchor, others, *matrices) == muscle_loss(anchor, others, 0.2, 0.15)
 
 
+@pytest.mark.parametrize("tau_prime", [0.15, 1e-3])  # sums of products, and of logarithms
+def test_a_learnt_matrix_gets_the_loops_gradient_shared_by_mirror_images(tau_prime: float):
+    anchor, others = members(3, 4, 6)
+    entry = torch.ones(4, 4, dtype=torch.float64).triu(1)
+    learnt = [(0.2 * (entry + entry.T)).requires_grad_(), (tau_prime * (entry + entry.T)).requires_grad_()]
+    ours = torch.autograd.grad(muscle_loss(anchor, others, *learnt), learnt)
+    theirs = torch.autograd.grad(muscle_loss_loop(anchor, others, *learnt), learnt)
+    for found, loop in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, (loop + loop.T) / 2, rtol=1e-7, atol=1e-9)
+
+
+def test_a_learnt_temperature_changes_neither_value_nor_gradient():
+    raw, others = vectors(6, 8), members(3, 6, 8)[1]
+    learnt = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
+    assert_equal = torch.testing.assert_close
+    assert_equal(value_and_gradient(muscle_loss, raw, others, learnt), value_and_gradient(muscle_loss, raw, others, 0.2), rtol=0, atol=0)
+
+
+def test_a_second_derivative_in_a_temperature_is_refused():
+    anchor, others = members(2, 4, 6)
+    tau = torch.tensor(0.2, requires_grad=True)
+    (slope,) = torch.autograd.grad(muscle_loss(anchor, others, tau), tau, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        slope.backward()
+
+
+def test_a_temperature_learns():
+    """Gradient steps on log tau lower the loss, as they do in CLIP."""
+    anchor, others = members(2, 8, 6)
+    log_tau = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+    first = muscle_loss(anchor, others, log_tau.exp(), 0.05)
+    (slope,) = torch.autograd.grad(first, log_tau)
+    assert slope and muscle_loss(anchor, others, (log_tau - 0.1 * slope / slope.abs()).exp().detach(), 0.05) < first
+
+
+def test_a_temperature_of_one_row_is_refused():
+    anchor, others = members(2, 4, 6)
+    with pytest.raises(ValueError, match=r"shape \(1,\)"):
+        muscle_loss(anchor, others, torch.tensor([0.2]))
+
+
+@pytest.mark.parametrize("argument", [0, 2])
+def test_functional_gradient_is_autograds(argument: int):
+    anchor, others = members(3, 4, 6)
+    inputs = [anchor, others, torch.tensor(0.2, dtype=torch.float64)]
+    found = torch.func.grad(muscle_loss, argnums=argument)(*inputs)
+    inputs[argument] = inputs[argument].clone().requires_grad_()
+    assert torch.equal(found, torch.autograd.grad(muscle_loss(*inputs), inputs[argument])[0])
+
+
 # --- slabs ------------------------------------------------------------------------------------------------------------------------------
 
 

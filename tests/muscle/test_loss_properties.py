@@ -68,3 +68,16 @@ def test_the_order_of_the_samples_does_not_matter(problem, random):
     order = random.sample(range(len(raw)), len(raw))
     value, gradient = value_and_gradient(muscle_loss, raw, others, *heats)
     torch.testing.assert_close(value_and_gradient(muscle_loss, raw[order], others[:, order], *heats), (value, gradient[order]), **CLOSE)
+
+
+@given(problems())
+def test_learnt_temperatures_get_the_loops_gradient(problem):
+    raw, others, *heats = problem
+
+    def gradients(loss) -> tuple[Tensor, ...]:
+        variables = [torch.tensor(heat, dtype=torch.float64, requires_grad=True) for heat in heats]
+        anchor = raw.clone().requires_grad_()
+        value = loss(normalize(anchor, dim=-1), others, *variables)
+        return (value.detach(), *torch.autograd.grad(value, [anchor, *variables], materialize_grads=True))
+
+    torch.testing.assert_close(gradients(muscle_loss), gradients(muscle_loss_loop), rtol=1e-7, atol=1e-9)

@@ -9,6 +9,7 @@ import pytest
 from histories import LARGE, history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import plots, report
+from fedmuscle_lib.report import compare
 
 
 def test_every_delta_minus_that_of_a_control():
@@ -17,7 +18,7 @@ def test_every_delta_minus_that_of_a_control():
     assert rows.algorithm.drop_duplicates().tolist() == ["local", "fedmuscle"]
     pd.testing.assert_frame_equal(
         rows[rows.algorithm == "fedmuscle"].drop(columns="algorithm").reset_index(drop=True),
-        report.delta_difference(runs, "fedmuscle", "self"),
+        compare.delta_difference(runs, "fedmuscle", "self"),
     )
     shown = report.by_public(rows)
     assert shown.index.tolist() == ["Local training", "FedMuscle"] and shown.columns.tolist() == ["voc", "coco"]
@@ -30,7 +31,7 @@ def test_fedmuscles_delta_stands_against_every_other_over_all_users_and_by_task(
     runs = [history(name, cells, seed=seed) for name, cells in values.items() for seed in (0, 1, 2)]
     runs += [history("self", [50 + seed] * 6, seed=seed) for seed in (1, 3)] + [history("local", [50] * 6, seed=3)]
     runs += report.as_arm([history("local", [60] * 6)], "tuned")
-    rows = report.paired_deltas(runs).set_index(["algorithm", "over", "task"])
+    rows = compare.paired_deltas(runs).set_index(["algorithm", "over", "task"])
     assert set(rows.index.droplevel("task")) == {("fedmuscle", name) for name in ("feddf", "own_teacher", "self")} | {
         ("feddf", "own_teacher")
     }
@@ -41,7 +42,7 @@ def test_fedmuscles_delta_stands_against_every_other_over_all_users_and_by_task(
     assert differences["feddf", "own_teacher", "all"] == pytest.approx(4)
     assert rows.n_seeds["fedmuscle", "self", "all"] == 1 and differences["fedmuscle", "self", "all"] == pytest.approx(0)  # seed 1 alone
     everyone = rows.xs("all", level="task").loc[[("fedmuscle", "feddf")]].reset_index()
-    pd.testing.assert_series_equal(everyone.ci_low, report.delta_difference(runs, "fedmuscle", "feddf").ci_low)
+    pd.testing.assert_series_equal(everyone.ci_low, compare.delta_difference(runs, "fedmuscle", "feddf").ci_low)
 
 
 def test_arms_without_a_common_run_or_without_all_users_are_not_compared_over_all(tmp_path):
@@ -50,7 +51,7 @@ def test_arms_without_a_common_run_or_without_all_users_are_not_compared_over_al
     runs = [history("local", [40] * 10, public="flickr30k", **own), history("fedmuscle", [44] * 10, public="flickr30k", **own)]
     runs.append(history("self", [44] * 10, public="voc", **own))
     runs.append(history("probe", [42] * 8, users=(1, 2, 3, 4, 5, 6, 9, 10), public="flickr30k", **own))
-    rows = report.paired_deltas(runs)
+    rows = compare.paired_deltas(runs)
     assert set(rows.over) == {"probe"} and rows.difference.tolist() == pytest.approx([5] * len(rows))
     assert set(rows.task) == {user.task for user in runs[0].settings.members} - {"SS"}
     report.write(runs[:2], tmp_path)

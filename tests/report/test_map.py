@@ -58,7 +58,7 @@ def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
     assert [point.steps for point in points] == [160, 320, 80]  # R 20 and 256 pictures make 160
     for point in points:
         for run in point.histories:
-            assert report.alignment_steps(run.settings) == point.steps
+            assert module.alignment_steps(run.settings) == point.steps
     runs = {(s.algorithm, s.public_size): s for s in asked}
     for (name, size), one in runs.items():
         assert different(one, runs[name, 256]) <= {"public_size"} and size in (128, 256, 512)

@@ -14,6 +14,7 @@ from histories import history
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.core.style import save
+from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.plots.worlds import worlds
 from fedmuscle_lib.report.prose import from_csv, pages
 from fedmuscle_lib.report.results import results_page
@@ -42,7 +43,7 @@ def with_seeds(folder, name):
     def seeds(arm, public):
         own = runs[runs.algorithm == arm]
         if public is not None:
-            own = own[report.is_blind(arm) | (own.public == public)]
+            own = own[arms.is_blind(arm) | (own.public == public)]
         return ",".join(map(str, sorted(set(own.seed))))
 
     rows["seeds"] = [seeds(row.algorithm, getattr(row, "public", None)) for row in rows.itertuples()]

@@ -116,6 +116,12 @@ def test_settings_need_a_notebook_that_takes_them(folder):
         planned([notebook(folder, "lesson", parameters="angle: float = 1.0  # degrees")], rounds=2)
 
 
+def test_an_empty_list_is_refused_where_a_notebook_needs_one(folder):
+    table = notebook(folder, "table", parameters=PARAMETERS + '\npublics: list = ["voc"]  # sets\nmarks: list = []  # in a figure')
+    with pytest.raises(ValueError, match="^table: publics is empty$"):
+        planned([table], publics=[], marks=[])
+
+
 def test_unknown_notebooks_are_refused(folder):
     notebook(folder, "table7")
     with pytest.raises(ValueError, match="no notebook 'tabel7'; did you mean 'table7'"):
@@ -307,6 +313,28 @@ def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypat
 
 
 @pytest.mark.slow
+def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
+    path = notebook(folder, "table")
+    bare = nbformat.read(path, as_version=4)
+    bare.metadata = {}
+    nbformat.write(bare, path)
+    (outcome,) = reproduce(["table"], "mini", [0], tmp_path / "results", folder=folder)
+    assert outcome.failure is None
+
+
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        (["Traceback (most recent call last):", "  File x", "ValueError: what is wrong", "more of it", "    ^"], "ValueError: what is wrong"),
+        (["half a word", "   ^^^"], "half a word"),
+        (["nbclient.exceptions.DeadKernelError: Kernel died", "^"], "nbclient.exceptions.DeadKernelError: Kernel died"),
+        ([], "no output"),
+    ],
+)
+def test_the_line_that_is_shown_of_a_failure_says_something(lines, said):
+    assert children._telling(lines) == said
+
+
 def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device", "results/mini/good/result.json")

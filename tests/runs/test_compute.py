@@ -130,6 +130,7 @@ def test_nothing_is_computed_where_the_environment_says_so(settings, store, monk
 
 def test_missing_data_is_named_and_nothing_is_lost(settings, store, tmp_path):
     done = quiet(settings(algorithm="local"), store)
+    (tmp_path / "nowhere").mkdir()
     with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
         quiet(settings(data_dir=tmp_path / "nowhere"), store)
     pd.testing.assert_frame_equal(quiet(settings(algorithm="local"), store).metrics, done.metrics)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedmuscle_lib import bridge, fedloge, run
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
 from fedmuscle_lib.runs.archive import Damaged
-from fedmuscle_lib.runs.loop import Post, _Training
+from fedmuscle_lib.runs.loop import Post, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
 SYSTEMS = ("fedmuscle", "fedloge", "bridge")
@@ -210,3 +212,16 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
     with pytest.raises(type(error)):
         _Training.resumed(settings, post).complete()
     assert not post.discarded
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun):
+    settings = begun(system)[0].model_copy(update={"rounds": 1})
+    right = train(settings, Post())
+    with ExitStack() as stack:
+        for caller in (torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH)):
+            stack.enter_context(caller)
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        record = train(settings, Post())
+    assert record.tables["metrics"].equals(right.tables["metrics"])

@@ -343,8 +343,12 @@ def test_a_shipped_run_fills_a_history(settings, store, tmp_path):
     assert shipped.origin == "shipped" and not (tmp_path / "nothing").exists()
     pd.testing.assert_frame_equal(shipped.metrics, computed.metrics, check_exact=True)
     # without data and checkpoints it could not be computed, and is shown all the same
-    nowhere = s.model_copy(update={"data_dir": tmp_path / "no data", "models_path": tmp_path / "no models"})
-    assert len(stored(nowhere, elsewhere).caveats) >= 3
+    empty = s.model_copy(update={"data_dir": tmp_path / "no data", "models_path": tmp_path / "no models"})
+    with pytest.raises(FileNotFoundError, match="data_dir: .*no data: no such folder"):  # but not where a place was named
+        stored(empty, elsewhere)
+    for place in (empty.data_dir, empty.models_path):
+        place.mkdir()
+    assert len(stored(empty, elsewhere).caveats) >= 3
 
 
 def test_shipping_refuses_what_is_not_finished_or_not_whole(layered, tmp_path):

@@ -19,8 +19,9 @@ from processes import alive, children, eventually
 from fedmuscle_lib import Settings, Store, run, run_all
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.system import TABLES
-from fedmuscle_lib.runs import Damaged, stored, torch_threads, workers
+from fedmuscle_lib.runs import Damaged, stored, workers
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.compute import Desk
 from fedmuscle_lib.runs.store import unpacked
@@ -38,7 +39,7 @@ def tiny(settings):
 
 @pytest.fixture
 def two_cores():
-    with torch_threads(2):
+    with fixed_state(2):
         yield
 
 
@@ -124,7 +125,7 @@ def test_a_run_that_another_process_computes_is_put_off(tiny, store):
     ],
 )
 def test_as_many_at_a_time_as_the_cores_and_the_device_bear(cores, runs, given, at_a_time):
-    with torch_threads(cores):
+    with fixed_state(cores):
         assert workers._affordable([Settings(**given)] * runs) == at_a_time
 
 
@@ -138,8 +139,8 @@ def test_a_script_without_a_guard_may_ask_for_several_runs(tiny, store, tmp_path
         f"print(len(run_all([Settings.model_validate_json(one) for one in {wanted!r}], progress=str)))\n"
     )
     path = os.pathsep.join(filter(None, [str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=True)
-    assert done.stdout.split() == ["begun", "2"]
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    assert done.stdout.split() == ["begun", "2"], done.stderr
     assert all(stored(Settings.model_validate_json(one), store) for one in wanted)
 
 
@@ -148,6 +149,7 @@ def test_a_script_without_a_guard_may_ask_for_several_runs(tiny, store, tmp_path
 
 def test_an_error_is_told_as_in_this_process_and_what_was_finished_stays(tiny, store, two_cores, tmp_path):
     good = [tiny(algorithm="head_only", rounds=1), tiny(algorithm="head_only", rounds=1, seed=1)]
+    (tmp_path / "nowhere").mkdir()
     with pytest.raises(DataError, match="nowhere.*client_1.json.*no such file"):
         quietly([*good, tiny(data_dir=tmp_path / "nowhere", users=(2, 3))], store)
     assert any(stored(one, store) for one in good)
@@ -221,6 +223,20 @@ def test_workers_that_can_not_even_start_are_told(tiny, store, two_cores, monkey
         ending.set()
 
 
+def test_a_machine_without_room_for_workers_is_told_in_one_line(tiny, store, two_cores, monkeypatch, tmp_path, capfd):
+    full = tmp_path / "full.py"
+    full.write_text(
+        "import runpy, tempfile\n"
+        "def full(*_, **__): raise OSError(28, 'No space left on device', '/dev/shm')\n"
+        "tempfile.mkdtemp = full\n"
+        f"runpy.run_path({str(workers._CLUSTER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(workers, "_CLUSTER", full)
+    with pytest.raises(ChildProcessError, match=r"^no workers .*No space left on device: '/dev/shm'.*OMP_NUM_THREADS=1 computes one run"):
+        quietly([tiny(), tiny(seed=1)], store)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_scheduler_that_is_gone_is_told(tiny, store, two_cores):
     def kill(tick):
         os.kill(*clusters(os.getpid()), signal.SIGKILL)
@@ -270,11 +286,11 @@ def test_no_worker_outlives_its_caller_and_finished_rounds_are_kept(tiny, store,
         text=True,
         process_group=0,  # as a terminal makes
     )
-    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2, 120)
+    assert eventually(lambda: len(list(store.root.glob("*/checkpoint.pt"))) == 2, 300)
     started = [*clusters(caller.pid), *computing(caller.pid)]
     assert len(started) == 3
     os.killpg(caller.pid, sign)
-    said = caller.communicate(timeout=20)[1]
+    said = caller.communicate(timeout=120)[1]
     assert caller.returncode == (-sign if sign == signal.SIGKILL else 1)
     assert eventually(lambda: not any(map(alive, started)), seconds=5)
     assert all(unpacked(store.entry(address_of(one)).load_checkpoint())["finished_rounds"] for one in wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmuscle_lib.core.registry import import_modules, registered
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Problem, Realignment, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Problem, Recipe, Visit
 
 import_modules(__name__)
 
@@ -20,6 +20,3 @@ def get(name: str) -> type[Method]:
         ValueError: there is none; the message says what may have been meant.
     """
     return registered(name, Method.registry, "method", __name__)
-
-
-__all__ = ["Head", "Method", "Problem", "Realignment", "Recipe", "Visit", "get", "names"]

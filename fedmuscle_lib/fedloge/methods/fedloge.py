@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedloge.etf import fixed_classifier, sparse_etf
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Realignment, Visit, added, affine
+from fedmuscle_lib.fedloge.methods.method import Head, Method, Visit, added, affine
 from fedmuscle_lib.fedloge.realign import global_realignment, local_realignment
 
 
@@ -32,9 +32,9 @@ class FedLoGe(Method):
 
     name, label = "fedloge", "FedLoGe"
     realignments = (
-        Realignment("global", "shared", "realigned", "the authors' code and README"),
-        Realignment("personal", "local + shared", "local + realigned", "the authors' code"),
-        Realignment("personal", "local + shared", "shared + realigned", "the authors' README"),
+        ("global", "shared", "realigned", "the authors' code and README"),
+        ("personal", "local + shared", "local + realigned", "the authors' code"),
+        ("personal", "local + shared", "shared + realigned", "the authors' README"),
     )
 
     class Options(Method.Options):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -76,21 +76,6 @@ class Visit:
     round: int
 
 
-class Realignment(NamedTuple):
-    """Two ways in which a model predicts, of which the second has a realigned head in the first one's place.
-
-    Attributes:
-        scope: whose model, "global" or "personal".
-        before, after: names of heads.
-        source: whose way of predicting this is.
-    """
-
-    scope: str
-    before: str
-    after: str
-    source: str
-
-
 class Method(Versioned, ABC):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
@@ -102,13 +87,14 @@ class Method(Versioned, ABC):
         label: for legends and tables.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
         Options: its own hyper-parameters; every field says where its value comes from.
-        realignments: of its heads, if it has any.
+        realignments: of its heads, if it has any: whose model ("global" or "personal"), two ways in which it predicts, of which the
+            second has a realigned head in the first one's place, and whose way of predicting that is.
     """
 
     registry: ClassVar[dict[str, type[Method]]] = {}
     name: ClassVar[str]
     label: ClassVar[str]
-    realignments: ClassVar[tuple[Realignment, ...]] = ()
+    realignments: ClassVar[tuple[tuple[str, str, str, str], ...]] = ()
 
     class Options(BaseModel):
         """Frozen and strict."""

@@ -1,0 +1,42 @@
+"""Command lines: each option once, and paths as a person writes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from fedmuscle_lib.core.files import user_path
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice, where the last would win, and reads paths by :func:`files.user_path`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line into ``ctx.params``.
+
+        Raises:
+            ValueError: an option is given twice, or a path is empty.
+        """
+        texts, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, times in Counter(given).items():
+            if times > 1 and parameter.name in texts and not isinstance(texts[parameter.name], list | tuple):
+                raise ValueError(f"{parameter.opts[0]} is given {'twice' if times == 2 else f'{times} times'}")
+        rest = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            if isinstance(value, Path):  # of which an empty text has become "."
+                ctx.params[name] = user_path(texts.get(name, value), name)
+            elif isinstance(value, list):
+                ctx.params[name] = [user_path(one, name) if isinstance(one, Path) else one for one in value]
+        return rest
+
+
+class App(typer.Typer):
+    """Commands of this kind."""
+
+    def command(self, name: str | None = None, **about: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
+        return super().command(name, cls=Command, **about)
