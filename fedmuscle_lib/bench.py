@@ -143,13 +143,8 @@ def bench_checks(settings: Settings, *, pairs: int = 30) -> pd.DataFrame:
     Returns:
         One row a pair: checked_ms, trusting_ms, of a step of all users.
     """
-<<<<<<< HEAD
     settings = settings.model_copy(update={"cl_epochs": 1})
-    with torch_threads(settings.threads):
-=======
-    settings = (settings or Settings()).model_copy(update={"algorithm": "fedmuscle", "cl_epochs": 1})
     with fixed_state(settings.threads):
->>>>>>> mine
         federation = build(settings)
         clients, server = federation.clients, federation.server
         trusting = Federation(clients, Trusting(server.users, server.others, server.dim, server.address))

@@ -325,7 +325,10 @@ def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
 @pytest.mark.parametrize(
     "lines, said",
     [
-        (["Traceback (most recent call last):", "  File x", "ValueError: what is wrong", "more of it", "    ^"], "ValueError: what is wrong"),
+        (
+            ["Traceback (most recent call last):", "  File x", "ValueError: what is wrong", "more of it", "    ^"],
+            "ValueError: what is wrong",
+        ),
         (["half a word", "   ^^^"], "half a word"),
         (["nbclient.exceptions.DeadKernelError: Kernel died", "^"], "nbclient.exceptions.DeadKernelError: Kernel died"),
         ([], "no output"),
