@@ -21,7 +21,7 @@ from data_prep.pretrain.training import read_report
 from data_prep.pretrain.wheel_checkpoints import shipped
 from data_prep.world import mini
 from fedmuscle_lib import __main__ as library
-from fedmuscle_lib import run
+from fedmuscle_lib import cli, run
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import ROOT, put
 from fedmuscle_lib.core.style import save
@@ -122,7 +122,7 @@ def _commands(group: click.Command, before: tuple[str, ...] = ()) -> Iterator[st
 
 def test_every_command_has_a_row() -> None:
     assert {*_commands(typer.main.get_command(data_prep.app))} == {*PREPARING}
-    assert {*_commands(typer.main.get_command(library.app))} == {*RUNNING, *READING}
+    assert {*_commands(typer.main.get_command(cli.app))} == {*RUNNING, *READING}
 
 
 # What lies in the place before the command comes.
