@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import ALPHA, CLIENTS, PER_CLASS, PUBLIC, SAMPLES, SEED, division, of_each_class
+from data_prep.datasets.catalogue import OPTIONS, described
+from data_prep.datasets.partition import SEED, division, of_each_class
 from data_prep.io.archives import contents
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
@@ -19,44 +20,17 @@ from data_prep.io.writers import labelled, write_arrays, write_classes, write_im
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
-_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, PUBLIC)
-_USERS = (described("cifar10", _TAKES), described("cifar100", _TAKES))
+_USERS = (described("cifar10"), described("cifar100"))
 ENTRIES = _USERS + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
         title=f"{entry.title.partition(':')[0]}: the whole set, of which a long-tailed federation draws its own.",
         folder=labelled(f"{entry.name}_lt"),
-        takes=(SEED, PER_CLASS),
+        takes=(SEED, OPTIONS["per_class"]),
     )
     for entry in _USERS
 )
-
-
-class Edition(NamedTuple):
-    """Names of the files in the archive of CIFAR-10 or CIFAR-100, and keys of the dicts in them."""
-
-    task: str
-    train: tuple[str, ...]
-    test: str
-    labels: str
-    classes: int
-    meta: str
-    names: str
-
-
-class Content(NamedTuple):
-    """Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``, and the names of the classes; none if it lacks them."""
-
-    images: dict[str, np.ndarray]
-    labels: dict[str, np.ndarray]
-    names: tuple[str, ...]
-
-
-_EDITIONS = {
-    "cifar10": Edition("IC10", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "labels", 10, "batches.meta", "label_names"),
-    "cifar100": Edition("IC100", ("train",), "test", "fine_labels", 100, "meta", "fine_label_names"),
-}
 
 
 def write(run: Run) -> None:
@@ -65,59 +39,57 @@ def write(run: Run) -> None:
     Raises:
         SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
     """
-    name, _, whole = run.entry.name.partition("-")
-    edition = _EDITIONS[name]
-    images, labels, names = _content(run, edition)
-    if whole:
-        if not names:
-            raise SourceError(f"{run.entry.archives[0].name}: lacks {edition.meta}, which names the classes")
-        write_classes(run.folder, names)
-        for split, of_split in labels.items():
-            rows = of_each_class(split, of_split, run)
-            write_arrays(run.folder, split, images[split][rows], of_split[rows])
+    images, labels, names = _content(run)
+    if run.entry in _USERS:
+        parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
+        run.sizes += parts.sizes
+        for user, split, rows in parts.users():
+            write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
+        write_images(run.folder / "public", images["train"][parts.public])
         return
-    parts = division(edition.task, labels["train"], labels["test"], run.options, run.rng(), public=True)
-    run.sizes += parts.sizes
-    for user, split, rows in parts.users():
-        write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
-    write_images(run.folder / "public", images["train"][parts.public])
+    if not names:
+        raise SourceError(f"{run.entry.archives[0].name}: lacks {run.entry.facts['meta']}, which names the classes")
+    write_classes(run.folder, names)
+    for split, of_split in labels.items():
+        rows = of_each_class(split, of_split, run)
+        write_arrays(run.folder, split, images[split][rows], of_split[rows])
 
 
-def _content(run: Run, edition: Edition) -> Content:
+def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tuple[str, ...]]:
     """Read the archive of the run, and count what it holds.
+
+    Returns:
+        Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``; and the names of the classes, none if it lacks them.
 
     Raises:
         SourceError: a batch is missing or malformed.
     """
-    path = run.archive(run.entry.archives[0])
-    batches: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    names: tuple[str, ...] = ()
-    wanted = {*edition.train, edition.test, edition.meta}
-    for name, content in contents(path, lambda path: path.name in wanted).items():
-        if (last := PurePosixPath(name).name) == edition.meta:
-            names = _names(content, f"{path}: {name}", edition)
-        else:
-            batches[last] = _batch(content, f"{path}: {name}", edition)
-    if missing := {*edition.train, edition.test} - batches.keys():
+    facts, path = run.entry.facts, run.archive(run.entry.archives[0])
+    wanted = {*facts["train"], *facts["test"], facts["meta"]}
+    files = {
+        PurePosixPath(name).name: (content, f"{path}: {name}") for name, content in contents(path, lambda path: path.name in wanted).items()
+    }
+    names = _names(*files.pop(facts["meta"]), facts) if facts["meta"] in files else ()
+    if missing := {*facts["train"], *facts["test"]} - files.keys():
         raise SourceError(f"{path}: lacks {sorted(missing)}")
-    train = tuple(np.concatenate([batches[name][i] for name in edition.train]) for i in (0, 1))
-    images, labels = ({"train": of_train, "test": of_test} for of_train, of_test in zip(train, batches[edition.test], strict=True))
+    batches = {split: [_batch(*files[name], facts) for name in facts[split]] for split in ("train", "test")}
+    images, labels = ({split: np.concatenate([batch[i] for batch in own]) for split, own in batches.items()} for i in (0, 1))
     run.found = {split: len(found) for split, found in labels.items()}
-    return Content(images, labels, names)
+    return images, labels, names
 
 
-def _names(pickled: bytes, name: str, edition: Edition) -> tuple[str, ...]:
+def _names(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the classes."""
-    given = _dict(pickled, name).get(edition.names)
+    given = _dict(pickled, name).get(facts["names"])
     names = tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in given) if isinstance(given, list) else ()
-    if len(names) != edition.classes or not all(isinstance(n, str) and n for n in names):
-        raise SourceError(f"{name}: {edition.names} are not the names of {edition.classes} classes")
+    if len(names) != facts["classes"] or not all(isinstance(n, str) and n for n in names):
+        raise SourceError(f"{name}: {facts['names']} are not the names of {facts['classes']} classes")
     return names
 
 
-def _batch(pickled: bytes, name: str, edition: Edition) -> tuple[np.ndarray, np.ndarray]:
+def _batch(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
-    batch, key, n_classes = _dict(pickled, name), edition.labels, edition.classes
+    batch, key, n_classes = _dict(pickled, name), facts["labels"], facts["classes"]
     try:
         data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
     except DataError as error:

@@ -13,30 +13,20 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as coco_mask
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PUBLIC, SAMPLES, SEED, photo_users, public_part, sized
+from data_prep.datasets.partition import photo_folders, photo_places, photo_users, public_part, sized
 from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Option, SourceError
-from data_prep.io.fetch import discard, download
-from data_prep.io.image_files import SIZE, keep
-from data_prep.io.writers import write_instances
+from data_prep.io.entry import Archive, SourceError
+from data_prep.io.fetch import discard
+from data_prep.io.image_files import keep
+from data_prep.io.writers import outline, write_instances
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
-PARTS = {
-    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
-    "ss": Place("semseg_setup"),
-    "public": Place("MLC_setup/public_COCO"),
-}
-_TAKES = (
-    *(SEED, *SAMPLES, PUBLIC, SIZE),
-    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="all"),
-    Option("skip_missing", bool, "Leave out images that could not be fetched."),
-)
-ENTRIES = (described("coco", _TAKES),)
+PARTS = photo_places("public_COCO")
+ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
 # fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
@@ -60,13 +50,8 @@ def write(run: Run) -> None:
     train, test = (_annotated(instances[split]) for split in ("train2017", "val2017"))
     users, public = _divide(run, train, test, instances["train2017"]["images"])
 
-    folders: dict[Image, set[Path]] = {}  # where each image goes
-    for (part, split, _), records in users.items():
-        for record in records:
-            image = _from(part, split), record["file_name"]
-            folders.setdefault(image, set()).add(run.root / PARTS[part].folder / "images" / split)
-    for record in public:
-        folders.setdefault(("train2017", record["file_name"]), set()).add(run.root / PARTS["public"].folder)
+    images = {(part, split, i): [(_from(part, split), record["file_name"]) for record in own] for (part, split, i), own in users.items()}
+    folders = photo_folders(run, images, [("train2017", record["file_name"]) for record in public], PARTS)
     urls = {
         (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image.get("coco_url", "")
         for split, content in instances.items()
@@ -75,8 +60,7 @@ def write(run: Run) -> None:
     kept: dict[Image, tuple[str, tuple[int, int]]] = {}
 
     def take(image: Image, content: bytes) -> None:
-        for folder in folders[image]:
-            kept[image] = keep(content, image[1], folder, run.options.get("size"))
+        kept[image] = keep(content, image[1], folders[image], run.options.get("size"))
 
     _gather(run, {image: urls[image] for image in folders}, take)
     for (part, split, client), records in users.items():
@@ -126,9 +110,8 @@ def _annotated(instances: dict) -> list[dict]:
 def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict]) -> tuple[dict[tuple, list[dict]], list[dict]]:
     """Return the image records of each user, by part, split and client, and those of the public set."""
     parts, rng = _parts(run.options), run.rng()
-    demand = public_part(run.options if "public" in parts else {"public": 0})
-    users, n, sizes = photo_users(train, test, parts, run.options, rng, beside=demand)
-    run.sizes += sizes
+    demand = public_part(run.options if "public" in parts else {})
+    users, n = photo_users(run, train, test, parts, rng, beside=demand)
     taken = {record["id"] for records in users.values() for record in records}
     free = sorted((image for image in everything if image["id"] not in taken), key=lambda image: image["id"])
     return users, [free[i] for i in rng.permutation(len(free))[:n]]
@@ -144,9 +127,7 @@ def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], N
     for archive in run.entry.archives[1:]:
         split = archive.name.removesuffix(".zip")
         names = {image[1]: url for image, url in wanted.items() if image[0] == split}
-        if not names:
-            continue
-        if not run.source.official and run.source.size(archive) is not None:
+        if names and not run.source.official and run.source.size(archive) is not None:
             lost |= _from_zip(run.archive(archive), split, names, take)
         else:
             lost |= _one_by_one(run, split, names, take)
@@ -174,31 +155,17 @@ def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Ima
 
 def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
     """Return the missing images with the reason; remove a download that is no image, so that the next run fetches it again."""
-    source = run.source
-
-    def fetch(name: str) -> Path | SourceError:
-        if source.folder:
-            path = source.folder / split / name
-            return path if path.is_file() else SourceError(f"neither {split}.zip nor {split}/{name} is in {source.folder}")
-        url = f"{source.base_url}/{split}/{name}" if source.base_url else names[name]
-        try:
-            return download(url, source.store / split / name, quiet=True)
-        except SourceError as error:
-            return error
-
-    lost = {}
+    source, lost = run.source, {}
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        fetched = tqdm(pool.map(fetch, names), total=len(names), desc=split, unit="image", leave=False, disable=None)
+        paths = {name: pool.submit(source.obtain, Archive(f"{split}/{name}", url), quiet=True) for name, url in names.items()}
         try:
-            for name, result in zip(names, fetched, strict=True):
+            for name, path in tqdm(paths.items(), desc=split, unit="image", leave=False, disable=None):
                 try:
-                    if isinstance(result, SourceError):
-                        raise result
-                    take((split, name), result.read_bytes())
+                    take((split, name), path.result().read_bytes())
                 except SourceError as error:
                     lost[split, name] = str(error)
-                    if isinstance(result, Path) and not source.folder:
-                        discard(result)
+                    if not source.folder:
+                        discard(source.store / split / name)
         finally:
             pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
     return lost
@@ -231,8 +198,7 @@ def _scaled(annotation: dict, old: tuple[int, int], new: tuple[int, int]) -> dic
         if fault := segmentation_fault(segmentation, old[1], old[0]):
             raise ValueError(fault)
         columns, rows = (((np.arange(n) + 0.5) * o / n).astype(int) for n, o in zip(new, old, strict=True))
-        small = coco_mask.encode(np.asfortranarray(plain_mask(segmentation, old[1], old[0])[rows][:, columns].astype(np.uint8)))
-        segmentation = {"size": [int(side) for side in small["size"]], "counts": small["counts"].decode("ascii")}
+        segmentation = outline(plain_mask(segmentation, old[1], old[0])[rows][:, columns])["segmentation"]
     x, y, width, height = annotation["bbox"]
     scaled = {"segmentation": segmentation, "bbox": [x * sx, y * sy, width * sx, height * sy], "area": annotation["area"] * sx * sy}
     return annotation | scaled

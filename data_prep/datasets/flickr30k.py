@@ -6,14 +6,14 @@ import pickle
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PUBLIC, SEED, fit, outcome, public_part
+from data_prep.datasets.partition import fit, outcome, public_part
 from data_prep.io.archives import contents, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
-from data_prep.io.image_files import SIZE, keep
+from data_prep.io.image_files import keep
 from fedmuscle_lib.core.files import put
 
-ENTRIES = (described("flickr30k", (SEED, PUBLIC, SIZE)),)
+ENTRIES = (described("flickr30k"),)
 _TOKENS = "results_20130124.token"
 
 
@@ -44,6 +44,6 @@ def write(run: Run) -> None:
         for name, file in members:
             image = PurePosixPath(name).name
             if image in chosen:
-                name, _ = keep(file.read(), plain_name(image, image_archive), run.folder / "images", run.options.get("size"))
+                name, _ = keep(file.read(), plain_name(image, image_archive), [run.folder / "images"], run.options.get("size"))
                 kept[name] = captions[image]
     put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))

@@ -8,17 +8,15 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import ALPHA, CLIENTS, SAMPLES, SEED, division
+from data_prep.datasets.partition import division
 from data_prep.io.archives import Members, contents, nested, opened, text_of
 from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.image_files import square
 from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
-_TAKES = (SEED, ALPHA, CLIENTS, *SAMPLES, Option("size", int, "Side of an image in pixels.", least=8, shown=str(SIZE)))
-ENTRIES = (described("food101", _TAKES), described("caltech101", _TAKES))
-_TASKS = {"food101": "ICF", "caltech101": "ICC"}
+ENTRIES = (described("food101"), described("caltech101"))
 
 
 def write(run: Run) -> None:
@@ -27,14 +25,13 @@ def write(run: Run) -> None:
     Raises:
         SourceError: the archive lacks its lists, or an image that they name.
     """
-    path = run.archive(run.entry.archives[0])
-    members = _food if run.entry.name == "food101" else _caltech
-    size = run.options.get("size") or SIZE
-    train, test, n_classes = (_food_lists if run.entry.name == "food101" else _caltech_lists)(path, run)
-    run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {n_classes} classes")
+    path, size = run.archive(run.entry.archives[0]), run.options.get("size") or SIZE
+    members, lists = (_food, _food_lists) if run.entry.name == "food101" else (_caltech, _caltech_lists)
+    train, test = lists(path, run)
+    run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {run.found['classes']} classes")
     names = {"train": sorted(train), "test": sorted(test)}
     labels = {"train": np.array([train[name] for name in names["train"]]), "test": np.array([test[name] for name in names["test"]])}
-    parts = division(_TASKS[run.entry.name], labels["train"], labels["test"], run.options, run.rng())
+    parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
     run.sizes += parts.sizes
     files: dict[str, tuple[str, int]] = {}  # image -> the file that it goes to, and its row there
     images = {}
@@ -60,8 +57,8 @@ def _food(members: Members, path: Path) -> Members:
             yield f"{pure.parent.name}/{pure.stem}", file
 
 
-def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
-    """Return the labels of the train and test images by name, and the number of classes; a label is a line number of classes.txt."""
+def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the labels of the train and test images by name, and count them; a label is a line number of classes.txt."""
     wanted = {"classes.txt", "train.txt", "test.txt"}
     found = contents(path, lambda path: path.parent.name == "meta" and path.name in wanted)
     lists = {PurePosixPath(name).name: text_of(content, name, path).split() for name, content in found.items()}
@@ -74,7 +71,7 @@ def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], i
     except KeyError as error:
         raise SourceError(f"{path}: its lists name the class {error}, which is not in classes.txt") from None
     run.found = {"train": len(train), "test": len(test), "classes": len(label)}
-    return train, test, len(label)
+    return train, test
 
 
 def _caltech(members: Members, path: Path) -> Members:
@@ -87,7 +84,7 @@ def _caltech(members: Members, path: Path) -> Members:
                     yield f"{pure.parent.name}/{pure.name}", file
 
 
-def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int], int]:
+def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
     """Return the same. There is no official split: a random quarter of each category trains, and 3 x 2000 test images need the rest."""
     with opened(path) as members:
         names = sorted(name for name, _ in _caltech(members, path))
@@ -105,7 +102,7 @@ def _caltech_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]
         shuffled = rng.permutation(by_class[category]).tolist()
         train |= dict.fromkeys(shuffled[: len(shuffled) // 4], label)
         test |= dict.fromkeys(shuffled[len(shuffled) // 4 :], label)
-    return train, test, len(by_class)
+    return train, test
 
 
 def _check_once(names: list[str], where: str) -> None:

@@ -6,23 +6,21 @@ licensed and large: they are neither fetched nor copied, but linked.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import PER_CLASS, SEED, of_each_class
-from data_prep.io.archives import check_name
+from data_prep.datasets.partition import of_each_class
+from data_prep.io.archives import check_name, text_of
 from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_classes, write_list
+from fedmuscle_lib.core.errors import line_of
 
-_IMAGES = Option("images", str, "The folder that the lists' paths start from. Its images are not copied.", shown="that of the lists")
-_TAKES = (SEED, PER_CLASS, _IMAGES)
-_DIGITS = 9  # of a label
-
-
-ENTRIES = (described("imagenet-lt", _TAKES), described("inaturalist", _TAKES))
+ENTRIES = (described("imagenet-lt"), described("inaturalist"))
+_ROW = re.compile(r"(\S.*) ([0-9]{1,9})")  # a path and a label
 
 
 def write(run: Run) -> None:
@@ -54,21 +52,14 @@ def _parsed(path: Path) -> list[tuple[str, int]]:
     """Return the path and the label of each image of a list.
 
     Raises:
-        SourceError: a line is something else, its path leads elsewhere, or its label is huge; or there is no line.
+        SourceError: a line is something else, or its path leads elsewhere; or the list is no text.
     """
-    try:
-        lines = path.read_bytes().decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: not UTF-8 ({error}): damaged, or another file") from None
     images = []
-    for number, line in enumerate(lines, 1):
-        name, _, label = line.strip().rpartition(" ")
-        if not name or not (label.isascii() and label.isdecimal()):
-            raise SourceError(f"{path}: line {number}: {line!r} is not a path and a label: damaged, or another file")
-        if len(label) > _DIGITS:
-            raise SourceError(f"{path}: line {number}: the label {label[:_DIGITS]}... has {len(label)} digits: damaged, or another file")
-        check_name(name, path)
-        images.append((name, int(label)))
+    for number, line in enumerate(text_of(path.read_bytes(), path.name, path.parent).removesuffix("\n").split("\n"), 1):
+        if not (row := _ROW.fullmatch(line.strip())):
+            raise SourceError(f"{path}: line {number}: '{line_of(line)}' is not a path and a label: damaged, or another file")
+        check_name(row[1], path)
+        images.append((row[1], int(row[2])))
     return images
 
 

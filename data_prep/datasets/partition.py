@@ -6,14 +6,16 @@ pool is ten times as large (for SS, twice); a smaller archive yields a smaller p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from data_prep.io.build import Run
-from data_prep.io.entry import Option, SourceError
+from data_prep.datasets.catalogue import FACTS, OPTIONS
+from data_prep.io.build import Place, Run
+from data_prep.io.entry import SourceError
 
 T = TypeVar("T")
 
@@ -35,31 +37,11 @@ class Sizes:
             raise SourceError(f"--pool {self.pool} is smaller than a local training set of {self.local}; --train-size N asks for less")
 
 
-# Appendix G, and for the non-IID setups Section 6.3: "All users have 100 training samples and 2000 test samples."
-SIZES = {
-    "IC10": Sizes(users=1, local=50, pool=500, val=1000, test=4000),
-    "IC100": Sizes(users=2, local=100, pool=1000, val=1000, test=2000),
-    "ICF": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
-    "ICC": Sizes(users=3, local=100, pool=1000, val=500, test=2000),
-    "MLC": Sizes(users=3, local=200, pool=2000, val=500, test=1000),
-    # a pool of ten times 1000 would be 20000 images, which COCO's command fetches one by one
-    "SS": Sizes(users=2, local=1000, pool=2000, val=500, test=3000),
-    "TC": Sizes(users=2, local=100, pool=1000, val=1000, test=5000),
-}
+SIZES = {task: Sizes(**sizes) for task, sizes in FACTS["sizes"].items()}
 PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set to 5000"
 
-# The options of a command that divides its samples here, in the order of its help and its manifests.
-SEED = Option("seed", int, "Draws who gets which sample.", least=0, default=0)
-ALPHA = Option("alpha", float, "Divide each class between the users by Dirichlet(alpha).", least=1e-3, shown="evenly")
-CLIENTS = Option("clients", int, "Number of users.", least=1, shown="the paper's")
-SAMPLES = (
-    Option("train_size", int, "Smallest training set of a user.", least=1, shown="Appendix G's"),
-    Option("pool", int, "Size of a user's training file, from which each seed draws.", least=1),
-    Option("val", int, "Validation samples of a user.", least=0),
-    Option("test", int, "Test samples of a user.", least=0, shown="Appendix G's"),
-)
-PUBLIC = Option("public", int, "Images of the public set.", least=0, shown=str(PUBLIC_SIZE))
-PER_CLASS = Option("per_class", int, "Keep at most so many images of a class, to train with and to test with.", least=1, shown="all")
+# the options of a command that divides its samples here
+SEED, ALPHA, CLIENTS, *SAMPLES = (OPTIONS[name] for name in ("seed", "alpha", "clients", "train_size", "pool", "val", "test"))
 
 
 @dataclass(frozen=True)
@@ -162,15 +144,12 @@ class Division:
                 yield f"{split}/client_{client}", archive, rows
 
 
-def division(
-    task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator, *, public: bool = False
-) -> Division:
-    """Divide the archives of a task between its users, and a public set if asked for; all parts are disjoint.
+def division(task: str, train_labels: np.ndarray, test_labels: np.ndarray, options: dict, rng: np.random.Generator) -> Division:
+    """Divide the archives of a task between its users, and a public set if the options have one; all parts are disjoint.
 
     Args:
         task: a key of ``SIZES``.
         options: the command's, of which ``alpha`` and the sizes are read.
-        public: whether the options' public set is drawn too.
 
     Raises:
         SourceError: a user would get less than Appendix G's local training set.
@@ -178,7 +157,7 @@ def division(
     sizes = sized(task, options)
     n_classes = int(max(train_labels.max(initial=0), test_labels.max(initial=0))) + 1
     weights = shares(n_classes, sizes.users, options.get("alpha"), rng)
-    parts = [*user_parts(sizes, options), public_part(options if public else {"public": 0})]
+    parts = [*user_parts(sizes, options), public_part(options)]
     pool, val, n_public = fit(parts, len(train_labels))
     test_part = Part("test", sizes.test, sizes.users)
     (test,) = fit([test_part], len(test_labels))
@@ -209,18 +188,24 @@ def of_each_class(split: str, labels: np.ndarray, run: Run) -> np.ndarray:
     return kept
 
 
+def photo_places(public: str) -> dict[str, Place]:
+    """Return the folders of users and of a public set of photographs, by part."""
+    mlc = Place("MLC_setup", ("train", "val", "test", "images"))
+    return {"mlc": mlc, "ss": Place("semseg_setup"), "public": Place(f"MLC_setup/{public}")}
+
+
 def photo_users(
+    run: Run,
     train: Sequence[T],
     test: Sequence[T],
     parts: Collection[str],
-    options: dict,
     rng: np.random.Generator,
     *,
     beside: Part | None = None,
     tasks: Mapping[str, Sizes] = SIZES,
     one_test: bool = False,
-) -> tuple[dict[tuple[str, str, int], list[T]], int, list[dict]]:
-    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``.
+) -> tuple[dict[tuple[str, str, int], list[T]], int]:
+    """Divide images between the users of multi-label classification ("mlc") and segmentation ("ss"), if among ``parts``; note the sizes.
 
     Training and validation sets are disjoint and come from ``train``. So do the SS users' test sets, since COCO's ``test`` is too small
     for two with Appendix G's 3000; the MLC users' come from ``test``. All are disjoint, unless ``one_test`` is given.
@@ -231,19 +216,19 @@ def photo_users(
         one_test: all users of a task have one test set, drawn from ``test``.
 
     Returns:
-        Images by part, split and client, in the order of the lists; the number for ``beside``; and the manifest's table of sizes.
+        Images by part, split and client, in the order of the lists; and the number for ``beside``.
 
     Raises:
         SourceError: a user would get less than a local training set.
     """
-    sizes = {part: sized(part.upper(), options, tasks) for part in ("mlc", "ss") if part in parts}
-    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], options)]
+    sizes = {part: sized(part.upper(), run.options, tasks) for part in ("mlc", "ss") if part in parts}
+    demands = [(part, demand) for part in sizes for demand in user_parts(sizes[part], run.options)]
     if "ss" in sizes and not one_test:  # never explicit: in a small archive, --test N must not take everybody's validation images
         demands.append(("ss", Part("test", sizes["ss"].test, sizes["ss"].users)))
     asked = [replace(demand, what=f"{part.upper()} {demand.what}") for part, demand in demands]
     asked += [beside] if beside else []
     got = fit(asked, len(train))
-    outcomes = [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
+    run.sizes += [outcome(part, n) for part, n in zip(asked, got, strict=True) if part.asked]
 
     def dealt(photos: Sequence[T], holders: list[tuple[str, str, int, int]]) -> dict[tuple[str, str, int], list[T]]:
         rows = divide(np.zeros(len(photos), int), [n for *_, n in holders], np.ones((len(holders), 1)), rng)
@@ -254,10 +239,21 @@ def photo_users(
         size = sizes[part]
         demand = Part(f"{part.upper()} test, {size.users} users' one" if one_test else "MLC test", size.test, 1 if one_test else size.users)
         (n,) = fit([demand], len(test))
-        outcomes.append(outcome(demand, n))
+        run.sizes.append(outcome(demand, n))
         users |= dealt(test, [(part, "test", client, n) for client in range(demand.holders)])
         users |= {(part, "test", client): users[part, "test", 0] for client in range(demand.holders, size.users)}
-    return users, got[-1] if beside else 0, outcomes
+    return users, got[-1] if beside else 0
+
+
+def photo_folders(run: Run, users: Mapping[tuple[str, str, int], Iterable[T]], public: Iterable[T], places: dict) -> dict[T, set[Path]]:
+    """Return for each image the folders below ``run.root`` that it goes to; ``places`` are those of :func:`photo_places`."""
+    folders: dict[T, set[Path]] = {}
+    for (part, split, _), photos in users.items():
+        for photo in photos:
+            folders.setdefault(photo, set()).add(run.root / places[part].folder / "images" / split)
+    for photo in public:
+        folders.setdefault(photo, set()).add(run.root / places["public"].folder)
+    return folders
 
 
 def user_parts(sizes: Sizes, options: dict) -> list[Part]:
@@ -269,8 +265,8 @@ def user_parts(sizes: Sizes, options: dict) -> list[Part]:
 
 
 def public_part(options: dict) -> Part:
-    """Return the demand for the public set."""
-    asked = options.get("public")
+    """Return the demand for the public set; none if the options have no ``public``, ``PUBLIC_SIZE`` if it is None."""
+    asked = options.get("public", 0)
     return Part("public", PUBLIC_SIZE if asked is None else asked, explicit=asked is not None, first_share=0.5)
 
 

@@ -13,38 +13,27 @@ and vanish when the image is scaled down. SS users get every pixel.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 from PIL import Image
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import CLIENTS, PUBLIC, SAMPLES, SEED, SIZES, fit, outcome, photo_users, public_part
+from data_prep.datasets.partition import SIZES, fit, outcome, photo_folders, photo_places, photo_users, public_part
 from data_prep.io.archives import opened, plain_name, text_of
 from data_prep.io.build import Place, Run, chosen
-from data_prep.io.entry import Option, SourceError
-from data_prep.io.image_files import SIZE, indices, keep
+from data_prep.io.entry import SourceError
+from data_prep.io.image_files import indices, keep
 from data_prep.io.writers import outline, write_instances
 
-CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
 RIM = 255  # of an object: belongs to no class
 LEAST_SHARE = 1e-3
 # Appendix G's training and test sets, but for SS, of whose 2 x 1000 training images train.txt has 1464 in all. What is left of them serves
 # pools and validation sets.
 TASKS = {"MLC": replace(SIZES["MLC"], pool=220, val=60), "SS": replace(SIZES["SS"], local=200, pool=240, val=60)}
-PARTS = {
-    "mlc": Place("MLC_setup", ("train", "val", "test", "images")),
-    "ss": Place("semseg_setup"),
-    "public": Place("MLC_setup/public_Pascal"),
-}
-_TAKES = (
-    *(SEED, CLIENTS, *SAMPLES, PUBLIC, SIZE),
-    Option("parts", str, f"Which of {','.join(PARTS)} to make.", shown="public, and mlc with --clients"),
-)
-ENTRIES = (described("voc", _TAKES),)
+PARTS = photo_places("public_Pascal")
+ENTRIES = (described("voc"),)
+CLASSES: list[str] = ENTRIES[0].facts["classes"]
 
 
 def places(options: dict) -> tuple[Place, ...]:
@@ -81,17 +70,12 @@ def write(run: Run) -> None:
             raise SourceError(f"{path}: lacks ImageSets/Segmentation/{min(missing)}.txt")
         usable = {stem for stem in names & masks.keys() if _present(indices(masks[stem], f"{path}: mask {stem}"))}
         train, test = sorted(usable.intersection(lists["train"]) - held["mlc"] - held["ss"]), sorted(usable.intersection(lists["val"]))
-        users, _, sizes = photo_users(train, test, parts, run.options, run.rng("users"), tasks=TASKS, one_test=True)
-        run.sizes += sizes
-    folders: dict[str, set[Path]] = {}  # where each image goes
-    for (part, split, _), stems in users.items():
+        users, _ = photo_users(run, train, test, parts, run.rng("users"), tasks=TASKS, one_test=True)
+    for (part, _, _), stems in users.items():
         held[part].update(stems)
-        for stem in stems:
-            folders.setdefault(stem, set()).add(run.root / PARTS[part].folder / "images" / split)
-    if "public" in parts:
-        for stem in _public(run, names.difference(held["mlc"], lists.get("val", ())), held["ss"]):
-            folders.setdefault(stem, set()).add(run.root / PARTS["public"].folder)
-    elif shared := folders.keys() & run.images_in(PARTS["public"]):
+    public = _public(run, names.difference(held["mlc"], lists.get("val", ())), held["ss"]) if "public" in parts else []
+    folders = photo_folders(run, users, public, PARTS)
+    if "public" not in parts and (shared := folders.keys() & run.images_in(PARTS["public"])):
         run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
 
     kept = {}
@@ -99,9 +83,7 @@ def write(run: Run) -> None:
         for name, file in members:
             pure = PurePosixPath(name)
             if pure.parent.name == "JPEGImages" and pure.stem in folders:
-                content = file.read()
-                for folder in folders[pure.stem]:
-                    kept[pure.stem] = keep(content, pure.name, folder, run.options.get("size"))
+                kept[pure.stem] = keep(file.read(), pure.name, folders[pure.stem], run.options.get("size"))
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
         images: list[dict] = []

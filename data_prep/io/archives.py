@@ -41,7 +41,7 @@ def opened(path: Path) -> Iterator[Members]:
             names it. Errors of the code that takes the members stay what they are.
     """
     with path.open("rb") as file:
-        yield _guarded(_members(file, path), path)
+        yield _guarded(_zip(file, path) if file.peek(4).startswith(b"PK\x03\x04") else _tar(file, path), path)
 
 
 def contents(path: Path, wanted: Callable[[PurePosixPath], bool]) -> dict[str, bytes]:
@@ -103,10 +103,6 @@ def plain_name(name: str, path: Path) -> str:
     if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
         _refuse(path, name, "as the name of a file")
     return name
-
-
-def _members(file: io.BufferedReader, path: Path) -> _Raw:
-    return _zip(file, path) if file.peek(4).startswith(b"PK\x03\x04") else _tar(file, path)
 
 
 def _zip(file: IO[bytes], path: Path) -> _Raw:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 class SourceError(Exception):
@@ -57,6 +58,7 @@ class Entry:
         folder: that the command writes below ``data_dir``, if it is a single one.
         counts: what the official archives hold; a run counts under the same names.
         takes: the options of its command, besides those of every data set's.
+        facts: what its own module reads: names of files, of classes, of keys in its files.
     """
 
     name: str
@@ -67,3 +69,4 @@ class Entry:
     counts: dict[str, int]
     folder: str = ""
     takes: tuple[Option, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)

@@ -335,14 +335,14 @@ class Source:
             return size_of(self.url(archive))
         return -1 if archive.bytes is None else archive.bytes
 
-    def obtain(self, archive: Archive) -> Path:
-        """Return the archive's file, downloaded if need be.
+    def obtain(self, archive: Archive, *, quiet: bool = False) -> Path:
+        """Return the archive's file, downloaded if need be, without a progress bar if ``quiet``.
 
         Raises:
             SourceError: the source lacks it, or the download failed.
         """
         if self.folder is None:
-            return download(self.url(archive), self.store / archive.name)
+            return download(self.url(archive), self.store / archive.name, quiet=quiet)
         path = self.folder / archive.name
         if not path.is_file():
             raise SourceError(f"{path}: no such archive; the official one is at {archive.url}")

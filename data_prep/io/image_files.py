@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image
 
-from data_prep.io.entry import Option, SourceError
+from data_prep.io.entry import SourceError
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import named, put
+from fedmuscle_lib.core.files import put
 from fedmuscle_lib.data.images import decode
-
-SIZE = Option("size", int, "Longest side of an image in pixels; larger images are scaled down.", least=8, default=160)
 
 
 def decoded(content: bytes, name: str, mode: str = "RGB") -> Image.Image:
@@ -48,8 +48,8 @@ def indices(content: bytes, name: str) -> np.ndarray:
     return np.asarray(image)
 
 
-def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tuple[str, tuple[int, int]]:
-    """Write an image to a folder; return its file name there, and its width and height.
+def keep(content: bytes, name: str, folders: Iterable[Path], size: int | None = None) -> tuple[str, tuple[int, int]]:
+    """Write an image to each of the folders; return its file name there, and its width and height.
 
     Args:
         name: its plain file name; an image that is scaled down becomes a lossless ``.png``.
@@ -59,14 +59,11 @@ def keep(content: bytes, name: str, folder: Path, size: int | None = None) -> tu
         SourceError: ``name`` is no readable image.
     """
     image = decoded(content, name)
-    if size is None or max(image.size) <= size:
+    if size is not None and max(image.size) > size:
+        width, height = (max(1, round(side * (size / max(image.size)))) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+        image.save(small := io.BytesIO(), "PNG", compress_level=1)
+        content, name = small.getvalue(), PurePosixPath(name).stem + ".png"
+    for folder in folders:
         put(folder / name, content)
-        return name, image.size
-    scale = size / max(image.size)
-    width, height = (max(1, round(side * scale)) for side in image.size)
-    small = image.resize((width, height), Image.Resampling.BICUBIC)
-    name = PurePosixPath(name).stem + ".png"
-    folder.mkdir(parents=True, exist_ok=True)
-    with named(folder / name):
-        small.save(folder / name, compress_level=1)
-    return name, small.size
+    return name, image.size

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 import re
+import tomllib
 from collections.abc import Callable, Mapping
-from itertools import accumulate
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -18,22 +18,9 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, EfficientNetConfig, EfficientNetModel, PreTrainedModel
 
 from data_prep.io.entry import SourceError
+from fedmuscle_lib.core.errors import line_of
 
-# A block's layers, as transformers names them.
-_EXPAND, _EXPAND_NORM = "expansion.expand_conv", "expansion.expand_bn"
-_DEPTH, _DEPTH_NORM = "depthwise_conv.depthwise_conv", "depthwise_conv.depthwise_norm"
-_PROJECT, _PROJECT_NORM = "projection.project_conv", "projection.project_bn"
-_STEM, _STEM_NORM, _TOP, _TOP_NORM = "embeddings.convolution", "embeddings.batchnorm", "encoder.top_conv", "encoder.top_bn"
-
-# efficientnet-lite-pytorch: names outside the blocks, and in each block
-_REFERENCE = {"_conv_stem": _STEM, "_bn0": _STEM_NORM, "_conv_head": _TOP, "_bn1": _TOP_NORM}
-_REFERENCE_BLOCK = {"_expand_conv": _EXPAND, "_bn0": _EXPAND_NORM, "_depthwise_conv": _DEPTH, "_bn1": _DEPTH_NORM}
-_REFERENCE_BLOCK |= {"_project_conv": _PROJECT, "_bn2": _PROJECT_NORM}
-# timm: likewise; its first stage, which does not expand, names its layers differently
-_TIMM = {"conv_stem": _STEM, "bn1": _STEM_NORM, "conv_head": _TOP, "bn2": _TOP_NORM}
-_TIMM_FIRST = {"conv_dw": _DEPTH, "bn1": _DEPTH_NORM, "conv_pw": _PROJECT, "bn2": _PROJECT_NORM}
-_TIMM_BLOCK = {"conv_pw": _EXPAND, "bn1": _EXPAND_NORM, "conv_dw": _DEPTH, "bn2": _DEPTH_NORM, "conv_pwl": _PROJECT, "bn3": _PROJECT_NORM}
-
+_NAMES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
 # What sources have besides: classifiers, poolers, counters of training batches, and positions, which transformers counts itself.
 _LEFT_OUT = re.compile(r"(_fc|classifier|pooler\.dense)\.(weight|bias)|embeddings\.position_ids|.*\.num_batches_tracked")
 
@@ -50,10 +37,9 @@ def converted(tensors: Mapping[str, Tensor], config: Config, source: str) -> dic
     Raises:
         SourceError: a weight is missing, has another shape, or is none of this architecture.
     """
-    rename = _NAMING[config["model_type"]](config)
     expected, found = shapes(config), {}
     for theirs, tensor in tensors.items():
-        if not _LEFT_OUT.fullmatch(name := rename(theirs)):
+        if not _LEFT_OUT.fullmatch(name := _renamed(theirs, config)):
             found[name] = tensor
     for name, shape in expected.items():
         if name not in found:
@@ -77,28 +63,19 @@ def shapes(config: Config) -> dict[str, torch.Size]:
     return {name: shape for name, shape in state.items() if not _LEFT_OUT.fullmatch(name)}
 
 
-def _efficientnet(config: Config) -> Callable[[str], str]:
-    first = (0, *accumulate(config["num_block_repeats"]))  # of each stage's blocks
-
-    def rename(name: str) -> str:
-        layer, _, kind = name.rpartition(".")
-        if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)", layer):
-            block, known, layer = int(match[1]), _REFERENCE_BLOCK, match[2]
-        elif match := re.fullmatch(r"blocks\.(\d+)\.(\d+)\.(\w+)", layer):
-            stage = int(match[1])
-            block, known, layer = first[min(stage, len(first) - 1)] + int(match[2]), _TIMM_BLOCK if stage else _TIMM_FIRST, match[3]
-        else:
-            return f"{(_REFERENCE | _TIMM).get(layer, layer)}.{kind}"
-        return f"encoder.blocks.{block}.{known.get(layer, layer)}.{kind}"
-
-    return rename
-
-
-def _bert(config: Config) -> Callable[[str], str]:
-    return lambda name: name.removeprefix("model.0.auto_model.")  # sentence-transformers counts its modules
-
-
-_NAMING: dict[str, Callable[[Config], Callable[[str], str]]] = {"efficientnet_lite": _efficientnet, "bert": _bert}
+def _renamed(name: str, config: Config) -> str:
+    """Return transformers' name of a weight."""
+    if config["model_type"] == "bert":
+        return name.removeprefix("model.0.auto_model.")  # sentence-transformers counts its modules
+    layer, _, kind = name.rpartition(".")
+    if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)", layer):
+        block, known, layer = int(match[1]), "reference", match[2]
+    elif match := re.fullmatch(r"blocks\.(\d+)\.(\d+)\.(\w+)", layer):
+        stage = int(match[1])
+        block, known, layer = sum(config["num_block_repeats"][:stage]) + int(match[2]), "timm" if stage else "timm_first", match[3]
+    else:
+        return f"{_NAMES['outside'].get(layer, layer)}.{kind}"
+    return f"encoder.blocks.{block}.{_NAMES[known].get(layer, layer)}.{kind}"
 
 
 def read(content: bytes, source: str) -> dict[str, Tensor]:
@@ -113,22 +90,16 @@ def read(content: bytes, source: str) -> dict[str, Tensor]:
     suffix = PurePosixPath(source).suffix
     try:
         return _READERS[suffix](content)
-    except SourceError as error:
-        raise SourceError(f"{source}: {error}") from None
+    except (MemoryError, ImportError):
+        raise
     except Exception as error:  # torch, safetensors and protobuf have kinds of their own
-        if isinstance(error, MemoryError | ImportError):
-            raise
-        raise SourceError(f"{source}: not a readable {suffix} file ({type(error).__name__}: {_line(error)})") from None
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no reason given"])[0]
+        raise SourceError(f"{source}: not a readable {suffix} file ({type(error).__name__}: {line_of(str(error))})") from None
 
 
 def _pth(content: bytes) -> dict[str, Tensor]:
     state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     if not isinstance(state, dict) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
-        raise SourceError("holds no tensors by name")
+        raise ValueError("holds no tensors by name")
     return state
 
 

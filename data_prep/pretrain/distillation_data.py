@@ -34,12 +34,7 @@ from fedmuscle_lib.models.hybrid_vit import Stem
 
 VERSION = 1  # of this module: raise it when the same images give other numbers
 
-DATA_SETS = (
-    "tiny-imagenet",
-    "food101",
-    "caltech101",
-    "flickr30k",
-)  # no user of Setup1 or Setup2 trains on these
+DATA_SETS = ("tiny-imagenet", "food101", "caltech101", "flickr30k")  # no user of Setup1 or Setup2 trains on these
 STEM, TEACHER = "efficientnet-lite0", "efficientnet-lite2"
 STUDENT_SIDE, TEACHER_SIDE = 96, 128  # px
 STAGES = 5  # of EfficientNet-Lite0 in the stem, blocks 0 to 10: to stride 16, as the patches of the paper's ViTs

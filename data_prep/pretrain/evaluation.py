@@ -106,7 +106,7 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, spl
         tests: number of test images, drawn from the users' sets of the split; all, if these have fewer.
         split: "test", or "val" for what informs a choice.
     """
-    pool, test = (_images_of(data_dir, part) for part in ("train", split))
+    pool, test = (Samples(torch.cat(images), labels) for images, labels in (_users(data_dir, PICTURES, part) for part in ("train", split)))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
     return {shots: models.few_shot(pool, test, shots * _CLASSES[PICTURES]) for shots in (1, 5)}
@@ -132,14 +132,6 @@ def _regression(inputs: np.ndarray, labels: Tensor, test_inputs: Any, test_label
     return 100 * sum(scores) / len(scores)
 
 
-def _images_of(data_dir: Path, split: str) -> Samples:
-    """The users' images and their labels."""
-    files = [Pickled(path, "data", "labels") for path in _users_files(data_dir, PICTURES, split)]
-    pictures = [file.images() for file in files]
-    labels = [file.labels(len(own), _CLASSES[PICTURES], PICTURES) for file, own in zip(files, pictures, strict=True)]
-    return Samples(torch.cat(pictures), torch.cat(labels))
-
-
 @torch.inference_mode()
 def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
     """Features of the images, and their labels."""
@@ -160,9 +152,15 @@ def _encoded(checkpoint: Path, data_dir: Path, folder: str, split: str) -> Sampl
     return Samples(features, labels)
 
 
+def _users(data_dir: Path, folder: str, split: str) -> tuple[list, Tensor]:
+    """The users' images, a tensor for each user, or texts, a list for each; and the labels of all."""
+    key = "data" if folder == PICTURES else "texts"
+    files = [Pickled(path, key, "labels") for path in _users_files(data_dir, folder, split)]
+    inputs = [file.images() if folder == PICTURES else file.texts() for file in files]
+    labels = [file.labels(len(own), _CLASSES[folder], folder) for file, own in zip(files, inputs, strict=True)]
+    return inputs, torch.cat(labels)
+
+
 def _texts(data_dir: Path, folder: str, split: str) -> tuple[list[str], Tensor]:
-    """The users' texts and their labels."""
-    files = [Pickled(path, "texts", "labels") for path in _users_files(data_dir, folder, split)]
-    texts = [file.texts() for file in files]
-    labels = [file.labels(len(own), _CLASSES[folder], folder) for file, own in zip(files, texts, strict=True)]
-    return [text for own in texts for text in own], torch.cat(labels)
+    texts, labels = _users(data_dir, folder, split)
+    return [text for own in texts for text in own], labels

@@ -7,8 +7,6 @@ knows little; one that stands on a pretrained convolutional network and imitates
 from __future__ import annotations
 
 import io
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,14 +16,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from data_prep.datasets import CATALOGUE
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain import training
 from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views
 from data_prep.pretrain.evaluation import few_shot
-from data_prep.pretrain.training import MAX_NORM, descend, describe, optimisation, read_report, save
+from data_prep.pretrain.training import MADE_WITH, describe, fit, optimisation, read_report, save
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import put
@@ -52,13 +49,7 @@ class Recipe:
     epochs: int
 
 
-# The three together stay below 15 MB. The larger ones need more epochs to imitate as well as the smallest: after 5 and 4 epochs the cosine
-# of base and of another large (5 layers, 224 wide) on images held out was 0.394 and 0.378, that of small after 6 0.389.
-RECIPES: dict[str, Recipe] = {
-    "hybrid-vit-small": Recipe(144, 4, 3, epochs=6),
-    "hybrid-vit-base": Recipe(192, 4, 3, epochs=8),
-    "hybrid-vit-large": Recipe(192, 5, 3, epochs=8),
-}
+RECIPES = {name: Recipe(**own) for name, own in training.RECIPES["small_vision"].items()}
 
 
 class Student(nn.Module):
@@ -142,29 +133,23 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
     held_out, train = pictures.tensor_split([max(1, min(HELD_OUT, len(pictures) // 10))])
     batch = min(BATCH, len(train))
     steps = len(train) // batch
-    optimizer, schedule = optimisation(student, LR, recipe.epochs * steps)
-    parts = {"student": student, "optimizer": optimizer, "schedule": schedule}
+    how = optimisation(student, LR, recipe.epochs * steps)
+    parts = {"student": student, "optimizer": how.optimizer, "schedule": how.schedule}
     log = _restore(folder, settings, parts)
-    with tqdm(
-        total=recipe.epochs * steps * batch, initial=len(log) * steps * batch, desc=name, unit="image", unit_scale=True, mininterval=5
-    ) as bar:
-        for epoch in range(len(log), recipe.epochs):
-            started, total = time.perf_counter(), 0.0
-            student.train()
-            for maps, features, logits, kept in _batches(views, train, batch, seed, epoch):
-                loss = distillation_loss(student(maps, kept), features, logits)
-                descend(loss, student, optimizer, schedule, MAX_NORM)
-                total += loss.item()
-                bar.update(batch)
-                bar.set_postfix(epoch=f"{epoch + 1}/{recipe.epochs}", loss=f"{loss.item():.3f}", refresh=False)
-            if not total < float("inf"):
-                raise FloatingPointError(f"{name}: the loss of epoch {epoch + 1} is {total / steps}")
-            cosine, agreement = _imitation(student, views, held_out)
-            seconds = time.perf_counter() - started
-            log.append({"epoch": epoch + 1, "loss": total / steps, "cosine": cosine, "agreement": agreement, "seconds": seconds})
-            _keep(folder, settings, parts, log)
-            line = f"{name}: epoch {epoch + 1}/{recipe.epochs}, loss {total / steps:.3f}, cosine {cosine:.3f}, agreement {agreement:.1%}"
-            bar.write(f"{line}, {seconds:.0f} s", file=sys.stderr)
+    for epoch in range(len(log), recipe.epochs):
+        started = time.perf_counter()
+        student.train()
+        batches = _batches(views, train, batch, seed, epoch)
+
+        def loss(_: int, batches: Iterator[tuple[Tensor, ...]] = batches) -> Tensor:
+            maps, features, logits, kept = next(batches)
+            return distillation_loss(student(maps, kept), features, logits)
+
+        mean = fit(f"{name}, epoch {epoch + 1}/{recipe.epochs}", student, loss, steps, how)
+        cosine, agreement = _imitation(student, views, held_out)
+        seconds = time.perf_counter() - started
+        log.append({"epoch": epoch + 1, "loss": mean, "cosine": cosine, "agreement": agreement, "seconds": seconds})
+        _keep(folder, settings, parts, log)
 
     report = {
         "name": name,
@@ -175,8 +160,7 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         "cosine": round(log[-1]["cosine"], 4),
         "agreement": round(log[-1]["agreement"], 4),
         "seconds": round(sum(row["seconds"] for row in log)),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        **MADE_WITH,
     }
     save(student.backbone, folder, report, card(report))
     ownership.discard(folder / "checkpoint.pt")
@@ -244,14 +228,11 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
-    except Exception as error:  # torch, zipfile and pickle have kinds of their own
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}); --fresh starts again") from None
-    _same(path, found, settings)
-    for key, part in parts.items():
-        try:
+        for key, part in parts.items() if found == settings else ():
             part.load_state_dict(state[key])
-        except Exception as error:  # keys or shapes of others
-            raise OSError(f"{path}: its {key} is of another training ({type(error).__name__}); --fresh starts again") from None
+    except Exception as error:  # torch, zipfile and pickle have kinds of their own; keys or shapes may be of others
+        raise OSError(f"{path}: not a readable checkpoint of this training ({type(error).__name__}); --fresh starts again") from None
+    _same(path, found, settings)
     return log
 
 

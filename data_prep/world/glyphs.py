@@ -88,9 +88,7 @@ def _fit(image: torch.Tensor, mode: str) -> np.ndarray:
     size = [max(1, round(s * scale)) for s in image.shape]
     small = F.interpolate(image[None, None], size=size, mode=mode)[0, 0].clamp(0, 1)
     top, left = (SIDE - size[0]) // 2, (SIDE - size[1]) // 2
-    mask = np.zeros((SIDE, SIDE), np.float64)
-    mask[top : top + size[0], left : left + size[1]] = small.numpy()
-    return mask
+    return F.pad(small, (left, SIDE - size[1] - left, top, SIDE - size[0] - top)).numpy()
 
 
 def _unit(masks: np.ndarray) -> np.ndarray:

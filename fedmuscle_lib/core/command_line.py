@@ -28,10 +28,13 @@ class Command(TyperCommand):
                 raise ValueError(f"{parameter.opts[0]} is given {'twice' if times == 2 else f'{times} times'}")
         rest = super().parse_args(ctx, args)
         for name, value in ctx.params.items():
-            if isinstance(value, Path):  # of which an empty text has become "."
-                ctx.params[name] = user_path(texts.get(name, value), name)
+            written = texts.get(name, value)  # of an empty text, Path makes "."
+            if isinstance(value, Path):
+                ctx.params[name] = user_path(written, name)
             elif isinstance(value, list):
-                ctx.params[name] = [user_path(one, name) if isinstance(one, Path) else one for one in value]
+                ctx.params[name] = [
+                    user_path(text, name) if isinstance(one, Path) else one for one, text in zip(value, written, strict=True)
+                ]
         return rest
 
 

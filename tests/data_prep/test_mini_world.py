@@ -327,7 +327,7 @@ def test_shipped_vision_backbones_load(name: str) -> None:
     recipe = RECIPES[name]
     segments = isinstance(recipe.architecture, SegFormer)
     model, report = _shipped(name, **({} if segments else {"add_pooling_layer": False}))
-    hidden = tuple(model.config.hidden_sizes) if segments else model.config.hidden_size
+    hidden = model.config.hidden_sizes if segments else model.config.hidden_size
     assert hidden == recipe.architecture.hidden
     assert (report["classes"], report["steps"]) == (recipe.classes, recipe.steps), "not what the recipe makes"
 

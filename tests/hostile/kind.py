@@ -11,7 +11,7 @@ from pathlib import Path
 
 KINDS = (
     "pickles", "captions", "coco", "pictures", "stored", "resumed", "manifests", "arrays", "lists", "sums", "answers", "messages",
-    "settings", "commands",
+    "settings", "commands", "callers",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def test_no_malformed_input_is_bad() -> None:
     found = fuzz(KINDS, seed=0, cases=50 * len(KINDS))
     assert not found.bad, str(found)
     for name in KINDS:
-        assert found.counts[name, "refused"] > 15, str(found)
+        assert not kind(name).refusals or found.counts[name, "refused"] > 15, str(found)
     assert sum(found.counts[name, "accepted"] for name in KINDS) > 10, str(found)
 
 

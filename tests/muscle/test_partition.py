@@ -23,7 +23,7 @@ def _counts(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha: float | None, seed: int) -> None:
     options = {"clients": 3, "train_size": 50, "pool": 300, "val": 100, "test": 1000, "public": 700, "alpha": alpha}
-    parts = division("IC10", LABELS, TEST_LABELS, options, _rng(seed), public=True)
+    parts = division("IC10", LABELS, TEST_LABELS, options, _rng(seed))
     drawn = np.concatenate([*parts.train, *parts.val, parts.public])
     assert len(np.unique(drawn)) == len(drawn) == 3 * 300 + 3 * 100 + 700
     assert [len(rows) for rows in parts.train] == [300] * 3
@@ -71,7 +71,7 @@ def test_a_scarce_class_is_shared() -> None:
 
 
 def test_a_seed_says_it_all() -> None:
-    same, again, other = (division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5}, _rng(seed), public=True) for seed in (4, 4, 5))
+    same, again, other = (division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5, "public": None}, _rng(seed)) for seed in (4, 4, 5))
     assert np.array_equal(same.train[0], again.train[0])
     assert np.array_equal(same.public, again.public)
     assert set(same.train[0]) != set(other.train[0])

@@ -1,0 +1,94 @@
+"""Every command of both programs reads its options by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+import data_prep.__main__ as preparation
+from fedmuscle_lib import bridge, cli, fedloge
+from fedmuscle_lib.core.command_line import App, Command
+from fedmuscle_lib.core.files import user_path
+from fedmuscle_lib.fedmuscle.settings import Settings
+
+
+def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    for part, command in group.commands.items():
+        yield from commands(command, f"{name} {part}") if hasattr(command, "commands") else [(f"{name} {part}", command)]
+
+
+EVERY = dict(commands(get_command(cli.app), "fedmuscle_lib")) | dict(commands(get_command(preparation.app), "data_prep"))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_command_refuses_options_given_twice_and_empty_paths(name):
+    assert isinstance(EVERY[name], Command)
+
+
+@pytest.fixture
+def given() -> list[Any]:
+    """What the last call of the command of :func:`app` was given."""
+    return []
+
+
+@pytest.fixture
+def app(given) -> App:
+    made = App(add_completion=False)
+
+    @made.command()
+    def go(
+        folder: Annotated[Path, typer.Option()] = Path("usual"),
+        more: Annotated[list[Path] | None, typer.Argument()] = None,
+        name: Annotated[list[str] | None, typer.Option("-p")] = None,
+        fast: Annotated[bool, typer.Option("--fast/--slow")] = False,
+    ) -> None:
+        given[:] = [folder, more, name, fast]
+
+    return made
+
+
+def call(app: App, *arguments: str) -> None:
+    app(list(arguments), standalone_mode=False)
+
+
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(app, given, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    call(app, "--folder=~/a", "~/b", "c", "-p", "~", "-p", "~")
+    assert given == [tmp_path / "a", [tmp_path / "b", Path("c")], ["~", "~"], False]
+    call(app)
+    assert given == [Path("usual"), [], [], False] or given == [Path("usual"), None, None, False]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--folder=",), "folder: the path is empty"),
+        (("",), "more: the path is empty"),
+        (("--folder", "~nobody-of-this-name"), "folder: '~nobody-of-this-name': there is no such home folder"),
+        (("--folder", "a", "--folder", "a"), "--folder is given twice"),
+        (("--fast", "--slow"), "--fast is given twice"),
+    ],
+)
+def test_what_is_refused(app, arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call(app, *arguments)
+
+
+@pytest.mark.parametrize("system", [Settings, fedloge.Settings, bridge.Settings])
+def test_every_place_of_settings_may_begin_with_a_tilde(system, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in system.places():
+        assert getattr(system(**{name: "~/data"}), name) == tmp_path / "data"
+        with pytest.raises(ValueError, match="the path is empty"):
+            system(**{name: ""})
+
+
+def test_an_own_folder_may_begin_with_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Settings(own={1: {"folder": "~/mine"}}).own[1].folder == str(tmp_path / "mine")
+    assert user_path("~") == tmp_path
