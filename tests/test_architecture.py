@@ -185,6 +185,13 @@ def test_nothing_executes_a_file(path: Path) -> None:
 
 
 @every_module
+def test_whole_folders_are_removed_in_one_place(path: Path) -> None:
+    """``fedmuscle_lib.core.ownership`` knows whose they are; a notebook's child is told of its scratch by who made it."""
+    removers = [node for node in ast.walk(MODULES[path]) if isinstance(node, ast.Attribute) and node.attr in {"rmtree", "move"}]
+    assert not removers or path.relative_to(ROOT / LIBRARY).as_posix() in {"core/ownership.py", "reproduce/child.py"}
+
+
+@every_module
 def test_no_module_asks_which_profile_it_is(path: Path) -> None:
     """A profile is numbers, names and paths; one code path serves them all."""
     for node in ast.walk(MODULES[path]):

@@ -20,6 +20,7 @@ from data_prep.datasets.partition import photo_folders, photo_places, photo_user
 from data_prep.io.archives import contents, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, SourceError
+from data_prep.io.fetch import discard
 from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
@@ -158,7 +159,7 @@ def _from_zip(path: Path, split: str, names: dict[str, str], take: Callable[[Ima
 
 
 def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Image, bytes], None]) -> dict[Image, str]:
-    """Return the missing images with the reason; remove a file that is no image, so that the next run fetches it again."""
+    """Return the missing images with the reason; remove a download that is no image, so that the next run fetches it again."""
     source, lost = run.source, {}
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
         paths = {name: pool.submit(source.obtain, Archive(f"{split}/{name}", url), quiet=True) for name, url in names.items()}
@@ -169,7 +170,7 @@ def _one_by_one(run: Run, split: str, names: dict[str, str], take: Callable[[Ima
                 except SourceError as error:
                     lost[split, name] = str(error)
                     if not source.folder:
-                        (source.store / split / name).unlink(missing_ok=True)
+                        discard(source.store / split / name)
         finally:
             pool.shutdown(cancel_futures=True)  # an interrupt or a full disk does not wait for all that is queued
     return lost

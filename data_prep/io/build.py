@@ -1,4 +1,4 @@
-"""One run of a data set's command: check, download, verify, write to a temporary folder, report, move into place.
+"""One run of a data set's command: check, download, verify, write to a temporary folder, read back, report, move into place.
 
 A folder is whole if its manifest says so. A run marks the old manifest as unfinished before it moves anything, and writes the new one
 last: an interrupted run leaves nothing that looks whole, and the same command completes it.
@@ -10,9 +10,8 @@ named (``--base-url``, ``--archives``) may differ, and then the run and the mani
 from __future__ import annotations
 
 import json
+import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,11 +23,14 @@ from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.fetch import Source, digest
+from data_prep.io.read_back import read_back
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
 from fedmuscle_lib.core.files import put
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
+_MANY = 1 << 62  # files, which an older manifest of an interrupted run does not count
 
 
 @dataclass(frozen=True)
@@ -187,11 +189,13 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
     with alone(name, data_dir) as scratch:
         run.root = scratch / "new"
         write(run)
+        read_back(run.root)
         _report(run)
         manifest = run.manifest()
         _refuse_others(run)  # another command may have come first in the hours since
         for place in run.places:  # before any is moved: the old users of one may have the new public images of another
-            _write(data_dir / place.folder, manifest | {"whole": False})
+            most = max(_files(data_dir, place), _files(run.root, place))
+            _write(data_dir / place.folder, manifest | {"whole": False, "files": most})
         for place in run.places:
             _move(run, place, manifest, scratch / "old")
     return manifest
@@ -199,30 +203,37 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
 
 @contextmanager
 def alone(command: str, folder: Path) -> Iterator[Path]:
-    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those, ``.<command>-*``, of killed runs.
+    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those of killed runs.
 
     Raises:
         SourceError: another run is at work there.
     """
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
-            for left in folder.glob(f".{command}-*"):
-                shutil.rmtree(left)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=f".{command}-") as scratch:
-                yield Path(scratch)
+            ownership.sweep(folder, command)
+            with ownership.scratch(folder, command) as scratch:
+                yield scratch
     except Timeout:
         raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
 
 
 def _refuse_others(run: Run) -> None:
-    """Raise SourceError if a place holds files that this command did not write, unless ``force`` is given."""
-    for place in () if run.force else run.places:
-        if manifest := _read(run.data_dir / place.folder):
+    """Raise SourceError if a place holds files that this command did not write, unless ``force`` is given.
+
+    Raises:
+        NotOurs: a place is a file, or lies behind a link; ``force`` changes nothing about that.
+    """
+    for place in run.places:
+        folder = run.data_dir / place.folder
+        for name in (MANIFEST, *place.entries):
+            ownership.reach(folder / name, run.data_dir)
+        if manifest := _read(folder):
             whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != run.entry.name else ""
+            more = _files(run.data_dir, place) - manifest.get("files", _MANY)
+            whose = whose or (f"that this command did not write ({more:,} more than its manifest says)" if more > 0 else "")
         else:
-            whose = "that this command did not write" if _files(run.data_dir, place) else ""
-        if whose:
-            folder = run.data_dir / place.folder
+            whose = "that this command did not write" if _files(run.data_dir, place) or os.path.lexists(folder / MANIFEST) else ""
+        if whose and not run.force:
             raise SourceError(f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
 
 
@@ -235,8 +246,8 @@ def _other_archives(source: Source, manifest: dict) -> bool:
 
 def _move(run: Run, place: Place, manifest: dict, old: Path) -> None:
     folder = run.data_dir / place.folder
-    for stale in set(place.entries or (path.name for path in folder.iterdir() if path.name != MANIFEST)) - {MANIFEST}:
-        if (folder / stale).exists():
+    for stale in set(place.entries or (path.name for path in folder.iterdir())) - {MANIFEST}:
+        if os.path.lexists(folder / stale):
             (old / place.folder).mkdir(parents=True, exist_ok=True)
             (folder / stale).rename(old / place.folder / stale)
     for new in sorted((run.root / place.folder).glob("*")):
@@ -255,7 +266,7 @@ def _read(folder: Path) -> dict | None:
         manifest = json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
     except (ValueError, RecursionError):
         return None
-    kinds = {"dataset": str, "whole": bool, "versions": dict, "request": dict, "archives": list}
+    kinds = {"dataset": str, "whole": bool, "versions": dict, "request": dict, "archives": list, "files": int}
     if not isinstance(manifest, dict) or not all(isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()):
         return None
     archives = all(isinstance(one, dict) and isinstance(one.get("name"), str) and "bytes" in one for one in manifest.get("archives", []))
@@ -270,7 +281,7 @@ def _paths(data_dir: Path, place: Place) -> Iterator[Path]:
     """Iterate over the files of a place, without the manifest. A link to a folder of the user's is one, if the folder is there."""
     folder = data_dir / place.folder
     roots = [folder / name for name in place.entries] if place.entries else [folder]
-    paths = (path for root in roots for path in root.rglob("*") if path.name != MANIFEST)
+    paths = (path for root in roots for path in (root, *root.rglob("*")) if path.name != MANIFEST)
     yield from (path for path in paths if path.is_file() or (path.is_symlink() and path.exists()))
 
 

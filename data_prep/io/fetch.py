@@ -32,8 +32,9 @@ from tqdm import tqdm
 from urllib3.exceptions import HTTPError
 
 from data_prep.io.entry import Archive, SourceError
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.files import named, put
 
 TIMEOUT = 30  # seconds without a byte
 ATTEMPTS = 5  # in a row that get no further
@@ -54,18 +55,24 @@ _SUM = re.compile(r"([0-9a-fA-F]{64})\s+\*?(?:\./+)*(\S.*)")
 def download(url: str, path: Path, *, quiet: bool = False) -> Path:
     """Fetch ``url`` to ``path``, which appears only when it is complete; ``<path>.part`` holds a partial download.
 
-    A file without a note was put there by the user and is used as it is.
+    A file without a note was put there by the user and is used as it is; so is one of another size than its note's.
 
     Raises:
+        NotOurs: a link, or a partial download that no note tells of, lies beside ``path``.
         SourceError: the address does not exist, or attempts get no further; the next call resumes what is kept.
         OSError: the file can't be written; the message names it.
     """
     note = path.with_name(path.name + ".note.json")
-    if path.exists() and _known(note).get("url", url) == url:
+    known = _known(note)
+    if path.exists() and (known.get("url", url) == url or known.get("total") not in {None, _size(path)}):
         return path
+    part = path.with_name(path.name + ".part")
+    for place in (path, note, part):
+        ownership.reach(place, path.parent)
+    if part.exists() and not note.exists():
+        raise ownership.NotOurs(f"{part}: no note beside it tells where it is from; move it away")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # it is another address's, and the note is about to say otherwise
-    part = path.with_name(path.name + ".part")
     failures, furthest, whole = 0, _size(part), False
     reasons: list[str] = []
     while True:
@@ -84,6 +91,12 @@ def download(url: str, path: Path, *, quiet: bool = False) -> Path:
         time.sleep(PAUSE * 2 ** (failures - 1))
     part.replace(path)
     return path
+
+
+def discard(path: Path) -> None:
+    """Remove what :func:`download` fetched; a file without a note, or of another size than its note's, is the user's and stays."""
+    if _known(path.with_name(path.name + ".note.json")).get("total", -1) in {None, _size(path)}:
+        ownership.discard(path)
 
 
 class _BrokeOff(Exception):
@@ -133,8 +146,7 @@ def _attempt(url: str, part: Path, note: Path, quiet: bool, whole: bool) -> None
         elif response.status_code == 200:
             have = 0
             part.unlink(missing_ok=True)
-            with named(note):
-                note.write_text(json.dumps(fresh))
+            put(note, json.dumps(fresh).encode())
         elif response.status_code < 300 or response.status_code in _AGAIN:
             raise _BrokeOff(_answer(response))
         else:

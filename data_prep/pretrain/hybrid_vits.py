@@ -24,6 +24,7 @@ from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEAC
 from data_prep.pretrain.evaluation import few_shot
 from data_prep.pretrain.training import MADE_WITH, describe, fit, optimisation, read_report, save
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import put
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
@@ -110,17 +111,17 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         resume: False starts again, and replaces the files under ``out/name``.
 
     Raises:
-        FileExistsError: ``out/name`` holds a backbone, or a checkpoint of one, of other settings.
+        FileExistsError: ``out/name`` holds a backbone, or a checkpoint of one, of other settings; NotOurs if it holds something else.
         OSError: the checkpoint can't be read, or the folder can't be written.
         FloatingPointError: the loss is no longer a number.
     """
     recipe = replace(RECIPES[name], epochs=epochs or RECIPES[name].epochs)
     settings = {"version": VERSION, **asdict(recipe), "views": views.digest, "seed": seed}
     folder = out / name
+    training.claim(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if not resume:
-        for leftover in ("pretraining.json", "checkpoint.pt"):
-            (folder / leftover).unlink(missing_ok=True)
+        ownership.clear(folder, ("pretraining.json", "checkpoint.pt"))
     if finished := read_report(folder):
         _same(folder, finished.get("settings", {}), settings)
         return finished
@@ -162,7 +163,7 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         **MADE_WITH,
     }
     save(student.backbone, folder, report, card(report))
-    (folder / "checkpoint.pt").unlink()
+    ownership.discard(folder / "checkpoint.pt")
     return report
 
 

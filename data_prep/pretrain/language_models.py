@@ -27,7 +27,19 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import MADE_WITH, MAX_NORM, RECIPES, TEMPERATURE, WEIGHT_DECAY, card, contrastive, fit, optimisation, save
+from data_prep.pretrain.training import (
+    MADE_WITH,
+    MAX_NORM,
+    RECIPES,
+    TEMPERATURE,
+    WEIGHT_DECAY,
+    card,
+    claim,
+    contrastive,
+    fit,
+    optimisation,
+    save,
+)
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -103,8 +115,10 @@ def pretrain(
     Raises:
         ValueError: there are no texts, or none has a token to guess.
         FloatingPointError: the loss is no longer a number.
+        NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
     """
+    claim(out / name)
     started = time.process_time()
     for kind, given in (("text", texts), ("held-out text", held_out)):
         if not any(map(str.strip, given)):

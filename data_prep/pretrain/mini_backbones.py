@@ -31,15 +31,18 @@ from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 from data_prep.pretrain import language_models, training
 from data_prep.pretrain.training import (
     MADE_WITH,
+    REPORT,
     TEMPERATURE,
     WARM_UP,
     WEIGHT_DECAY,
     Optimisation,
     card,
+    claim,
     contrastive,
     describe,
     fit,
     optimisation,
+    placed,
     read_report,
     save,
 )
@@ -47,6 +50,7 @@ from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
 from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
 
@@ -283,8 +287,10 @@ def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = T
         resume: False starts again.
 
     Raises:
+        NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
     """
+    claim(out / name)
     make = _from_books if name in TEXT_RECIPES else _from_pictures
     return make(name, out, steps, resume)
 
@@ -322,15 +328,12 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
         recipe = replace(recipe, steps=steps, phases=tuple(replace(phase, steps=steps) for phase in recipe.phases))
     settings = json.loads(json.dumps({"version": VERSION, **asdict(recipe)}))  # as a report says it
     folder, aside = out / name, out / UNFINISHED / f"{name}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}"
+    ownership.reach(aside / "0", out)
     if not resume:
-        shutil.rmtree(aside, ignore_errors=True)
+        _forget(aside)
     elif report := _finished(folder, settings):
         return report
     phases = [_phase(name, recipe, number, aside) for number in range(1 + len(recipe.phases))]
-    folder.mkdir(parents=True, exist_ok=True)
-    with named(folder):
-        for file in ("config.json", "model.safetensors"):
-            shutil.copyfile(aside / str(len(recipe.phases)) / file, folder / file)
     report = {
         "name": name,
         **settings,
@@ -340,11 +343,21 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
         "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
         **MADE_WITH,
     }
-    describe(folder, report, _card(recipe, report))
-    shutil.rmtree(aside)
-    with suppress(OSError):  # another backbone is under way
-        aside.parent.rmdir()
+    with placed(folder) as new, named(folder):
+        for file in ("config.json", "model.safetensors"):
+            shutil.copyfile(aside / str(len(recipe.phases)) / file, new / file)
+        describe(new, report, _card(recipe, report))
+    _forget(aside)
     return report
+
+
+def _forget(aside: Path) -> None:
+    """Remove the phases that were kept aside."""
+    for phase in aside.glob("[0-9]"):
+        ownership.remove(phase, ("config.json", "model.safetensors", "README.md", REPORT))
+    with suppress(OSError):  # another backbone is under way, or there are files of others
+        aside.rmdir()
+        aside.parent.rmdir()
 
 
 def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:

@@ -27,6 +27,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import named, put
 
 # Section 6.1: "ViT models ... pre-trained on ImageNet-21K", by the names that the README gives. The paper does not say which of the
@@ -61,6 +62,7 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
     """Write ``models_path/name`` unless it is there; return the number of parameters.
 
     Raises:
+        NotOurs: something else lies in its place.
         OSError: it can't be downloaded or written, or the folder holds a damaged checkpoint, or random weights that were not asked for.
     """
     folder = models_path / name
@@ -72,7 +74,9 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
             model = AutoModel.from_pretrained(folder, local_files_only=True, **_options(name))
         except SafetensorError as error:
             raise OSError(f"{folder}: a damaged checkpoint ({error}); delete it to fetch it anew") from None
-    elif random:
+        return sum(parameter.numel() for parameter in model.parameters())
+    ownership.vacant(folder, models_path)
+    if random:
         torch.manual_seed(0)
         model = AutoModel.from_config(ARCHITECTURES[name], **_options(name)).half()
         card = f"Random weights in the architecture of {name}: to measure costs with, not to learn from.\n"
@@ -99,11 +103,13 @@ def _characters() -> PreTrainedTokenizerBase:
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
     """Save the model, its tokenizer, and further files by name and content."""
     logging.disable_progress_bar()
-    scratch = folder.with_name(f".{folder.name}")  # a folder that was left half written does not look whole
-    with named(scratch):
-        model.save_pretrained(scratch)
-        if tokenizer:
-            tokenizer.save_pretrained(scratch)
-    for name, content in beside.items():
-        put(scratch / name, content.encode())
-    scratch.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with ownership.scratch(folder.parent, folder.name) as scratch:  # a folder that was left half written does not look whole
+        new = scratch / folder.name
+        with named(new):
+            model.save_pretrained(new)
+            if tokenizer:
+                tokenizer.save_pretrained(new)
+        for name, content in beside.items():
+            put(new / name, content.encode())
+        new.rename(folder)

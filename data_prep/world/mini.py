@@ -12,7 +12,7 @@ import hashlib
 import json
 import pickle
 import shutil
-import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +23,12 @@ from data_prep.io.writers import labelled, write_arrays, write_classes, write_co
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
-from fedmuscle_lib.core.files import put
+from fedmuscle_lib.core import ownership
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import put, read_json
 
 VERSION = 5
+MANIFEST = "manifest.json"
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
 VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
@@ -50,19 +53,22 @@ _write_pictures = partial(write_images, compress_level=0)  # each has the same b
 def prepare(data_dir: Path) -> dict:
     """Write the world below ``data_dir`` (25871 small files) unless it is there complete; return its manifest.
 
+    Of an earlier world, its own files are replaced; what else lies beside them stays.
+
     Raises:
-        FileExistsError: ``data_dir`` holds other files.
+        NotOurs: ``data_dir`` is a file, or holds other files and no world, or another file in the place of one of the world's.
         OSError: the folder can't be written.
     """
-    manifest = _read_manifest(data_dir)
-    if manifest and manifest["version"] == _version() and _manifest(data_dir)["sha256"] == manifest["sha256"]:
-        return manifest
-    if manifest is None and any(data_dir.glob("*")):
-        raise FileExistsError(f"{data_dir} holds files that are not of the embedded world; name another folder, or empty it")
-    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    earlier = _read_manifest(data_dir)
+    whole = earlier is not None and _sum(data_dir, earlier["files"]) == earlier["sha256"]
+    if earlier and whole and earlier["version"] == _version():
+        return earlier
+    ownership.vacant(data_dir, data_dir, [path.name for path in data_dir.glob("*")] if earlier else ())
+    beside = data_dir.resolve().parent
+    beside.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
-    with tempfile.TemporaryDirectory(dir=data_dir.parent, prefix=".mini-") as scratch:
-        root = Path(scratch) / "world"
+    with ownership.scratch(beside, "mini") as scratch:
+        root = scratch / "world"
         words = vocabulary()
         for task in FOLDERS:
             for split, sizes in (("train", POOL), ("val", VALIDATION), ("test", TEST)):
@@ -73,20 +79,31 @@ def prepare(data_dir: Path) -> dict:
         _labelled(root, words)
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
-        (root / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        if data_dir.exists():
-            data_dir.rename(Path(scratch) / "old")
-        root.rename(data_dir)
+        (root / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        own = {*earlier["files"]} if earlier and whole else {name for name in manifest["files"] if _begun(data_dir / name, root / name)}
+        ownership.exchange(root, data_dir, own | ({MANIFEST} if earlier else set()), last=MANIFEST)
     return manifest
+
+
+def others(data_dir: Path, manifest: dict) -> list[str]:
+    """Return the paths below ``data_dir`` of files that are not of the world."""
+    return sorted({str(path.relative_to(data_dir)) for path in data_dir.rglob("*") if not path.is_dir()} - {*manifest["files"], MANIFEST})
+
+
+def _begun(path: Path, whole: Path) -> bool:
+    """Return whether a file is a file of this world, or was one before it was cut off."""
+    return path.is_file() and whole.read_bytes().startswith(path.read_bytes())
 
 
 def _read_manifest(data_dir: Path) -> dict | None:
     """Return the manifest of an embedded world of any version, or None."""
     try:
-        manifest = json.loads((data_dir / "manifest.json").read_text())
-        return manifest if manifest["name"] == "mini" else None
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
+        manifest = read_json(data_dir / MANIFEST)
+    except DataError:
         return None
+    files, texts = manifest.get("files"), [manifest.get("version"), manifest.get("sha256")]
+    listed = isinstance(files, list) and all(isinstance(name, str) for name in [*files, *texts])
+    return manifest if manifest.get("name") == "mini" and listed else None
 
 
 def _version() -> str:
@@ -174,13 +191,16 @@ def _labelled(root: Path, words: Vocabulary) -> None:
 
 
 def _manifest(root: Path) -> dict:
-    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "manifest.json")
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = [str(path.relative_to(root)) for path in paths]
+    return {"name": "mini", "version": _version(), "sha256": _sum(root, files), "files": files}
+
+
+def _sum(root: Path, files: Sequence[str]) -> str:
+    """Return a digest of names and contents; empty if a file is missing."""
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return {
-        "name": "mini",
-        "version": _version(),
-        "sha256": digest.hexdigest(),
-        "files": [str(path.relative_to(root)) for path in files],
-    }
+    for name in files:
+        if not (root / name).is_file():
+            return ""
+        digest.update(f"{name}\n".encode() + (root / name).read_bytes())
+    return digest.hexdigest()

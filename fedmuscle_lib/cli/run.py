@@ -10,13 +10,14 @@ from tqdm.auto import tqdm
 from fedmuscle_lib import report
 from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
-from fedmuscle_lib.core import files
+from fedmuscle_lib.core import files, ownership
 from fedmuscle_lib.fedmuscle import outliers
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.report.scores import gain
 from fedmuscle_lib.runs import History, Progress, Tick, default_store, run, stored
 from fedmuscle_lib.runs.address import address_of
 
+_COLUMNS = "round", "task", "local_loss", "alignment_loss"  # the first of a log's, which says whose it is
 FORM = Form(Settings, original.translated, original.VALUES, original.NAMES)
 
 
@@ -24,7 +25,10 @@ def command(with_local: bool, save_models: Path | None, logs: Path | None, **opt
     """Run one experiment, or fetch it if it was run before, and print its metrics beside what needs no backbone, and Delta."""
     settings = FORM.read(options)
     if logs is not None:
-        _logs_of(settings, logs).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run
+        for path in _logs_of(settings, logs):
+            ownership.reach(path, logs)
+            ownership.headed(path, ",".join(_COLUMNS).encode())
+            path.parent.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run
     baseline = settings.model_copy(update={"algorithm": report.BASELINE})
     local = run(baseline) if with_local else stored(baseline)
     known = stored(settings) is not None
@@ -76,8 +80,10 @@ def show(histories: list[History]) -> None:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
 
 
-def _logs_of(settings: Settings, folder: Path) -> Path:
-    return folder / f"{settings.algorithm}_{settings.public}_seed{settings.seed}"
+def _logs_of(settings: Settings, folder: Path) -> list[Path]:
+    """A file for each user."""
+    own = folder / f"{settings.algorithm}_{settings.public}_seed{settings.seed}"
+    return [own / f"client_{user.number}.csv" for user in settings.members]
 
 
 def write_logs(history: History[Settings], folder: Path) -> Path:
@@ -87,18 +93,17 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     A file has a row a round: the metric after each phase (empty where the round was not evaluated), losses, and bytes.
     """
     settings = history.settings
-    target = _logs_of(settings, folder)
-    target.mkdir(parents=True, exist_ok=True)
     metrics = history.metrics.pivot(index=["user", "round"], columns="phase", values="value")
     rounds = history.losses.merge(history.costs, on=["user", "round"]).rename(
         columns={"local": "local_loss", "alignment": "alignment_loss"}
     )
     rows = rounds.join(metrics, on=["user", "round"])
-    for user in settings.members:
+    paths = _logs_of(settings, folder)
+    for path, user in zip(paths, settings.members, strict=True):
         own = rows[rows.user == user.number].drop(columns="user")
         own.insert(1, "task", user.task)
-        files.write(target / f"client_{user.number}.csv", own.to_csv(index=False))
-    return target
+        files.write(path, own.to_csv(index=False))
+    return paths[0].parent
 
 
 command.__signature__ = FORM.signature(  # type: ignore[attr-defined]

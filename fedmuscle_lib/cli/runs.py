@@ -14,6 +14,7 @@ from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
+from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
@@ -91,7 +92,7 @@ def delete(
     system: Annotated[str | None, typer.Option(metavar="|".join(SYSTEMS), help="Those of this system.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete the computed runs that fit everything that is given. Shipped runs are never deleted."""
+    """Delete the computed runs that fit everything that is given. Shipped runs and files of others are never deleted."""
     if not (addresses or interrupted or algorithm or system):
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
     if system is not None:
@@ -106,8 +107,9 @@ def delete(
     print(listing(chosen).to_string(index=False))
     if yes or typer.confirm(f"Delete {len(chosen)} runs?"):
         for entry in chosen:
-            entry.delete()
-        print(f"{len(chosen)} runs deleted")
+            reach(entry.path, store.root)  # before the first is deleted
+        left = [path for entry in chosen for path in entry.delete()]
+        print(f"{len(chosen)} runs deleted" + (f"; left alone: {', '.join(map(str, left))}" if left else ""))
 
 
 def _algorithms(store: Store) -> set[str]:

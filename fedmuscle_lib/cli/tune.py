@@ -48,6 +48,7 @@ def command(
     tried = [{}, tuning.tuned_options(parse({"profile": confirm}).profile, algorithm)] if confirm else []
     given = None if seeds is None else seeds_of(seeds)
     try_device(settings.device)
+    tuning.claim(figures / profile)
     (figures / profile).mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the runs
     if algorithm == report.BASELINE:
         table = tuning.tune(settings, given or tuning.SEEDS, tuning.CONFIGURATIONS)

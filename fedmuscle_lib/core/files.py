@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -132,8 +133,10 @@ def put(path: Path, content: bytes) -> None:
     """Put ``content`` in the place of ``path`` at once, when it is complete, and make its folder; two writers don't disturb each other.
 
     Raises:
-        OSError: naming ``path``.
+        OSError: naming ``path``; a link in its place is left alone.
     """
+    if path.is_symlink():
+        raise FileExistsError(errno.EEXIST, "a link, which is left alone; move it away", str(path))
     scratch = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from io import BytesIO
 from itertools import cycle
 from math import ceil
 from pathlib import Path
@@ -16,6 +17,8 @@ import seaborn.objects as so
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+
+from fedmuscle_lib.core.files import put
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 for a star, degrees
 Look = tuple[str, Marker]
@@ -60,9 +63,10 @@ def save(figure: Figure, folder: Path, name: str) -> Path:
     Raises:
         OSError: the folder can't be written.
     """
-    path = folder / f"{name}.svg"
+    path, content = folder / f"{name}.svg", BytesIO()
     with plt.rc_context({"svg.hashsalt": "fedmuscle"}):
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    put(path, content.getvalue())
     return path
 
 

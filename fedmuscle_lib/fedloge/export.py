@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import named, parse_json
 from fedmuscle_lib.core.tensors import like, load_tensors
@@ -26,13 +29,31 @@ def save(rounds: Rounds, folder: Path) -> None:
     Tensors are called "shared/<name>" and "client <number>/<name>". A fixed classifier, which follows from the seed, is not among them.
 
     Raises:
+        NotOurs: as :func:`claim`.
         OSError: the folder can't be written.
     """
+    claim(folder)
     folder.mkdir(parents=True, exist_ok=True)
     s, tensors = rounds.settings, _by_name(rounds.state())
     metadata = {"system": s.system, "settings": json.dumps(s.recorded()), "inputs": json.dumps(inputs(s))}
-    with named(folder / FILE):
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / FILE, metadata)
+    with ownership.scratch(folder, "model") as new, named(folder / FILE):
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new / FILE, metadata)
+        os.replace(new / FILE, folder / FILE)
+
+
+def claim(folder: Path) -> None:
+    """Check that the place of ``model.safetensors`` in ``folder`` is free, or taken by a model that was saved there before.
+
+    Raises:
+        NotOurs: a link, or another file, lies there.
+    """
+    ownership.reach(folder / FILE, folder)
+    if (folder / FILE).exists():
+        about: dict[str, str] = {}
+        with suppress(DataError):
+            about = load_tensors(folder / FILE)[1]
+        if about.get("system") != Settings.system:
+            raise ownership.NotOurs(f"{folder / FILE}: not a model that was saved by this command; move it away, or name another folder")
 
 
 def _by_name(state: dict[str, Any]) -> dict[str, Tensor]:

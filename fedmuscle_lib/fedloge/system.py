@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.core.versions import versions
-from fedmuscle_lib.fedloge.export import save
+from fedmuscle_lib.fedloge.export import claim, save
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System
@@ -44,6 +44,9 @@ class _FedLoGe(System[Settings]):
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
         tested = Rounds(settings).federation.tested()
         return 100 / metrics.apply(lambda row: tested[row.scope, row.group], axis="columns")
+
+    def claim(self, settings: Settings, folder: Path) -> None:
+        claim(folder)
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

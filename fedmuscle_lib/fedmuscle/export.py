@@ -12,12 +12,10 @@ A user's folder holds:
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -27,8 +25,10 @@ from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
 from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
+from fedmuscle_lib.core.ownership import digest
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.client_files import text_fault
@@ -68,18 +68,53 @@ _PEFTS = "base_model.model."  # before the names of a backbone's weights in peft
 def save(rounds: Rounds, folder: Path) -> None:
     """Write ``user_<number>`` below ``folder`` for each user, as it is after the last round.
 
+    Users who were saved there before are replaced, and what somebody else put beside them stays.
+
     Raises:
+        NotOurs: something else lies in a user's place.
         OSError: a folder can't be written.
     """
-    for client in rounds.federation.clients:
-        _save(client, rounds, folder / f"user_{client.user.number}")
+    earlier = claimed(rounds.settings, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, names in earlier.items():
+        ownership.sweep(folder, place.name)
+        with ownership.scratch(folder, place.name) as new:
+            _save(next(client for client in rounds.federation.clients if _place(folder, client.user) == place), rounds, new)
+            ownership.exchange(new, place, names, last=ABOUT)
+
+
+def claimed(settings: Settings, folder: Path) -> dict[Path, set[str]]:
+    """Return, for each user's place below ``folder``, the files of a user who was saved there before and which may be replaced.
+
+    Raises:
+        NotOurs: something else lies there, or a file that was changed since.
+    """
+    return {place: _saved(place, folder) for place in (_place(folder, user) for user in settings.members)}
+
+
+def _place(folder: Path, user: User) -> Path:
+    return folder / f"user_{user.number}"
+
+
+def _saved(place: Path, folder: Path) -> set[str]:
+    ownership.reach(place, folder)
+    try:
+        about = read_json(place / ABOUT)
+        digests = {name: [was] for name, was in (about["files"] | ({CARD: about["card"]} if "card" in about else {})).items()}
+    except (DataError, KeyError, TypeError):  # nobody was saved there, or what says so is damaged
+        ownership.vacant(place, folder)
+        return set()
+    ours = ownership.fitting(place, digests)
+    if changed := sorted(name for name in digests if name not in ours and (place / name).exists()):
+        raise ownership.NotOurs(
+            f"{place / changed[0]}: changed since it was saved with the user; move {place} away, or name another folder"
+        )
+    return ours | ({ABOUT} if "card" in about else {ABOUT, CARD})  # an older version kept no digest of the card
 
 
 def _save(client: Client, rounds: Rounds, folder: Path) -> None:
     user, model, settings = client.user, client.model, rounds.settings
     checkpoint, encoding = checkpoint_of(settings, user), encoding_of(settings, user, model.backbone)
-    folder.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
     written = {HEAD}
     with named(folder / HEAD):
         save_file({name: tensor.contiguous() for name, tensor in _of_head(model).items()}, folder / HEAD)
@@ -108,21 +143,11 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "frozen": not any(parameter.requires_grad for parameter in model.representation_parameters()),
         "metrics": [row for row in rounds.rows["metrics"] if row["user"] == user.number and row["round"] == settings.rounds],
         "run": {"address": str(address_of(settings)), "settings": _recorded(settings)},
-        "files": {name: _digest(folder / name) for name in sorted(written)},
+        "files": {name: digest(folder / name) for name in sorted(written)},
     }
     (folder / CARD).write_text(card(about, _task(about)), encoding="utf8")
+    about["card"] = digest(folder / CARD)  # which may be edited, unlike the others
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf8")
-
-
-def _clear(folder: Path) -> None:
-    """Take out a user who was saved here before, its card first: a folder that was left half written does not look whole."""
-    files = None
-    with suppress(DataError):  # nobody was, or what says so is damaged
-        files = read_json(folder / ABOUT).get("files")
-    (folder / ABOUT).unlink(missing_ok=True)
-    for name in files if isinstance(files, dict) else ():
-        if Path(name).name == name:
-            (folder / name).unlink(missing_ok=True)
 
 
 def _recorded(settings: Settings) -> dict[str, Any]:
@@ -154,11 +179,6 @@ def _of_adapter(model: UserModel) -> dict[str, Tensor]:
 def _of_head(model: UserModel) -> dict[str, Tensor]:
     """Projection and head, with the head's buffers."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.startswith(("projection.", "head."))}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------------
@@ -367,10 +387,10 @@ def _read_about(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder / strangers[0]}: it was not saved with the user; take it out of the folder")
     if not isinstance(about.get("task"), str) or about["task"] not in TASKS:
         raise DataError(f"{path}: the task {shown(about.get('task'))} is not known here")
-    for name, digest in files.items():
+    for name, was in files.items():
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: no such file, though it was saved with the user")
-        if _digest(folder / name) != digest:
+        if digest(folder / name) != was:
             raise DataError(f"{folder / name}: damaged or exchanged; it is not the file that was saved with the user")
     return about
 

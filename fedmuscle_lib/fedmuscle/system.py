@@ -14,7 +14,7 @@ import pandas as pd
 from fedmuscle_lib.fedmuscle import dependencies
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.build import evaluation_sizes
-from fedmuscle_lib.fedmuscle.export import SavedUser, load_user, save
+from fedmuscle_lib.fedmuscle.export import SavedUser, claimed, load_user, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System, Tables
@@ -52,6 +52,9 @@ class _FedMuscle(System[Settings]):
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
         whole = metrics.value.where(metrics.metric.map(direction) < 0, 100)  # a perplexity moves by a share of itself
         return whole / metrics.user.map(evaluation_sizes(settings))
+
+    def claim(self, settings: Settings, folder: Path) -> None:
+        claimed(settings, folder)
 
     def save(self, experiment: Experiment, folder: Path) -> None:
         assert isinstance(experiment, Rounds)

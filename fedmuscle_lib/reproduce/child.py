@@ -31,7 +31,7 @@ def main(spec: dict[str, Any]) -> int:
     """Execute ``spec["notebook"]`` with ``spec["parameters"]`` into ``spec["part"]``, which holds the error if this returns 1."""
     import papermill  # seconds; the parent, which imports this module for its constant, does without
 
-    threading.Thread(target=_end_with_parent, args=(spec["parent"],), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(spec["parent"], spec["scratch"]), daemon=True).start()
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
     logging.getLogger("papermill").addFilter(_was_printed)
     short = len(os.environ["JUPYTER_RUNTIME_DIR"]) < 80  # a socket's path has at most 104 characters
@@ -61,13 +61,13 @@ def _was_printed(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or str(record.msg).endswith("\n")
 
 
-def _end_with_parent(parent: int) -> None:
-    """Interrupt this process when its parent is gone, as if by Ctrl-C, and leave nothing behind if that is not enough."""
+def _end_with_parent(parent: int, scratch: str) -> None:
+    """Interrupt this process when its parent is gone, as if by Ctrl-C, and leave nothing of its scratch if that is not enough."""
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(PATIENCE)
-    shutil.rmtree(os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
 
 
@@ -77,4 +77,4 @@ if __name__ == "__main__":
         sys.exit(main(spec))
     finally:
         if os.getppid() != spec["parent"]:  # which would have removed it
-            shutil.rmtree(os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
+            shutil.rmtree(spec["scratch"], ignore_errors=True)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,13 +20,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import ROOT, user_path, write
+from fedmuscle_lib.core.files import ROOT, put, user_path, write
+from fedmuscle_lib.core.notebooks import PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
-LOG = "executed.log"  # in a notebook's folder: the output of a child that failed
-_KEPT, _LONGEST = 1000, 500  # lines of it, and characters of the one that is shown
+_RESULT, _EXECUTED, _PART = "result.json", "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
+LOG = "executed.log"  # likewise: the output of a child that failed
+_KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md", ".log"}  # of files that notebooks leave there
+_KEPT, _LONGEST = 1000, 500  # lines of the log, and characters of the one that is shown
 _NAMES_ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 _log = logging.getLogger("fedmuscle")
 
@@ -85,7 +88,7 @@ class Children:
             if self.ending:
                 raise KeyboardInterrupt
             started = subprocess.Popen(
-                [sys.executable, "-P", child.__file__, json.dumps(spec)],
+                [sys.executable, "-P", child.__file__, json.dumps(spec | {"scratch": self._scratch.name})],
                 cwd=cwd,
                 env=self.environment,
                 stdout=subprocess.PIPE,
@@ -119,37 +122,52 @@ def execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chil
     """Run the notebook ``path`` into ``folder``; write how it went to ``result.json`` there and return it.
 
     Raises:
-        KeyboardInterrupt: all children are being ended; then the folder is as it was.
+        KeyboardInterrupt: all children are being ended; then the folder's results are as they were.
     """
-    with TemporaryDirectory(dir=children.environment["TMPDIR"]) as kept:
-        if existed := folder.is_dir():
-            shutil.copytree(folder, kept, dirs_exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            return _execute(path, folder, parameters, children)
-        except KeyboardInterrupt:
-            shutil.rmtree(folder)
-            if existed:
-                shutil.copytree(kept, folder)
-            raise
+    claim(folder)
+    before = {place.name: place.read_bytes() for place in _files(folder)}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _execute(path, folder, parameters, children)
+    except KeyboardInterrupt:
+        ownership.remove(folder, [place.name for place in _files(folder) if place.name not in before and place.suffix in _KINDS])
+        for name, content in before.items():
+            put(folder / name, content)
+        raise
+
+
+def claim(folder: Path) -> None:
+    """Check that a folder of results is free, or one that a notebook wrote: a result, a provenance or an executed notebook lies there.
+
+    Raises:
+        NotOurs: it holds something else.
+    """
+    ours = any((folder / name).is_file() for name in (PROVENANCE, _RESULT, _EXECUTED, _PART))
+    ownership.vacant(folder, folder.parent.parent, but=[place.name for place in folder.glob("*")] if ours else ())
+
+
+def _files(folder: Path) -> list[Path]:
+    return [place for place in folder.glob("*") if place.is_file() and not place.is_symlink()]
 
 
 def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Children) -> Outcome:
-    part, executed = folder / "executed.part.ipynb", folder / "executed.ipynb"
-    part.unlink(missing_ok=True)  # by an execution that failed or was killed
+    part, executed = folder / _PART, folder / _EXECUTED
+    for earlier in (part, executed):
+        ownership.reach(earlier, folder)
+    ownership.discard(part)  # by an execution that failed or was killed
     started = time.monotonic()
     # relative paths, because papermill writes them into the notebook
     spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
     failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder, children))
     if failure or missing:
         for earlier in (executed, *(folder / name for name in pages.PAGES)):
-            earlier.unlink(missing_ok=True)
+            ownership.discard(earlier)
     else:
         os.replace(part, executed)
         pages.export(executed, path.parent)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
-    write(folder / "result.json", json.dumps(asdict(outcome), indent=1))
+    write(folder / _RESULT, json.dumps(asdict(outcome), indent=1))
     return outcome
 
 
@@ -167,7 +185,7 @@ def _followed(process: subprocess.Popen[str], folder: Path, children: Children) 
     code = process.wait()
     if code and children.ending:
         raise KeyboardInterrupt
-    (folder / LOG).unlink(missing_ok=True)
+    ownership.discard(folder / LOG)
     if code:
         write(folder / LOG, "\n".join(lines) + "\n")
     return code, _telling(lines)

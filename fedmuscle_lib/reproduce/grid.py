@@ -11,10 +11,11 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS
+from fedmuscle_lib.core.ownership import headed
 from fedmuscle_lib.reproduce import children
 from fedmuscle_lib.reproduce.children import Children, Outcome
 from fedmuscle_lib.reproduce.estimate import announcement
-from fedmuscle_lib.reproduce.index import index
+from fedmuscle_lib.reproduce.index import START, index
 from fedmuscle_lib.reproduce.plan import ALL, folder_of, in_reference, plan, select, unsaved
 
 _log = logging.getLogger("fedmuscle")
@@ -57,6 +58,7 @@ def reproduce(
 
     Raises:
         ValueError: an unknown notebook, a misspelt parameter or one of another type; nothing has run then.
+        NotOurs: something else lies in the place of a notebook's folder or of the index page; nothing has run then.
         OSError: the output folder can't be written, or its disk is full.
     """
     target = Path(output).resolve() / profile
@@ -70,6 +72,9 @@ def reproduce(
             _log.warning(told)
         made = in_reference(path, reference / profile, given) if shipped_only else [given]
         planned += [(path, committed | parameters) for parameters in made]
+    for path, given in planned:
+        children.claim(target / folder_of(path, given))
+    headed(target / "index.html", START)
     at_a_time = min(jobs, len(planned))
     processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
     pool = ThreadPoolExecutor(at_a_time)

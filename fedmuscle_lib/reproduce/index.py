@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
 from fedmuscle_lib.core.notebooks import fits, runs_of
+from fedmuscle_lib.core.ownership import headed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
 _UNFINISHED = ("missing", "failed")
 _MOST = 1 << 28  # bytes of a file that the page shows
+_TEMPLATE = Path(__file__).with_name("index.html.j2")
+START = _TEMPLATE.read_bytes().partition(b"{{")[0]  # of every page
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,19 @@ def made(entry: Path) -> Made:
 
 
 def index(folder: Path) -> Path:
-    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so where a file of it can't be read."""
+    """Write ``<folder>/index.html``: a section for each notebook's folder below it, which says so where a file of it can't be read.
+
+    Raises:
+        NotOurs: another page lies in its place.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     entries = sorted(path for path in folder.iterdir() if any(os.path.exists(path / name) for name in ("result.json", "table.csv")))
-    page = folder / "index.html"
-    text = environment.get_template("index.html.j2").render(profile=folder.name, sections=[_section(entry) for entry in entries])
+    headed(page := folder / "index.html", START)
+    text = environment.get_template(_TEMPLATE.name).render(profile=folder.name, sections=[_section(entry) for entry in entries])
     write(page, text.encode("utf8", "replace").decode("utf8"))  # JSON can hold half a character
     return page
 

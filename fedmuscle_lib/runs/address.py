@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +24,8 @@ import torch
 from fedmuscle_lib.core.files import Stamp, stamp_of
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.system import system_of
+
+SPELT = re.compile("[0-9a-f]{16}-[0-9a-f]{8}")  # what every address looks like
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ def run(
 
     Raises:
         DataError, OSError: the data or a checkpoint is missing or damaged, or the store can't be written; the message names the file.
+        NotOurs: something else lies in the place of the models to be saved.
         Diverged: a local loss, or what a party sends, is no longer finite; the message names the party.
         Busy: ``wait`` is false and another process is computing this run.
         NotStored: FEDMUSCLE_COMPUTE is 0 and the run is not stored.
@@ -54,6 +55,7 @@ def run(
         raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
         save_models = user_path(save_models, "save_models")
+        system_of(settings).claim(settings, save_models)
         save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
     store, address = store or default_store(), address_of(settings)
     found = history_at(address, settings, store)

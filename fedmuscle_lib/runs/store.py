@@ -11,7 +11,6 @@ import io
 import json
 import logging
 import os
-import shutil
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,14 +24,16 @@ import pandas as pd
 import torch
 from filelock import FileLock, Timeout
 
-from fedmuscle_lib.core import files
+from fedmuscle_lib.core import files, ownership
 from fedmuscle_lib.core.errors import line_of, out_of_memory
 from fedmuscle_lib.core.files import ROOT, parse_json, user_path
-from fedmuscle_lib.runs.address import Address
+from fedmuscle_lib.runs.address import SPELT, Address
 from fedmuscle_lib.runs.archive import ARCHIVE, MOST, Damaged, Sealed, archive, sha256, write_archive, zipped
 from fedmuscle_lib.runs.system import named
 
 RUN, CHECKPOINT = "run.zip", "checkpoint.pt"
+_HALF = [f".{name}-{'[0-9a-f]' * 8}" for name in (RUN, CHECKPOINT)]  # by a process that was killed while writing
+_OWN = [RUN, CHECKPOINT, "lock", f"{RUN}.damaged*", f"{CHECKPOINT}.damaged*", *_HALF]  # all that lies in a run's folder
 _UNNAMED = "fedmuscle"  # the system of stored runs that name none: there was no other
 _log = logging.getLogger("fedmuscle")
 
@@ -185,6 +186,7 @@ class Entry:
 
         Raises:
             Busy: ``wait`` is false and another process holds it.
+            NotOurs: a link or a file lies where the run's folder should.
         """
         folder = self._own_folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,9 +196,7 @@ class Entry:
         except Timeout:
             raise Busy(f"{folder}: another process is computing this run") from None
         try:
-            for left in folder.glob(".*-*"):  # by a process that was killed while writing
-                if left.is_file():
-                    left.unlink()
+            ownership.clear(folder, _HALF)
             yield
         finally:
             held.release()
@@ -204,12 +204,12 @@ class Entry:
     def save(self, content: bytes) -> None:
         """Store a finished run, as :meth:`Record.pack` gives it; afterwards it is :attr:`done` and has no checkpoint."""
         self._write(RUN, content)
-        (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
+        ownership.discard(self._own_folder() / CHECKPOINT)
 
     def tidy(self) -> None:
         """Remove the checkpoint of a finished run, which a kill between the two steps of :meth:`save` leaves."""
         with suppress(OSError):  # a store that is only read
-            (self._own_folder() / CHECKPOINT).unlink(missing_ok=True)
+            ownership.discard(self._own_folder() / CHECKPOINT)
 
     def save_checkpoint(self, content: bytes) -> None:
         """Keep what :func:`packed` gave of a run in progress."""
@@ -227,23 +227,25 @@ class Entry:
         path = self._own_folder() / CHECKPOINT
         self._set_aside(path, f"{path}: {why}")
 
-    def delete(self) -> None:
-        """Remove the run and what was kept of it.
+    def delete(self) -> list[Path]:
+        """Remove the run and what was kept of it; return what else lies in its folder, which is left alone.
 
         Raises:
             Busy: a process is computing it.
+            NotOurs: a link or a file lies where the run's folder should.
         """
         with self.lock(wait=False):
-            shutil.rmtree(self._own_folder())
+            return ownership.remove(self._own_folder(), _OWN)
 
     def _own_folder(self) -> Path:
         if self.folder is None:
             raise PermissionError(f"{self.path}: a shipped run is only read")
+        ownership.reach(self.folder / RUN, self.folder.parent)
         return self.folder
 
     def _set_aside(self, path: Path, why: str) -> None:
         _log.warning("%s; the run is computed again", why)
-        if self.folder is not None and path.exists():
+        if self.folder is not None and not self.folder.is_symlink() and path.exists():
             names = (path.with_name(f"{path.name}.damaged{more}") for more in chain([""], (f"-{n}" for n in count(2))))
             with suppress(FileNotFoundError, PermissionError):  # another reader was first, or the store is only read
                 os.rename(path, next(name for name in names if not name.exists()))
@@ -322,9 +324,11 @@ class Store:
         return None
 
     def entries(self) -> Iterator[Entry]:
-        """All there is: computed, interrupted and shipped."""
+        """All there is: computed, interrupted and shipped. A folder whose name is no address is no run."""
         if self.root.is_dir():
-            yield from (self.entry(folder.name) for folder in sorted(self.root.iterdir()) if folder.is_dir())
+            yield from (
+                self.entry(folder.name) for folder in sorted(self.root.iterdir()) if SPELT.fullmatch(folder.name) and folder.is_dir()
+            )
         yield from self._entries()
 
     def ship(self, addresses: Collection[str], path: Path, keep: Collection[str] = ()) -> list[str]:
@@ -332,8 +336,10 @@ class Store:
 
         Raises:
             FileNotFoundError: there is no such run, or it is not finished.
+            NotOurs: a link lies in the archive's place.
             Damaged: one is not what was written.
         """
+        ownership.reach(path, path.parent)
         there = archive(path)
         before = [name.removesuffix(".zip") for name in there.sums]
         runs = {address: there.read(f"{address}.zip") for address in before if address in {*addresses, *keep}}

@@ -132,10 +132,19 @@ class System(ABC, Generic[S]):
             DataError, OSError: data are missing or damaged; the message names the file.
         """
 
+    def claim(self, settings: S, folder: Path) -> None:
+        """Check that :meth:`save` replaces nothing in ``folder`` but models that were saved there before.
+
+        Raises:
+            NotOurs: it would; the message names it.
+        """
+        raise NotImplementedError
+
     def save(self, experiment: Experiment, folder: Path) -> None:
         """Write the trained models of a finished run.
 
         Raises:
+            NotOurs: as :meth:`claim`.
             OSError: the folder can't be written.
         """
         raise NotImplementedError

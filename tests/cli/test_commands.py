@@ -165,8 +165,8 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("reproduce table7 --output taken/below", "taken/below/mini: Not a directory"),
         ("tune --seeds 0,0", "seeds: 0 is given twice"),
         ("tune --figures taken", "taken/mini: Not a directory"),
-        ("run --logs taken", "taken/fedmuscle_voc_seed0: Not a directory"),
-        ("run --save-models taken", "taken: File exists"),
+        ("run --logs taken", "taken: a file, where a folder is needed"),
+        ("run --save-models taken", "taken: a file, where a folder is needed"),
         # places that are none
         ("verify --sample 1 --profile nothing", "unknown profile 'nothing'"),
         ("verify --sample 1 --figures nowhere", "nowhere: no such folder"),

@@ -721,12 +721,15 @@ def test_a_list_in_an_archive_that_is_no_text_is_named(archives: Path, data_dir:
 def test_two_runs_do_not_meet_and_a_killed_ones_scraps_go(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
     miniature.tiny_imagenet(archives)
     command = ["tiny-imagenet", "--archives", archives, "--data-dir", data_dir]
-    (data_dir / ".tiny-imagenet-killed").mkdir(parents=True)
+    killed, others = data_dir / ".tiny-imagenet-killed", data_dir / ".tiny-imagenet-original"
+    for folder, whose in ((killed, "tiny-imagenet"), (others, "")):
+        (folder / "new").mkdir(parents=True)
+        (folder / ".fedmuscle-scratch").write_text(whose)
     with FileLock(data_dir / ".tiny-imagenet.lock"):
         assert _run(*command) == 2
     assert "another `data_prep tiny-imagenet` is at work here" in capsys.readouterr().err
     assert _run(*command) == 0
-    assert not (data_dir / ".tiny-imagenet-killed").exists()
+    assert not killed.exists() and (others / "new").exists()
 
 
 def test_nobody_elses_files_are_replaced(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:

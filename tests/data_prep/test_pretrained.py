@@ -147,7 +147,10 @@ def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
     assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"2", "pretraining.json": b"[3]"}
     assert "nothing to do" in _run(capsys, *command)[1]
     (ours / "ours/model.safetensors").write_text("4")
-    assert "copied" in _run(capsys, *command)[1]
+    code, _, error = _run(capsys, *command)
+    assert code == 2 and "holds what this command did not write" in error
+    assert _files(models_path / "ours")["model.safetensors"] == b"2"
+    assert "copied" in _run(capsys, *command, "--force")[1]
     assert _files(models_path / "ours") == {"config.json": b"1", "model.safetensors": b"4", "pretraining.json": b"[3]"}
     assert [path.name for path in models_path.iterdir() if path.is_dir()] == ["ours"]
     code, _, error = _run(capsys, "pretrained", "half", "--models-path", models_path)
@@ -292,6 +295,7 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path: Path, models_path: P
 def test_what_a_killed_run_leaves_is_not_taken_for_whole(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (models_path / ".pretrained-abc/minilm-l6").mkdir(parents=True)
     (models_path / ".pretrained-abc/minilm-l6/config.json").write_text("{}")
+    (models_path / ".pretrained-abc/.fedmuscle-scratch").write_text("pretrained")
     _stand_in(archives, "minilm-l6", save(_tiny_bert()))
     code, out, _ = _run(capsys, "pretrained", "minilm-l6", "--archives", archives, "--models-path", models_path)
     assert code == 0 and "nothing to do" not in out

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.ownership import NotOurs
 from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.export import FILE, load
 
@@ -68,7 +69,11 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
     path.write_bytes(b"{}")
     with pytest.raises(DataError, match=f"{FILE}: not readable tensors"):
         load(path)
-    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+    with pytest.raises(NotOurs, match=f"{FILE}: not a model that was saved by this command"):
+        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+    path.unlink()
+    for _ in range(2):  # its own is replaced
+        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
     with safe_open(path, "pt") as file:
         about, names = file.metadata(), list(file.keys())
     save_file({name: torch.zeros(3) for name in names}, path, about)

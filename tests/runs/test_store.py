@@ -23,7 +23,7 @@ from fedmuscle_lib.runs.address import Address, address_of
 from fedmuscle_lib.runs.archive import SUMS, archive, write_archive
 from fedmuscle_lib.runs.store import faults
 
-HERE = Address("asked", (("data", "d1"), ("model", "m1")), "2.13")
+HERE = Address("0123456789abcdef", (("data", "d1"), ("model", "m1")), "2.13")
 
 
 VALUES = {int: [1, 2], float: [np.pi, 100 / 3], str: ["7", "8"]}  # texts that could be taken for numbers
