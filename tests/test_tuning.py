@@ -233,8 +233,9 @@ def test_tune_writes_what_was_tried_and_keeps_other_algorithms(mini_world, contr
     assert pd.read_csv(path).algorithm.tolist() == ["sage", "sage", "fedrcl", "fedrcl"]
     assert main([*line, "--confirm", "mini"]) == 2
     assert "error: A run is not stored: fedrcl voc seed 100" in capsys.readouterr().err  # only what mini tuned lacks
-    for where in (["--confirm", "paper"], ["--confirm", "mini", "--algorithm", "local"]):
-        assert main([*line, *where]) == 2
+    local = [part.replace("fedrcl", "local") for part in line]
+    for where in ([*line, "--confirm", "paper"], [*local, "--confirm", "mini"]):
+        assert main(where) == 2
         assert "to confirm" in capsys.readouterr().err
     assert main(["tune", "--algorithm", "fedrcl", "-p", "profile=small"]) == 2
     assert "error: -p profile: tune has an option for it" in capsys.readouterr().err

@@ -178,7 +178,7 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         # of a user's picture model
         (f'{CHEAP} --backbones {{"ViT-Tiny":"bert-base"}}', "user 6: MINI/models/bert-base is a bert, which can't do IC10"),
         (
-            f'{CHEAP} --setup setup2 --users 6,9 --backbones {{"BERT-Base":"vit-tiny"}}',
+            f'{CHEAP.replace("--users 5,6", "--users 6,9")} --setup setup2 --backbones {{"BERT-Base":"vit-tiny"}}',
             "user 9: MINI/models/vit-tiny is a vit, which can't do TC",
         ),
     ],
@@ -514,8 +514,9 @@ def test_runs_of_another_version_are_counted_and_not_drawn(figures, capsys):
     others = {f"{asked:016}-{address[-8:]}": record for asked, (address, record) in enumerate(shipped_records(folder).items())}
     runs = {address: Record(record.tables, record.provenance | {"address": address}).pack() for address, record in others.items()}
     write_archive(folder / "mini/runs.zip", runs)
-    assert main([*line, "--sample", "2"]) == 0
-    assert capsys.readouterr().out.startswith("2 shipped runs are another version's")
+    assert main([*line, "--sample", "2"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("2 shipped runs are another version's") and "no run to verify" in said.err
 
 
 # --- a new notebook ----------------------------------------------------------------------------------------------------------
