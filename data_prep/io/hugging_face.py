@@ -16,6 +16,7 @@ from PIL import Image
 
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_pickle, write_texts
+from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.images import as_rgb, decode
 
@@ -57,6 +58,7 @@ def write_client(
         ValueError: both or neither of ``image`` and ``text`` are given.
         OSError: the file can't be written.
     """
+    path = user_path(path, "path")
     if (image is None) == (text is None):
         raise ValueError("write_client: name the column of images (image=) or that of texts (text=)")
     rows = _from_hub(dataset, split) if isinstance(dataset, str) else dataset

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
-from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json
+from fedmuscle_lib.core.files import ROOT, parse_json, read_bytes, read_json, user_path
 
 NOTEBOOKS = ROOT / "notebooks"
 FIGURES = ROOT / "figures"  # the reference
@@ -124,7 +124,7 @@ def results_folder(notebook: str, profile: str, output: str = "", **parameters: 
         notebook: its name.
         parameters: the notebook's other parameters, so that changed ones do not overwrite its usual results.
     """
-    folder = Path(output or RESULTS) / profile / folder_name(notebook, profile, parameters)
+    folder = user_path(output or RESULTS, "output") / profile / folder_name(notebook, profile, parameters)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

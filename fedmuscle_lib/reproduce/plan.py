@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.files import read_json, user_path
 from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared, fits, folder_name, own, reference_parameters
 from fedmuscle_lib.core.registry import meant
 
@@ -161,4 +161,4 @@ def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, A
     paths = {
         name: value for name, value in overrides.items() if name in places and isinstance(value, str | Path) and "\0" not in str(value)
     }
-    return overrides | {name: str(Path(value).resolve()) for name, value in paths.items()}
+    return overrides | {name: str(user_path(value, name).resolve()) for name, value in paths.items()}

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedmuscle_lib.core import files
-from fedmuscle_lib.core.errors import DataError, line_of
+from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory
 
 ARCHIVE = "runs.zip"  # of a profile's shipped runs, beside its notebooks' folders
 SUMS = "SHA256SUMS"
@@ -56,6 +56,8 @@ class Sealed:
                 raise ValueError("a name twice, or files larger than a run's")
             lines = [_line(line) for line in self._zip.read(SUMS).decode().splitlines()]
         except Exception as error:  # zipfile and zlib have kinds of their own
+            if out_of_memory(error):
+                raise
             raise Damaged(f"{place}: not a readable zip of ours ({type(error).__name__}: {line_of(str(error))})") from None
         self.sums = dict(lines)
         if others := self.sums.keys() ^ set(names) - {SUMS}:
@@ -69,7 +71,9 @@ class Sealed:
         """
         try:
             content = self._zip.read(name)
-        except Exception:  # zipfile and zlib have kinds of their own
+        except Exception as error:  # zipfile and zlib have kinds of their own
+            if out_of_memory(error):
+                raise
             content = b""
         if sha256(content) != self.sums.get(name):
             raise Damaged(f"{self._place}: {name} is not what was written")

@@ -81,6 +81,8 @@ class Record:
             if (last := tables["metrics"]["round"].max()) != provenance["settings"]["rounds"]:
                 raise ValueError(f"metrics.csv ends with round {last} of {provenance['settings']['rounds']}")
         except Exception as error:  # pandas has kinds of its own
+            if out_of_memory(error):
+                raise
             raise Damaged(f"{place}: not a readable run ({type(error).__name__}: {line_of(str(error))})") from None
         if address and provenance["address"] != address:
             raise Damaged(f"{place}: the run {line_of(provenance['address'])} in the place of {address}")

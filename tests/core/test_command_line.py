@@ -11,10 +11,15 @@ import typer
 from typer.main import get_command
 
 import data_prep.__main__ as preparation
-from fedmuscle_lib import bridge, cli, fedloge
+from data_prep.io.hugging_face import write_client
+from fedmuscle_lib import bridge, cli, fedloge, load_user
 from fedmuscle_lib.core.command_line import App, Command
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import user_path
+from fedmuscle_lib.core.notebooks import results_folder
 from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.reproduce import plan, select
+from fedmuscle_lib.runs import default_store
 
 
 def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -86,6 +91,22 @@ def test_every_place_of_settings_may_begin_with_a_tilde(system, monkeypatch, tmp
         assert getattr(system(**{name: "~/data"}), name) == tmp_path / "data"
         with pytest.raises(ValueError, match="the path is empty"):
             system(**{name: ""})
+
+
+def test_functions_notebooks_and_the_environment_read_paths_alike(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FEDMUSCLE_RUNS", "~/runs")
+    assert default_store().root == tmp_path / "runs"
+    assert results_folder("table7", "mini", "~/results") == tmp_path / "results/mini/table7"
+    (given,) = plan(select(["table7"]), {"profile": "mini", "seeds": [0], "output": ""}, {"data_dir": "~/data"}).values()
+    assert given["overrides"] == {"data_dir": str(tmp_path / "data")}
+    with pytest.raises(DataError, match=f"^{tmp_path}/user_1/user.json: no such file"):
+        load_user("~/user_1")
+    assert write_client("~/client_0.pkl", [{"text": "one", "label": 0}], classes=2, text="text") == 1
+    assert (tmp_path / "client_0.pkl").is_file()
+    for call in (load_user, lambda path: write_client(path, [], classes=2, text="text")):
+        with pytest.raises(ValueError, match="the path is empty"):
+            call("")
 
 
 def test_an_own_folder_may_begin_with_a_tilde(monkeypatch, tmp_path):

@@ -106,6 +106,21 @@ def test_a_damaged_run_is_named_set_aside_and_counts_as_missing(tmp_path, caplog
     assert not entry.done and entry.path.with_name("run.zip.damaged").exists()
 
 
+@pytest.mark.parametrize("where", ["zipfile.ZipFile.namelist", "zipfile.ZipFile.read", "pandas.read_csv"])
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch, where):
+    entry = Store(tmp_path).entry(HERE)
+    entry.save(record().pack())
+
+    def none(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, none)
+        with pytest.raises(MemoryError):
+            entry.read()
+    assert entry.read() is not None
+
+
 def test_a_damaged_run_in_a_store_that_is_only_read_counts_as_missing(tmp_path, caplog, monkeypatch):
     store = Store(tmp_path)
     entry = store.entry(HERE)
