@@ -126,7 +126,7 @@ def test_neither_systems_help_lists_the_others_options(capsys, monkeypatch):
         ('fedloge --beta 1 --options {"fedprox.mu":1}', "beta: --options has fedprox.mu too"),
         ("fedloge --gpu 99", "device: 'cuda:99' can't be used here"),
         ("fedloge --data-dir nowhere", "data_dir: nowhere: no such folder"),
-        ("fedloge --save-models taken", "taken: File exists"),
+        ("fedloge --save-models taken", "taken: a file, where a folder is needed"),
         ("realign nowhere", "nowhere: no such file; `python -m fedmuscle_lib fedloge --save-models FOLDER` writes one"),
         ("realign taken", "taken: not readable tensors"),
         ("realign taken --device quantum", "device: 'quantum' can't be used here"),

@@ -134,7 +134,7 @@ def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tm
     (tmp_path / "upright.png").write_bytes(_with_orientation(UPRIGHT, 1))
     pixels = Pixels(5).load([tmp_path / "upright.png", tmp_path / "twin.png"])
     assert torch.equal(*pixels)
-    name, size = keep(twin, "twin.png", tmp_path / "kept", size=3)
+    name, size = keep(twin, "twin.png", [tmp_path / "kept"], size=3)
     assert size == (3, 2) and Image.open(tmp_path / "kept" / name).getexif().get(0x0112) is None
     assert np.array_equal(square(twin, "twin.png", 5).transpose(2, 0, 1), pixels[0])
 
