@@ -49,7 +49,7 @@ from data_prep.pretrain.training import (
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
-from data_prep.world.rendering import SIZE, Pictures, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, Images, draw, outlined, scenes, single
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import named
 from fedmuscle_lib.models import load_backbone
@@ -156,7 +156,7 @@ class Contrast:
     scenes: int
     steps: int
 
-    def draw(self, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState) -> list[Pictures]:
+    def draw(self, pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState) -> list[Images]:
         """Draw a batch; its second half shows what its first does, on other grounds and in other places."""
         classes = [single(rng.choice(pool, self.singles, replace=False)), scenes(self.scenes, pool, 1, 3, rng)]
         return [draw(part, "upstream", words, rng) for part in 2 * classes if len(part)]
@@ -245,7 +245,7 @@ class Batch:
     template: torch.Tensor
 
 
-def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> list[Pictures]:
+def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, final_detail: float, progress: float) -> list[Images]:
     """Draw a batch of the first phase, half singles, half scenes.
 
     Detail rises over the first half of training; if it rises, a stroke joins after a quarter.
@@ -258,7 +258,7 @@ def _mixed(pool: np.ndarray, words: Vocabulary, rng: np.random.RandomState, fina
     ]
 
 
-def _batch(parts: list[Pictures], pool: np.ndarray, words: Vocabulary) -> Batch:
+def _batch(parts: list[Images], pool: np.ndarray, words: Vocabulary) -> Batch:
     """Join images of the classes in ``pool``."""
     n = sum(len(part.classes) for part in parts)
     index = {c: i for i, c in enumerate(pool)} | {-1: -1}

@@ -47,7 +47,7 @@ FOLDERS = {
 }
 UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
-_write_pictures = partial(write_images, compress_level=0)  # each has the same bytes everywhere, whichever zlib writes it
+_write_images = partial(write_images, compress_level=0)  # each has the same bytes everywhere, whichever zlib writes it
 
 
 def prepare(data_dir: Path) -> dict:
@@ -124,10 +124,10 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
     stem = folder / split / f"client_{client}"
     if task in {"MLC", "SS"}:
         classes = scenes(n, np.array(words.mlc), 1, 3, rng)
-        pictures = draw(classes, instances, words, rng)
-        names = _write_pictures(folder / "images" / split, pictures.uint8(), stem=f"client_{client}_")
+        drawn = draw(classes, instances, words, rng)
+        names = _write_images(folder / "images" / split, drawn.uint8(), stem=f"client_{client}_")
         categories = {c: words.names[c] for c in words.mlc}
-        masks = outlined(pictures.alphas) if task == "SS" else pictures.alphas
+        masks = outlined(drawn.alphas) if task == "SS" else drawn.alphas
         write_coco(stem.with_suffix(".json"), names, classes, masks.numpy() > 0.5, categories, (SIZE, SIZE))
     elif task in {"TC", "TG"}:
         topics = rng.permutation(np.resize(np.arange(language.N_TOPICS), n))  # balanced
@@ -137,8 +137,8 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
     else:
         pool = np.array(words.ic100 if task == "IC100" else words.digits)
         labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
-        pictures = draw(single(pool[labels]), instances, words, rng)
-        write_pickle(stem.with_suffix(".pkl"), pictures.uint8(), labels)
+        drawn = draw(single(pool[labels]), instances, words, rng)
+        write_pickle(stem.with_suffix(".pkl"), drawn.uint8(), labels)
 
 
 def _public(root: Path, words: Vocabulary) -> None:
@@ -156,10 +156,10 @@ def _public(root: Path, words: Vocabulary) -> None:
         rng = _rng("public", name)
         parts = [single(rng.choice(everything, large, p=weights)), scenes(PUBLIC - large, everything, low, high, rng, weights)]
         images = np.concatenate([draw(part, "public", words, rng).uint8() for part in parts])
-        _write_pictures(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
+        _write_images(root / "MLC_setup" / name, images[rng.permutation(PUBLIC)])
     rng = _rng("public", "cifar100")
-    pictures = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
-    _write_pictures(root / "IC/CIFAR100/public", pictures.uint8())
+    drawn = draw(single(rng.choice(np.array(words.ic100), PUBLIC)), "public", words, rng)
+    _write_images(root / "IC/CIFAR100/public", drawn.uint8())
 
 
 def _captioned(root: Path, words: Vocabulary) -> None:
@@ -175,7 +175,7 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     for rows, classes in ((alone, few[alone, :1]), (~alone, few[~alone])):
         images[rows] = draw(classes, "public", words, rng).uint8()
     folder = root / "TC/flicker_public"  # the README's spelling
-    names = _write_pictures(folder / "images", images)
+    names = _write_images(folder / "images", images)
     captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
     put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
 

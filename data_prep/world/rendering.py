@@ -24,7 +24,7 @@ _QUADRANTS = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Images:
     """``images`` (n, 3, SIZE, SIZE) in [0, 1]; ``classes`` (n, k) class ids, -1 where a slot is empty; ``alphas`` (n, k, SIZE, SIZE).
 
     Images and alphas are float64.
@@ -53,7 +53,7 @@ def scenes(n: int, pool: np.ndarray, low: int, high: int, rng: np.random.RandomS
     return out
 
 
-def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Pictures:
+def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.RandomState, detail: float = 1.0, strokes: int = 2) -> Images:
     """Draw an image for each row of ``classes``.
 
     Args:
@@ -84,7 +84,7 @@ def draw(classes: np.ndarray, split: str, words: Vocabulary, rng: np.random.Rand
         canvas = _over(canvas, alpha, _contrasting(canvas, alpha, rng), 1.0)
         alphas[:, slot] = alpha
     canvas = canvas + torch.from_numpy(rng.randn(n, 3, SIZE, SIZE)) * (0.04 * detail)
-    return Pictures(canvas.clamp(0, 1), classes, alphas)
+    return Images(canvas.clamp(0, 1), classes, alphas)
 
 
 def outlined(alphas: torch.Tensor) -> torch.Tensor:

@@ -258,8 +258,8 @@ class SavedUser:
 
     def _encode_listed(self, inputs: Any) -> Tensor:
         """Texts, or paths of image files."""
-        pictures = isinstance(self.encoding, Pixels)
-        reads = "paths of image files, or a tensor (n, 3, h, w) uint8" if pictures else "texts, or a tensor of token ids (n, l) int64"
+        images = isinstance(self.encoding, Pixels)
+        reads = "paths of image files, or a tensor (n, 3, h, w) uint8" if images else "texts, or a tensor of token ids (n, l) int64"
         try:
             given = list(inputs)
         except TypeError:
@@ -267,9 +267,9 @@ class SavedUser:
         if not given:
             raise ValueError(f"user {self.number}: no inputs")
         for row, one in enumerate(given):
-            if not isinstance(one, str | Path if pictures else str):
+            if not isinstance(one, str | Path if images else str):
                 raise ValueError(f"user {self.number} reads {reads}, got a {type(one).__name__} (input {row})")
-            if not pictures and (fault := text_fault(one)):
+            if not images and (fault := text_fault(one)):
                 raise ValueError(f"user {self.number}: input {row} {fault}")
         if isinstance(self.encoding, Pixels):
             return self.encoding.load([Path(path) for path in given])

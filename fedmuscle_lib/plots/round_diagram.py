@@ -1,4 +1,4 @@
-"""A communication round as a picture: users on one side of the wire, the server on the other, and what has crossed so far."""
+"""A communication round drawn: users on one side of the wire, the server on the other, and what has crossed so far."""
 
 from __future__ import annotations
 
