@@ -37,6 +37,14 @@ _CHOICES = {
 _HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes")
 
 
+class Sentences(pd.DataFrame):
+    """A table that notebooks show with whole sentences; pandas cuts them behind 50 characters."""
+
+    def _repr_html_(self) -> str | None:
+        with pd.option_context("display.max_colwidth", None):
+            return super()._repr_html_()
+
+
 def departures(histories: Sequence[History]) -> pd.DataFrame:
     """Return what differs from the paper's values, and what the paper leaves open, whether or not it is our default: setting, ours, paper.
 
@@ -51,7 +59,7 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
         which = "" if len(arms) == len(histories) else f" ({'; '.join(dict.fromkeys(arms))})"
         rows.append({"setting": name, "ours": ours + which, "paper": paper})
     rows += [{"setting": name, "ours": ours, "paper": "open"} for name, ours in _CHOICES.items()]
-    return pd.DataFrame([*rows, _DELTA], columns=["setting", "ours", "paper"])
+    return Sentences([*rows, _DELTA], columns=["setting", "ours", "paper"])
 
 
 def _of_settings(settings: Settings) -> Iterator[tuple[str, str, str]]:

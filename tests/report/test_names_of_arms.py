@@ -39,6 +39,11 @@ def test_departures_name_what_differs_from_the_paper():
     assert not {"seed", "train_samples"} & set(rows.index)
 
 
+def test_departures_are_shown_with_whole_sentences():
+    table = report.departures([history("local", [40] * 6)])
+    assert max(table.paper.map(len)) > 50 and "..." not in table._repr_html_()
+
+
 def test_departures_give_no_default_of_ours_as_the_papers():
     """Where the paper leaves something open it has no value there, whatever ours is."""
     numbers = {"mask_size": 64, "text_length": 16, "lora_alpha": 8, "weight_decay": 0.1, "head_hidden": 8}
