@@ -67,9 +67,13 @@ class House:
                     path.write_text(text.replace(old, new), encoding="utf8")
 
     def run(self, section: str, *further: str) -> list[str]:
-        """What the section's commands print; the last one is also given ``further`` arguments, of which the last counts."""
+        """What the section's commands print; the last one is also given ``further`` options, in place of those of the same name."""
         (block,) = re.findall(r"^```bash\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
         commands = [shlex.split(line) for line in block.splitlines()]
+        for flag in further[::2]:
+            if flag.startswith("--") and flag in commands[-1]:
+                at = commands[-1].index(flag)
+                del commands[-1][at : at + 2]
         commands[-1] += further
         printed = []
         for python, *arguments in commands:

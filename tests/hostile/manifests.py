@@ -13,6 +13,7 @@ from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put
+from fedmuscle_lib.core.ownership import NotOurs
 from fedmuscle_lib.data.layout import refuse_unfinished
 
 PLACE, CONTENT = "set", b"content"
@@ -61,4 +62,4 @@ def _read(folder: Path) -> None:
             refuse_unfinished(place)
 
 
-KIND = Kind(file=f"{PLACE}/manifest.json", prepare=_prepare, case=_case, read=_read, refusals=(DataError,))
+KIND = Kind(file=f"{PLACE}/manifest.json", prepare=_prepare, case=_case, read=_read, refusals=(DataError, NotOurs))

@@ -318,7 +318,7 @@ def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
     bare = nbformat.read(path, as_version=4)
     bare.metadata = {}
     nbformat.write(bare, path)
-    (outcome,) = reproduce(["table"], "mini", [0], tmp_path / "results", folder=folder)
+    (outcome,) = reproduce(["table"], "mini", [0], output=tmp_path / "results", folder=folder)
     assert outcome.failure is None
 
 
