@@ -1,4 +1,4 @@
-"""Pickled samples: a dict of ``data`` (images) or ``texts``, and ``labels``, each checked before anyone uses it."""
+"""Pickled samples: a dict of ``data`` (images) or ``texts``, and ``labels``, each checked before a task (``tasks/``) uses it."""
 
 from __future__ import annotations
 

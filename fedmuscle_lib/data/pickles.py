@@ -1,5 +1,7 @@
 """The one reader of pickles: it knows numpy's arrays and builtin containers only, and builds them itself.
 
+``client_files`` calls it for users' files, ``data_prep`` for archives.
+
 A pickle is a program for a small stack machine. Python's own machine calls what the program names and sets the state of what it made;
 this one knows the few instructions that arrays, lists, dicts, numbers and texts are written with, and refuses a file at the first other
 one. Numpy never sees what a file holds before it is checked: an array is made of bytes that fit its shape and a plain type.

@@ -1,7 +1,8 @@
 """The server: draws each user's M others, checks what clients send, answers, and keeps the ledger of bytes.
 
-It knows users by number and public samples by batch. It never holds a model or a user's local data. Of what a user sends it keeps a copy,
-which it checks: nothing that the user does afterwards changes it. What it hands over is a copy too, one for each user.
+It knows users by number and public samples by batch. It never holds a model or a user's local data, and averages nothing: what a reply
+holds is the algorithm's to say, such as ``FedMuscle.reply`` in ``algorithms/``. Of what a user sends it keeps a copy, which it checks:
+nothing that the user does afterwards changes it. What it hands over is a copy too, one for each user.
 """
 
 from __future__ import annotations

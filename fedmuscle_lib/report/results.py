@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT, read_json
+from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import label
 from fedmuscle_lib.report.statistics import with_intervals
 
@@ -52,7 +53,7 @@ def results_page(figures: Path) -> str:
 def _section(entry: Path, above: str) -> str:
     provenance = read_json(entry / "provenance.json")
     table = next(laid_out(entry / name) for name, laid_out in _TABLES.items() if (entry / name).exists())
-    return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, above)}\n"
+    return f"### [{entry.name}]({above}/{entry.name})\n\n{table}\n\n{_origin(provenance, runs_of(entry), above)}\n"
 
 
 def _overview(path: Path) -> str:
@@ -87,10 +88,11 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _origin(provenance: dict[str, Any], above: str) -> str:
+def _origin(provenance: dict[str, Any], runs: Sequence[dict[str, Any]], above: str) -> str:
     where = f"are shipped in `{above}/runs.zip`" if provenance.get("shipped") else "are not shipped"
     made_with = _listed(f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"])
-    return f"The {len(provenance['runs'])} runs {where}; they were made by `{provenance['command']}` with {made_with}."
+    took = f"took {sum(run['seconds'] for run in runs) / 60:,.0f} minutes one after another"
+    return f"The {len(runs)} runs {where}; they {took}, and were made by `{provenance['command']}` with {made_with}."
 
 
 def _listed(facts: Iterable[str]) -> str:
