@@ -16,6 +16,8 @@ INSTALLED := .venv/.installed
 PARALLEL  := -n auto --maxprocesses 4 --dist worksteal --durations 10
 # users fetch the other profiles' data: see docs/data.md
 WORLD      = $(if $(filter mini,$(PROFILE)),$(RUN) -m data_prep mini)
+# A first Delta after some minutes, from two runs that several notebooks have in common.
+FIRST      = $(if $(filter-out mini,$(PROFILE))$(SEEDS)$(NOTEBOOKS),,FEDMUSCLE_SHIPPED=0 $(RUN) -m fedmuscle_lib run --with-local)
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFILE)/%,$(filter-out all,$(NOTEBOOKS))),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
@@ -39,6 +41,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 
 reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go to results/
 	$(WORLD)
+	$(FIRST)
 	$(GRID) --output $(OUTPUT)
 
 figures: $(INSTALLED)  ## draw the notebooks' tables and figures from shipped and stored runs, computing nothing

@@ -12,6 +12,7 @@ from fedmuscle_lib.cli import original
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
 from fedmuscle_lib.core import files, ownership
 from fedmuscle_lib.fedmuscle import outliers
+from fedmuscle_lib.fedmuscle.arms import alignment_steps
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.report.scores import gain
 from fedmuscle_lib.runs import History, Progress, Tick, default_store, run, stored
@@ -74,10 +75,22 @@ def show(histories: list[History]) -> None:
         print(history.remark)
     if len(histories) == 2:
         for phase in (report.HEADLINE, report.OTHER_MOMENT):
-            delta = report.delta(histories, phase).set_index("algorithm").delta[history.settings.algorithm]
-            print(f"Delta {phase.replace('_', ' ')}: " + ("undefined: a local metric is 0" if delta != delta else f"{delta:+.2f} %"))
+            row = report.delta(histories, phase).set_index("algorithm").loc[history.settings.algorithm]
+            value = "undefined: a local metric is 0" if row.delta != row.delta else f"{row.delta:+.2f} %"
+            print(f"Delta {phase.replace('_', ' ')}: {value}")
+        print(f"recipe: {recipe(history.settings)}")
+        if row.paper_delta == row.paper_delta:
+            print(f"the paper's Delta, with other data and models: {row.paper_delta:+.1f} %")
     elif history.settings.algorithm != report.BASELINE:
         print("Delta: local training has not been run with these settings; --with-local runs it too")
+
+
+def recipe(settings: Settings) -> str:
+    """What the paper leaves open, or what is shorter here, in a line; settings by task are as the first user has them."""
+    user = settings.members[0]
+    blocks, hidden = settings.of(user, "lora_blocks"), settings.of(user, "head_hidden")
+    epochs, steps = settings.epochs_after(settings.rounds, user), alignment_steps(settings)
+    return f"LoRA in {blocks} blocks, a head {hidden} wide, {epochs} local epochs, {steps} alignment steps"
 
 
 def _logs_of(settings: Settings, folder: Path) -> list[Path]:

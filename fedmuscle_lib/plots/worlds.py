@@ -1,4 +1,4 @@
-"""FedMuscle in every world that has a reference of ``controls``, from the committed CSV files: ``figures/worlds.svg``."""
+"""FedMuscle and its controls in every world that has a reference of ``controls``, from the committed CSV files: ``figures/worlds.svg``."""
 
 from __future__ import annotations
 
@@ -6,24 +6,40 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.style import forest, housed, save
+from fedmuscle_lib.core.style import forest, housed, legend, save
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import TUNED_BASELINE, in_short_of_worlds, label
+from fedmuscle_lib.report import TUNED_BASELINE, delta_of_worlds, label
 
-_OVER = {"local": "Δ (%)", TUNED_BASELINE: "Δ (%)", "self": "points of Δ", "head_only": "points of Δ"}
+_ARMS = ("fedmuscle", "self", "head_only", TUNED_BASELINE)
+_NAMES = {
+    "small": "real images, CNNs",
+    "small, setup1_vit": "real images, ViTs",
+    "small, setup1_unequal": "real images, unequal models",
+    "mini": "generated, ViTs",
+    "mini, setup1_unequal": "generated, unequal models",
+}
 
 
 @housed
 def worlds(rows: pd.DataFrame) -> Figure:
-    """FedMuscle in every world, a line each: Delta over both baselines, and the difference from arms that take nothing from peers.
+    """Delta over local training in every world, a line each: FedMuscle, the own copy, a frozen backbone, tuned local training.
+
+    The first line is the paper's: it has FedMuscle alone.
 
     Args:
-        rows: as ``report.in_short_of_worlds`` returns them.
+        rows: as ``report.delta_of_worlds`` returns them.
     """
-    rows = rows[(rows.arm == "fedmuscle") & rows.over.isin(_OVER)].rename(columns={"difference": "value", "world": "line"})
-    titles = [f"FedMuscle over\n{label(over)}" for over in rows.over]
-    return forest(rows.assign(panel=titles, unit=rows.over.map(_OVER), arm=rows.over), styles(rows.over))
+    paper = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta").head(1)
+    paper = paper.assign(world="the paper", theirs=paper.paper_delta, delta=float("nan"), ci_low=float("nan"), ci_high=float("nan"))
+    ours = pd.concat([rows[rows.algorithm == arm] for arm in _ARMS])
+    together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True).replace({"world": _NAMES})
+    look = styles(together.algorithm)
+    lines = together.rename(columns={"world": "line", "algorithm": "arm", "delta": "value"})
+    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5, theirs="the paper's")
+    figure.legends[0].remove()
+    legend(figure, "upper center", {label(arm): look[arm] for arm in dict.fromkeys(ours.algorithm)})
+    return figure
 
 
 if __name__ == "__main__":
-    save(worlds(in_short_of_worlds()), ROOT / "figures", "worlds")
+    save(worlds(delta_of_worlds()), ROOT / "figures", "worlds")

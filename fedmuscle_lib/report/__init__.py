@@ -21,5 +21,5 @@ from fedmuscle_lib.report.scores import USER, references, relative
 from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import interval, over_seeds
-from fedmuscle_lib.report.world_table import in_short_of_worlds, world, worlds
+from fedmuscle_lib.report.world_table import delta_of_worlds, world, worlds
 from fedmuscle_lib.report.write import file_of, provenance_of, write

@@ -1,7 +1,7 @@
 """The table of worlds: what a profile's federation is like in numbers that have no unit, beside other profiles' and the paper's.
 
 Each run of ``controls`` writes its own world to ``world.csv``. Those of the committed references stand beside it, so that no other
-profile's runs, data or checkpoints are needed. The same goes for ``in_short.csv``, which has Delta taken to pieces.
+profile's runs, data or checkpoints are needed. The same goes for ``delta.csv``, in the figure of worlds.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
     return whole.rename(index={measure: f"{measure}: {named}" for measure, named in tasks.items() if named})
 
 
-def in_short_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
-    """:func:`in_short` of every committed reference of ``controls``, with a column ``world``."""
-    found = _references("in_short.csv", figures)
+def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
+    """``delta.csv`` of every committed reference of ``controls``, with a column ``world``."""
+    found = _references("delta.csv", figures)
     return pd.concat([found[world].assign(world=_name(*world)) for world in _in_order(found)], ignore_index=True)
 
 

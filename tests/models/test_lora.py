@@ -7,7 +7,6 @@ from transformers.pytorch_utils import Conv1D
 
 from fedmuscle_lib.models.lora import Merged, adapt
 
-
 SMALL, LARGE = (6, 9, 5, 4), (64, 90, 50, 70)  # widths of layers whose gradients go by the whole weight, and by the rank
 
 

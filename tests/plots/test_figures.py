@@ -137,15 +137,15 @@ def test_a_stored_run_stands_dashed_beside_the_present_one():
     assert names == ["Local training", "FedMuscle", "FedMuscle, stored run"]
 
 
-def test_every_world_has_a_line_in_the_figure_of_worlds():
-    means = {"local": 40, "fedmuscle": 44, "self": 42}
+def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
+    means = {"local": 40, "fedmuscle": 44, "self": 42, "shuffled": 20}
     runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
-    short = report.in_short([*runs, *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")])
-    figure = worlds(pd.concat([short.assign(world=name) for name in ("small", "mini")]))
-    titles = ["FedMuscle over\nLocal training", "FedMuscle over\nLocal training, tuned", "FedMuscle over\nSelf (no communication)"]
-    assert [ax.get_title() for ax in figure.axes] == titles
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["small", "mini"]
-    assert [points_of(ax) for ax in figure.axes] == [[pytest.approx((value, line)) for line in (0, 1)] for value in (10, -12, 5)]
+    deltas = report.delta([*runs, *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")])
+    (ax,) = worlds(pd.concat([deltas.assign(world=name) for name in ("small", "elsewhere")])).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["the paper", "real images, CNNs", "elsewhere"]
+    papers = deltas.set_index("algorithm").paper_delta["fedmuscle"]
+    assert sorted(x for x, _ in points_of(ax)) == pytest.approx([5, 5, 10, 10, 25, 25])
+    assert points_of(ax, hollow=True) == [(papers, 0)]
 
 
 def map_rows(forgotten, steps=(160, 320)):

@@ -94,7 +94,7 @@ def test_the_page_of_results_is_that_of_the_csv_files():
 
 
 def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
-    save(worlds(report.in_short_of_worlds()), tmp_path, "worlds")
+    save(worlds(report.delta_of_worlds()), tmp_path, "worlds")
     assert (FIGURES / "worlds.svg").read_bytes() == (tmp_path / "worlds.svg").read_bytes()
 
 

@@ -66,12 +66,12 @@ def test_where_data_are_absent_the_other_rows_stand(tmp_path):
     assert not [name for name in table.index if "one-shot" in name] and len(table) == 8
 
 
-def test_delta_in_pieces_of_every_committed_reference(tmp_path):
-    short = report.in_short(runs())
+def test_delta_of_every_committed_reference(tmp_path):
+    deltas = report.delta(runs())
     for k, name in enumerate(("mini/controls", "small/controls", "small/controls_setup1_vit")):
         (tmp_path / name).mkdir(parents=True)
-        report.save(short.assign(difference=short.difference + 100 * k), tmp_path / name / "in_short.csv")
-    rows = report.in_short_of_worlds(tmp_path)
+        report.save(deltas.assign(delta=deltas.delta + 100 * k), tmp_path / name / "delta.csv")
+    rows = report.delta_of_worlds(tmp_path)
     assert list(dict.fromkeys(rows.world)) == ["small", "small, setup1_vit", "mini"]
     for k, (_, own) in zip((1, 2, 0), rows.groupby("world", sort=False), strict=True):
-        assert own.difference.tolist() == pytest.approx((short.difference + 100 * k).tolist(), abs=1e-3)
+        assert own.delta.tolist() == pytest.approx((deltas.delta + 100 * k).tolist(), abs=1e-3)
