@@ -22,11 +22,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from data_prep.io.entry import Archive, Entry, SourceError
-from data_prep.io.fetch import Source, digest
+from data_prep.io.fetch import Source
 from data_prep.io.read_back import read_back
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import put
+from fedmuscle_lib.core.files import digest, put
 
 MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
@@ -96,7 +96,7 @@ class Run:
             SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official one though the official host sent it.
         """
         path = self.source.obtain(archive)
-        sums, sha256 = self._checksums(), digest(path, "sha256")
+        sums, sha256 = self._checksums(), digest(path)
         if sums and archive.name not in sums:
             self.say(
                 f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import file_digest
 from http.client import HTTPException
 from pathlib import Path
 from threading import Thread
@@ -396,9 +395,3 @@ class Source:
         """Return which of these archives the user's folder lacks; none where there is no folder to look into."""
         there = {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} if self.folder else set(names)
         return [name for name in names if name not in there]
-
-
-def digest(path: Path, algorithm: str) -> str:
-    """Return the hexadecimal digest of a file by an algorithm of ``hashlib``."""
-    with path.open("rb") as file:
-        return file_digest(file, algorithm).hexdigest()

@@ -26,6 +26,7 @@ from data_prep.pretrain.training import MADE_WITH, describe, fit, optimisation, 
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import put
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 VERSION = 1  # of this module: raise it when the same settings make other weights
@@ -100,6 +101,7 @@ def distillation_loss(found: tuple[Tensor, Tensor], features: Tensor, logits: Te
     return FEATURES_WEIGHT * (1 - cosine) + LABELS_WEIGHT * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
+@fixed_state(1)
 def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, seed: int = 0, resume: bool = True) -> dict:
     """Distil ``name`` into ``out/name`` with a model card, and return its report.
 
@@ -126,7 +128,6 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         _same(folder, finished.get("settings", {}), settings)
         return finished
 
-    torch.set_num_threads(1)
     torch.manual_seed(seed)
     student = Student(recipe, views)
     pictures = torch.randperm(len(views.rows), generator=torch.Generator().manual_seed(seed))

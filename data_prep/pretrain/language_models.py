@@ -40,6 +40,7 @@ from data_prep.pretrain.training import (
     optimisation,
     save,
 )
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.models.text import mean_of_tokens
 
 Architecture = Literal["bert", "distilbert", "gpt2"]
@@ -89,6 +90,7 @@ class Contrast:
     lr: float = 1e-3
 
 
+@fixed_state(1)
 def pretrain(
     name: str,
     recipe: Recipe,
@@ -123,7 +125,6 @@ def pretrain(
     for kind, given in (("text", texts), ("held-out text", held_out)):
         if not any(map(str.strip, given)):
             raise ValueError(f"{name}: there is no {kind}")
-    torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     tokenizer = train_tokenizer(recipe, texts)
     model = LanguageModelling(recipe, tokenizer)

@@ -52,6 +52,7 @@ from data_prep.world.mini import UNFINISHED
 from data_prep.world.rendering import SIZE, Images, draw, outlined, scenes, single
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import named
+from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.models import load_backbone
 
 VERSION = 1  # of this module: raise it when the same recipe makes other weights
@@ -360,6 +361,7 @@ def _forget(aside: Path) -> None:
         aside.parent.rmdir()
 
 
+@fixed_state(1)  # one thread makes the sums, hence the weights, repeatable
 def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     """Go through the recipe's first phase (0) or one of contrast, unless its weights are in ``aside``; return what it reached.
 
@@ -369,7 +371,6 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     if report := read_report(folder):
         return report
     started, words = time.process_time(), vocabulary()
-    torch.set_num_threads(1)  # one thread makes the sums, hence the weights, repeatable
     seed = recipe.seed + 10 * max(0, number - 1)
     torch.manual_seed(seed)
     rng = np.random.RandomState(seed)

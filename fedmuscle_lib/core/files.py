@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -88,6 +89,12 @@ def stamp_of(path: str | Path) -> Stamp | None:
     except FileNotFoundError:
         return None
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of a file by an algorithm of ``hashlib``."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

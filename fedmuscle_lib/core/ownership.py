@@ -6,7 +6,6 @@ Whatever else lies in the place is refused before the first byte changes. The fo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import put, read_json
+from fedmuscle_lib.core.files import digest, put, read_json
 
 _MARK = ".fedmuscle-scratch"  # in a folder of ours that may go; it holds the name of the command
 _JOURNAL = ".fedmuscle-exchange"  # in a folder whose files are being exchanged; their digests before and after
@@ -162,12 +161,6 @@ def fitting(folder: Path, digests: Mapping[str, Collection[str]]) -> set[str]:
 def _inside(name: str) -> bool:
     """Return whether a path that a file names stays in its folder."""
     return not Path(name).is_absolute() and ".." not in Path(name).parts
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _recorded(folder: Path) -> set[str]:

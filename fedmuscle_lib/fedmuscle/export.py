@@ -27,8 +27,7 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
-from fedmuscle_lib.core.files import ROOT, named, read_json, user_path
-from fedmuscle_lib.core.ownership import digest
+from fedmuscle_lib.core.files import ROOT, digest, named, read_json, user_path
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.client_files import text_fault

@@ -268,7 +268,8 @@ def test_run_prints_users_and_delta(mini_world, store, monkeypatch, capsys, tmp_
     assert main([*line, "--with-local"]) == 0
     out = capsys.readouterr().out
     assert "Delta after alignment: " in out and "Delta after local: " in out
-    assert "MB up" in out
+    assert "recipe: LoRA in all blocks, a head 64 wide, 2 local epochs, " in out
+    assert "the paper's Delta, with other data and models: +26.7 %\n" in out and "MB up" in out
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines if "finished" in line] == ["local voc seed 0"]
     assert f"fetched from {path}" in lines
