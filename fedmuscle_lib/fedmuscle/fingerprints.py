@@ -23,9 +23,9 @@ FILE = Path(__file__).with_name("fingerprints.json")
 _EVERY_ALGORITHM = {"users": (2, 4, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 3}
 _LONGER = {"pseudo_labeling": {"rounds": 6}}  # a round for each of its phases
 _EAGER = {"cofed.margin": 0.05, "sage.threshold": 0.3, "sage.balanced": True, "fedhenn.samples": 16}
-# A user of every kind of task and model.
+# A user of every kind of task and model, and the states before the last blocks, which are kept.
 _EVERY_TASK = {"setup": "setup2_generation", "users": (6, 7, 9, 10, 11), "others": 2, "rounds": 1, "local_epochs": 1, "public_size": 32}
-_EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}}
+_EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}, "lora_blocks": "last"}
 
 
 def runs(**where: Any) -> dict[str, Settings]:
