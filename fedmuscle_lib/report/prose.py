@@ -7,6 +7,12 @@ between the two comments are the row's ``delta``, ``difference`` or ``mean``, th
 ``show=mean,std`` names. A mark and its numbers stand in one line after a word, in a notebook in a Markdown cell.
 
 ``python -m fedmuscle_lib.report.prose`` writes the numbers anew from the CSV files, each with the digits and the sign that it had.
+
+A sentence without numbers is kept true by a claim behind it, which selects a row likewise and says on which side of 0 its interval is:
+
+    FedMuscle gains over local training.<!-- claim figures/mini/controls/delta.csv: public=voc algorithm=fedmuscle is above 0 -->
+
+"undecided" is an interval that includes 0. A row of one seed has no interval and can't be undecided; there the number's sign counts.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ _PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
 _BEGIN = "<!-- from "
 _AT_START = re.compile(rf'^[ "]*{_BEGIN}', re.MULTILINE)
 _QUOTE = re.compile(rf"({_BEGIN}(\S+): (.*?) -->)(.*?)(?=<!-- /from -->)")
+_CLAIM = re.compile(r"<!-- claim (\S+): (.*?) is (above 0|below 0|undecided) -->")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.(\d+))?")
 
 
@@ -59,6 +66,27 @@ def _rewritten(quote: re.Match[str], root: Path) -> str:
         raise ValueError(f"{mark} {error}") from None
     left = iter(values)
     return mark + _NUMBER.sub(lambda number: _printed(next(left), like=number), quoted)
+
+
+def false_claims(text: str, root: Path = ROOT) -> list[str]:
+    """The claims in ``text`` that their CSV files contradict, each with the row's numbers.
+
+    Raises:
+        ValueError: a claim is misspelt, or its file, row or columns are not there.
+    """
+    if misspelt := text.count("<!-- claim ") - len(_CLAIM.findall(text)):
+        raise ValueError(f"{misspelt} claims are misspelt: <!-- claim FILE: ROW is above 0 -->, or below 0, or undecided")
+    found = []
+    for file, row, side in _CLAIM.findall(text):
+        try:
+            value, *ends = _values(root / file, row.replace('\\"', '"'))
+        except (OSError, KeyError, ValueError) as error:
+            raise ValueError(f"{file}: {row}: {error}") from None
+        low, high = ends if len(ends) == 2 and all(map(isfinite, ends)) else (value, value)
+        true = {"above 0": low > 0, "below 0": high < 0, "undecided": low < 0 < high}[side]
+        if not true:
+            found.append(f"{file}: {row} is not {side}: {value:+.2f} [{low:+.2f}, {high:+.2f}]")
+    return found
 
 
 def _values(path: Path, row: str) -> list[float]:

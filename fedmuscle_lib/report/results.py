@@ -23,7 +23,8 @@ _HEAD = """# Results
 
 Δ is the mean over all users of the improvement over local training, in per cent, after the last alignment, the end of Algorithm 1.
 "Over tuned" compares with local training whose hyper-parameters were tuned on the validation split. The numbers in brackets are 95 % t
-intervals over seeds. A single seed has no interval. The profile `mini` has the paper's regime in a generated world; `small` has real images.
+intervals over seeds. A single seed has no interval. The profile `mini` has the paper's regime in a generated world; `small` has real
+images.
 
 FedLoGe's tables hold accuracies in per cent after the last round, "ours | the authors'", or differences of them in points. GM is the
 global model on the balanced test set, PM the mean of the clients' own models on their local tests. A masked model can't predict classes

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fedmuscle_lib.report.prose import from_csv, rewrite
+from fedmuscle_lib.report.prose import false_claims, from_csv, rewrite
 
 DELTA = """public,algorithm,delta,delta_std,n_seeds,ci_low,ci_high,paper_delta
 voc,local,0.0,0.0,5,0.0,0.0,0.0
@@ -90,3 +90,31 @@ def test_nothing_is_rewritten_if_a_mark_leads_nowhere(root):
     with pytest.raises(ValueError, match="algorithm=nobody"):
         rewrite(root)
     assert "+9.9" in (root / "README.md").read_text()
+
+
+FILE = "figures/mini/controls/delta.csv"
+
+
+@pytest.mark.parametrize(
+    ("row", "side", "true"),
+    [
+        ("algorithm=fedmuscle", "undecided", True),
+        ("algorithm=fedmuscle", "below 0", False),  # its interval includes 0
+        ("algorithm=fedmuscle show=paper_delta", "above 0", True),
+        ("algorithm='fedmuscle, M = 1'", "above 0", True),  # one seed
+        ("algorithm='fedmuscle, M = 1'", "undecided", False),
+        ("algorithm='fedmuscle, M = 1'", "below 0", False),
+        ("algorithm=local", "undecided", False),
+    ],
+)
+def test_a_claim_says_on_which_side_of_0_an_interval_is(root, row, side, true):
+    found = false_claims(f"FedMuscle gains.<!-- claim {FILE}: {row} is {side} -->", root)
+    assert not found if true else len(found) == 1 and found[0].startswith(f"{FILE}: {row} is not {side}: ")
+
+
+@pytest.mark.parametrize(
+    "claim", [f"<!-- claim {FILE}: algorithm=nobody is above 0 -->", f"<!-- claim {FILE}: algorithm=local is positive -->"]
+)
+def test_a_claim_about_nothing_is_refused(root, claim):
+    with pytest.raises(ValueError, match="rows instead of one|misspelt"):
+        false_claims(claim, root)

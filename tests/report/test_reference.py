@@ -16,7 +16,7 @@ from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.plots.worlds import worlds
-from fedmuscle_lib.report.prose import from_csv, pages
+from fedmuscle_lib.report.prose import false_claims, from_csv, pages
 from fedmuscle_lib.report.results import results_page
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +81,14 @@ def test_numbers_quoted_in_prose_are_those_of_the_csv_files(page):
 
 
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_sentences_agree_with_the_csv_files(page):
+    assert not false_claims(page.read_text(encoding="utf8"), ROOT)
+
+
+@pytest.mark.parametrize("page", pages(ROOT), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_line_of_prose_begins_with_a_mark(page):
     """Markdown takes such a line for HTML and ends the paragraph before it."""
-    assert not re.findall(r'^ *"? *<!-- /?from.*', page.read_text(encoding="utf8"), re.MULTILINE)
+    assert not re.findall(r'^ *"? *<!-- (/?from|claim).*', page.read_text(encoding="utf8"), re.MULTILINE)
 
 
 def test_the_page_of_results_is_that_of_the_csv_files():
