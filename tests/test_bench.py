@@ -34,8 +34,8 @@ def test_bench_step_times_every_user(mini_world):
 def test_an_alignment_step_has_the_public_batch(mini_world):
     own = {"users": (2, 6), "others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
     whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1) for size in (32, 8))
-    # but for the products of small LoRA matrices with each other, which no sample takes part in
-    assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.05)
+    # but for the products of LoRA matrices with each other, which no sample takes part in
+    assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.1)
 
 
 def test_honest_users_end_with_the_same_weights_whether_the_server_checks_or_not(settings):

@@ -89,7 +89,7 @@ def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(sett
 
     monkeypatch.setattr(frozen, "BUDGET_BYTES", 100)
     monkeypatch.setattr(os, "posix_fallocate", full)
-    client = _client(settings, 3)
+    client = _client(settings, 3, lora_blocks="last")
     with pytest.raises(OSError, match=r"fedmuscle-.*: no room for .* GB of frozen states \(.*No space left.*\); TMPDIR"):
         FrozenStates().of(client.model, client.train.inputs)
 

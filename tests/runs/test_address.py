@@ -94,7 +94,7 @@ def test_names_and_places_are_not_in_the_address(settings, mini_world, tmp_path)
         ({"lr": 3e-3}, {"lr": {"default": 3e-3}}),
         ({"lr": 3e-3}, {"lr": {"default": 1e-3, "MLC": 3e-3, "IC100": 3e-3, "IC10": 3e-3}}),
         ({"lr": {"default": 1e-3, "IC10": 3e-3}}, {"lr": {"default": 3e-3, "MLC": 1e-3, "IC100": 1e-3, "TC": 9.0}}),
-        ({}, {"lora_blocks": {"default": "last", "SS": "none"}, "head_layers": {"default": 2, "TC": 1}}),
+        ({}, {"lora_blocks": {"default": "all", "SS": "none"}, "head_layers": {"default": 2, "TC": 1}}),
         ({"local_epochs": 2}, {"epochs": 6}),
         ({"local_epochs": 2}, {"local_epochs": 5, "epochs": {"default": 6, "TC": 1}}),
         ({"epochs": 4, "local_epochs": 2}, {"epochs": 4}),
@@ -114,7 +114,7 @@ def test_what_a_member_has_by_its_task_is_in_the_address(settings):
         "head_layers": 1,
         "head_hidden": 9,
         "lora_layers": "attention",
-        "lora_blocks": "all",
+        "lora_blocks": "last",
         "epochs": 9,
     }.items():
         usual = getattr(settings(), name)
