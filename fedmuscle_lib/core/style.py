@@ -123,7 +123,7 @@ def forest(
     beside = so.Dodge(empty="drop", by=["color"])
     plot = so.Plot(rows.reset_index(drop=True), x="value", y="line", color="arm", marker="arm", pointsize="arm").facet("panel", wrap=wrap)
     plot = plot.share(x=False, y=share).add(so.Range(linewidth=2), beside, xmin="ci_low", xmax="ci_high", legend=False)
-    if theirs:
+    if "theirs" in rows:
         plot = plot.add(so.Dot(fill=False, stroke=1), beside, x="theirs", legend=False)
     plot = plot.add(so.Dot(edgecolor="white"), beside, legend=False).label(x="", y="")
     figure = on_figure(plot, look, size[0], size[1] * ceil(len(units) / n_columns))

@@ -35,8 +35,7 @@ def worlds(rows: pd.DataFrame) -> Figure:
     together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True).replace({"world": _NAMES})
     look = styles(together.algorithm)
     lines = together.rename(columns={"world": "line", "algorithm": "arm", "delta": "value"})
-    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5, theirs="the paper's")
-    figure.legends[0].remove()
+    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5)
     legend(figure, "upper center", {label(arm): look[arm] for arm in dict.fromkeys(ours.algorithm)})
     return figure
 
