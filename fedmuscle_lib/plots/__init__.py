@@ -14,5 +14,5 @@ from fedmuscle_lib.plots.gains import controls, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
 from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.table1 import table1
-from fedmuscle_lib.plots.training_curve import training_curve
+from fedmuscle_lib.plots.training_curve import loss_and_delta, training_curve
 from fedmuscle_lib.plots.user_curves import user_curves
