@@ -7,6 +7,7 @@ A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` is of no
 from fedmuscle_lib.core.style import Marker, save
 from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.agreement import agreement
+from fedmuscle_lib.plots.claims import claims
 from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
