@@ -4,8 +4,9 @@ Functions of metrics take the ``phase`` of the last round that they read, ``HEAD
 
 The files, in the order in which they build on each other: ``statistics`` and ``provenance``, which know no federation and serve other
 systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``side_by_side``, ``write``, ``sentences``.
-``map`` and ``world_table`` serve a notebook each, ``delta_map`` and ``controls``. Two more keep the written pages true to the committed
-CSV files: ``prose`` and ``results``. None of them trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
+``map``, ``world_table`` and ``audit`` serve a notebook each: ``delta_map``, ``controls`` and ``paper_audit``. Two more keep the written
+pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model: ``fedmuscle_lib.fedmuscle.arms``
+runs what they report on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
