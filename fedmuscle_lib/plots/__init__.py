@@ -13,6 +13,7 @@ from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.gains import controls, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
+from fedmuscle_lib.plots.printed_deltas import printed_deltas
 from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import loss_and_delta, training_curve

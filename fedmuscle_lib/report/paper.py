@@ -51,7 +51,7 @@ def paper_points(name: str) -> pd.DataFrame:
         rows = paper_table(name).rename(columns={"M": "others"}).assign(public="voc")[["public", "others", "delta_paper"]]
     else:
         rows = paper_table(f"{name}_delta")
-        numbers = rows.algorithm.str.extract(r"R(?P<rounds>\d+)_T(?P<cl_epochs>\d+)").dropna().astype(int)
+        numbers = rows.algorithm.str.extract(r"R = (?P<rounds>\d+), T = (?P<cl_epochs>\d+)").dropna().astype(int)
         rows = numbers.join(rows[["public", "delta_paper"]])
     return rows.rename(columns={"delta_paper": "paper_delta"}).assign(algorithm="fedmuscle")
 

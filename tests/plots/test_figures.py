@@ -13,6 +13,7 @@ from fedmuscle_lib import plots, report
 from fedmuscle_lib.core import style
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.plots.worlds import worlds
+from fedmuscle_lib.report import audit
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
@@ -58,6 +59,14 @@ def test_figures_save_to_the_same_bytes(tmp_path):
         plots.save(plots.training_curve(report.curve(spread_runs())), folder, "curve")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_printed_deltas_that_differ_from_their_cells_are_named():
+    (ax,) = plots.printed_deltas(audit.deltas(), audit.exchanges()).axes
+    names = [text.get_text() for text in ax.texts]
+    assert len(names) == 5 and "Table 1, voc: FedHeNN" in names
+    _, right, wrong, exchanged = ax.get_lines()
+    assert max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata())) and max(abs(exchanged.get_ydata())) < 0.005
 
 
 def test_figures_hold_what_they_are_given():
