@@ -87,7 +87,8 @@ def test_tables_are_thin(path):
     cells = [cell.source for cell in code_cells(path)]
     source = "\n".join(cells)
     assert len(source.splitlines()) < 80
-    assert {"profile", "seeds", "output", "overrides"} <= set(declared(path))
+    asks_for_runs = "seeds" in declared(path)
+    assert {"profile", "output"} | ({"seeds", "overrides"} if asks_for_runs else set()) <= set(declared(path))
     assert not list(misplaced(cells)), "what computes belongs to the library"
     assert "backward" not in source and "torch" not in source
 
