@@ -71,8 +71,7 @@ def _outputs(model: UserModel, train: Samples, test: Samples, classes: int) -> d
 @torch.no_grad()
 def _features(model: UserModel, inputs: Tensor) -> Tensor:
     """Return what the model's head reads, (n, d)."""
-    read = torch.cat([model.features(part) for part in inputs.split(_BATCH)])
-    return read if model.head_on == "features" else model.projection(read)
+    return torch.cat([model.read_by_head(model.features(part)) for part in inputs.split(_BATCH)])
 
 
 def realigned(head: nn.Module) -> nn.Module:

@@ -77,6 +77,7 @@ def build(settings: Settings) -> Federation:
                 lr=reads.of(user, "lr"),
                 weight_decay=reads.weight_decay,
                 optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
+                projection=reads.projection,
                 address=(reads.seed,),
             )
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.core.errors import Diverged
@@ -76,7 +77,9 @@ class Client:
         states: the frozen states of the run's samples, which its users share.
         batch_size: B, of local batches.
         lr, weight_decay: of AdamW.
-        optimisers: whether local training and alignment have an AdamW each, since their gradients differ in scale, or one.
+        optimisers: whether local training and alignment have an AdamW each, since their gradients differ in scale, one, or new ones in
+            every round.
+        projection: whether it is trained or stays as it was drawn.
         address: prefix of every draw's address, such as the seed.
 
     Attributes:
@@ -98,7 +101,8 @@ class Client:
         batch_size: int,
         lr: float,
         weight_decay: float,
-        optimisers: Literal["separate", "shared"] = "separate",
+        optimisers: Literal["separate", "shared", "each_round"] = "separate",
+        projection: Literal["trained", "frozen"] = "trained",
         address: tuple[object, ...],
     ) -> None:
         self.user, self.task, self.model, self.classes = user, task, model, classes
@@ -108,6 +112,7 @@ class Client:
         self.meter = FlopMeter()
         self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
         self._optimisers = optimisers
+        self._untrained = set(model.projection.parameters()) if projection == "frozen" else set()
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
@@ -115,11 +120,19 @@ class Client:
         self._forget_losses()
 
     def _new_optimisers(self) -> None:
-        self._local = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], **self._adamw)
+        self._local = torch.optim.AdamW(self._trained(p for p in self.model.parameters() if p.requires_grad), **self._adamw)
         if self._optimisers == "shared":  # a step of the alignment leaves the head alone: it has no gradient, and AdamW passes over it
             self._alignment = self._local
         else:
-            self._alignment = torch.optim.AdamW(self.model.representation_parameters(), **self._adamw)
+            self._alignment = torch.optim.AdamW(self._trained(self.model.representation_parameters()), **self._adamw)
+
+    def _trained(self, parameters: Iterable[Parameter]) -> list[Parameter]:
+        return [p for p in parameters if p not in self._untrained]
+
+    def begin_round(self) -> None:
+        """Make new optimisers where every round has its own."""
+        if self._optimisers == "each_round":
+            self._new_optimisers()
 
     @property
     def label_space(self) -> LabelSpace:

@@ -41,6 +41,8 @@ class Rounds:
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
         due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
+        for client in clients:
+            client.begin_round()
         for phase in self.algorithm.phases():
             if phase == "after_local":
                 local_loss = self.algorithm.local_update(self.federation, round)

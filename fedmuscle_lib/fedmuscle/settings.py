@@ -222,11 +222,17 @@ class Settings(RunSettings):
         open="open; our default: what the paper's SegFormers were fine-tuned at",
     )
     text_length: int = model(128, "Tokens after which a text is cut.", ge=4, open="open; our default: more than captions have")
-    head_on: Literal["features", "representation"] = model(
+    head_on: Literal["features", "normalised", "representation"] = model(
         "features",
         "What the prediction head reads: the backbone's pooled features, the projection then serving the alignment alone (the README's "
-        "`projection=True`), or the projected representation.",
+        "`projection=True`), these features with mean 0 and variance 1 over each sample's dimensions, or the projected representation.",
         open='open: what the prediction head reads beside the "projection head" of Section 3, footnote 1; our default: the features',
+    )
+    projection: Literal["trained", "frozen"] = model(
+        "trained",
+        'Whether the projection to d is trained or stays as it was drawn. Section 3, footnote 1, has a "projection head".',
+        neutral="trained",
+        open="open; our default: trained",
     )
     pooling: Literal["mean", "cls"] = model(
         "mean",
@@ -257,12 +263,13 @@ class Settings(RunSettings):
         1e-3, 'A number, or numbers by task. Section 6.1: "the AdamW optimizer ... with a learning rate of 1e-3".'
     )
     weight_decay: float = training(0.01, "Of AdamW.", ge=0, open="open; our default: that of PyTorch's AdamW")
-    optimisers: Literal["separate", "shared"] = training(
+    optimisers: Literal["separate", "shared", "each_round"] = training(
         "separate",
-        "Whether local training and alignment have an AdamW each, since the gradients differ in scale, or one with common moments. "
+        "Whether local training and alignment have an AdamW each, since the gradients differ in scale, one with common moments, or each a "
+        "new one in every round. "
         'Section 6.1: "trained using the AdamW optimizer".',
         neutral="separate",
-        open='open: "the AdamW optimizer" is one or two; our default: one for local steps, one for the alignment',
+        open='open: "the AdamW optimizer" is one or two, kept or not; our default: one for local steps, one for the alignment, kept',
     )
 
     reply: Literal["gradient", "factored", "dense"] = federation(
@@ -412,6 +419,8 @@ class Settings(RunSettings):
             if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
                 raise ValueError(f"{name}: no task {unknown[0]!r}{meant(unknown[0], TASKS)}")
         for user in self.members:
+            if self.projection == "frozen" and self.of(user, "lora_blocks") == "none":
+                raise ValueError(f"projection: frozen and without LoRA, user {user.number} has nothing that an alignment could train")
             if TASKS[user.task].head == "language model" and self.of(user, "lora_blocks") == "none":
                 raise ValueError(
                     f"lora_blocks: without LoRA user {user.number} has nothing to train, since a language model's head is frozen"

@@ -23,6 +23,7 @@ Stages = Literal["last", "all"]
 Pooling = Literal["mean", "cls"]
 Layers = Literal["attention", "linear"]
 Blocks = Literal["all", "last", "none"]
+HeadOn = Literal["features", "normalised", "representation"]
 
 State = dict[str, Tensor]  # results that training never changes, a row a sample: see UserModel.frozen
 
@@ -37,7 +38,8 @@ class UserModel(Versioned, nn.Module, ABC):
         backbone: a Hugging Face model, frozen; LoRA matrices are added to it.
         n_outputs: width of the head's output.
         head: the task's kind of head (Appendix H).
-        head_on: "features" (the head reads the pooled features, the projection serves the alignment) or "representation".
+        head_on: "features" (the head reads the pooled features, the projection serves the alignment), "normalised" (these, each sample's
+            with mean 0 and variance 1) or "representation".
         proj_dim: d of the paper.
         lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the 1 x 1 convolutions).
         lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
@@ -83,7 +85,7 @@ class UserModel(Versioned, nn.Module, ABC):
         lora_layers: Layers,
         lora_blocks: Blocks,
         head_hidden: int,
-        head_on: Literal["features", "representation"],
+        head_on: HeadOn,
         pooling: Pooling = "mean",
         pooled_stages: Stages = "last",
         precision: Literal["float32", "bfloat16"] = "float32",
@@ -99,7 +101,7 @@ class UserModel(Versioned, nn.Module, ABC):
         self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha)
         self._blocks = [backbone.get_submodule(name) for name in self.block_names(backbone)]
         self.projection = nn.Linear(width, proj_dim)
-        self.head = self.build_head(head, backbone, width if head_on == "features" else proj_dim, head_hidden, n_outputs)
+        self.head = self.build_head(head, backbone, proj_dim if head_on == "representation" else width, head_hidden, n_outputs)
         self._only_pooled = head in ("two layers", "linear")
 
     def _adapt(self, layers: Layers, blocks: Blocks, rank: int, alpha: int) -> int:
@@ -240,7 +242,13 @@ class UserModel(Versioned, nn.Module, ABC):
 
     def outputs(self, features: Tensor) -> Tensor:
         """The head's outputs from pooled features, (b, n_outputs)."""
-        return self.head(features if self.head_on == "features" else self.projection(features))
+        return self.head(self.read_by_head(features))
+
+    def read_by_head(self, features: Tensor) -> Tensor:
+        """What the head reads of pooled features, as :attr:`head_on` says."""
+        if self.head_on == "representation":
+            return self.projection(features)
+        return F.layer_norm(features, features.shape[-1:]) if self.head_on == "normalised" else features
 
     def forward_with_levels(self, inputs: Tensor | State) -> tuple[Tensor, list[Tensor]]:
         """The head's outputs, and features from shallow to deep: after each quarter of the adapted blocks, then the projection.

@@ -57,7 +57,7 @@ def _out_of_reach(histories: Sequence[History]) -> list[str]:
     found: dict[str, list[str]] = {}
     for history in histories:
         settings, algorithm = history.settings, algorithms.get(history.settings.algorithm)
-        aligned = "optimisers" not in algorithm.ignores and settings.head_on == "features"
+        aligned = "optimisers" not in algorithm.ignores and settings.head_on != "representation"
         if aligned and (users := [str(user.number) for user in settings.members if settings.of(user, "lora_blocks") == "none"]):
             found[label(arm(history))] = users
     return [

@@ -200,6 +200,35 @@ def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_wi
         assert steps == (6 if "head" in name else aligned if "projection" in name else 6 + aligned), name
 
 
+def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(settings):
+    client = build(settings(projection="frozen")).clients[2]
+    before = {name: p.clone() for name, p in client.model.trainable_state().items()}
+    client.fit(1)
+    client.represent(torch.arange(8))
+    client.align(make_reply("gradient", client.represent(torch.arange(8)), [unit_rows(8, 256)], 0.2, 0.15))
+    moved = {name for name, p in client.model.trainable_state().items() if not torch.equal(before[name], p)}
+    assert moved and not any("projection" in name for name in moved)
+
+
+def test_optimisers_of_a_round_forget_the_last_one(settings):
+    client = build(settings(optimisers="each_round")).clients[2]
+    client.begin_round()
+    client.fit(1)
+    assert set(steps_of(client).values()) == {0, 2}
+    client.begin_round()
+    assert set(steps_of(client).values()) == {0}
+    kept = build(settings()).clients[2]
+    kept.fit(1)
+    kept.begin_round()
+    assert set(steps_of(kept).values()) == {0, 2}
+
+
+def test_a_head_on_normalised_features_is_blind_to_their_scale_and_offset(settings):
+    model = build(settings(head_on="normalised")).clients[2].model
+    features = torch.randn(4, model.head[0].in_features, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(model.outputs(features), model.outputs(7 * features + 3), atol=1e-5)
+
+
 def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
     first, second = (build(settings(local_draw="fixed", seed=seed, train_samples={"IC10": 40})).clients[2] for seed in (0, 1))
     whole = build(settings(local_draw="fixed", train_samples={"IC10": 300})).clients[2].train  # all of the file

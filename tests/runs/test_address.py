@@ -62,6 +62,8 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
         {"public": "coco"},
         {"order": "alignment_first"},
         {"optimisers": "shared"},
+        {"optimisers": "each_round"},
+        {"projection": "frozen"},
         {"public_batch_size": 16},
         {"refit": 1},
         {"imbalance": 0.5},
