@@ -14,7 +14,7 @@ from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
 from fedmuscle_lib.runs.settings import try_device
 
-_NOTEBOOKS = "Names such as table7, or all. [default: FedMuscle's; with --shipped-only all]"
+_NOTEBOOKS = "Names such as table7, or all. [default: table1, table2, table7, controls; with --shipped-only all]"
 
 
 def command(

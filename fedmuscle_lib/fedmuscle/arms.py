@@ -15,7 +15,7 @@ from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
+from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, may_compute, run_all, stored
 from fedmuscle_lib.runs.address import one_look
@@ -31,8 +31,9 @@ AUTHORS = "authors' values"  # the setting of arms whose own options are not wha
 CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
 UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
+ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
 _AS_IT_IS = "the profile as it is"
-_RECIPE = {*BY_TASK, "local_epochs"}
+_WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
 
 
@@ -172,17 +173,48 @@ def local_steps(settings: Settings, user: User) -> int:
 
 @dataclass(frozen=True)
 class Point:
-    """The runs of one place and one number of steps.
+    """The runs of one point of an ablation.
 
     Attributes:
-        place: its name.
-        steps: alignment steps of a user.
+        varied: what distinguishes it from the other points, by the name of a column, such as {"others": 2}.
         histories: of the arms, on every seed that was run there.
     """
 
-    place: str
-    steps: int
+    varied: dict[str, Any]
     histories: tuple[History, ...]
+
+
+def run_points(
+    common: dict[str, Any],
+    points: Sequence[dict[str, Any]],
+    seeds: Sequence[int],
+    public: str,
+    arms: Iterable[str] = ABLATION_ARMS,
+    names: Sequence[dict[str, Any]] = (),
+) -> list[Point]:
+    """Compute or fetch the runs of an ablation: every arm at every point, on every seed.
+
+    A tuned arm has the same run at all points, since it has its own recipe; an arm that reads nothing of what is varied has one too.
+
+    Args:
+        common: settings of all runs.
+        points: settings of each point, such as {"others": 2}.
+        seeds, public: as in ``Settings``.
+        arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned protocol.
+        names: ``varied`` of each point; by default its settings.
+
+    Raises:
+        ValueError: settings that no run can have, or an arm that does not serve every user.
+        NotStored, and what else ``run_all`` raises.
+    """
+    possible = _possible(arms, common)
+    planned = [
+        (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
+        for varied, point in zip(names or points, points, strict=True)
+        for seed in seeds
+        for name in possible
+    ]
+    return _at_points(planned)
 
 
 def run_map(
@@ -206,10 +238,9 @@ def run_map(
         ValueError: settings that no run can have, or a number of steps that no public set gives.
         NotStored, and what else ``run_all`` raises.
     """
-    profile = parse(common).profile
-    places = places or PLACES[profile] or {_AS_IT_IS: {}}
-    arms = [name for name in MAP_ARMS if setting_of(name) == "" or tuned_protocol(profile)]
-    planned: list[tuple[str, int, str, Settings]] = []
+    places = places or PLACES[parse(common).profile] or {_AS_IT_IS: {}}
+    arms = _possible(MAP_ARMS, common)
+    planned: list[tuple[dict[str, Any], str, Settings]] = []
     for k, (place, own) in enumerate(places.items()):
         here = parse({**common, **own})
         sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
@@ -217,19 +248,34 @@ def run_map(
         for n in numbers:
             on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
             given = {**common, **own, "public": public, "public_size": sizes[n]}
-            planned += [(place, n, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
-    points: dict[tuple[str, int], list[History]] = {}
-    for (place, n, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
-        points.setdefault((place, n), []).append(named(history, name))
-    return [Point(place, n, tuple(histories)) for (place, n), histories in points.items()]
+            where = {"place": place, "steps": n}
+            planned += [(where, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
+    return _at_points(planned)
 
 
-def _settings(given: dict[str, Any], place: dict[str, Any], arm: str, seed: int) -> Settings:
-    """The settings of an arm's run; a tuned arm leaves out the place's recipe."""
-    left_out = _RECIPE & place.keys() if setting_of(arm) else set()
+def _possible(arms: Iterable[str], common: dict[str, Any]) -> list[str]:
+    """The arms that the profile has: tuned ones need a tuned protocol."""
+    profile = parse(common).profile
+    return [name for name in arms if setting_of(name) != TUNED or tuned_protocol(profile)]
+
+
+def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[Point]:
+    """Compute or fetch planned runs, each of a point's arm; return the points in the order of their first runs."""
+    points: list[tuple[dict[str, Any], list[History]]] = []
+    for (varied, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
+        own = next((histories for known, histories in points if known == varied), None)
+        if own is None:
+            points.append((varied, own := []))
+        own.append(named(history, name))
+    return [Point(varied, tuple(histories)) for varied, histories in points]
+
+
+def _settings(given: dict[str, Any], point: dict[str, Any], arm: str, seed: int) -> Settings:
+    """The settings of an arm's run; a tuned arm has its own recipe in place of the point's."""
+    left_out = point.keys() - _WHO if setting_of(arm) else set()
     settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
     if settings is None or len(settings.members) < len(parse(given).members):
-        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and the map is of Delta over all users")
+        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and Delta is over all of them")
     return settings
 
 

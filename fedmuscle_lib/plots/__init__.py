@@ -5,6 +5,7 @@ A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` is of no
 """
 
 from fedmuscle_lib.core.style import Marker, save
+from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
@@ -13,5 +14,5 @@ from fedmuscle_lib.plots.gains import controls, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
 from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.table1 import table1
-from fedmuscle_lib.plots.training_curve import training_curve
+from fedmuscle_lib.plots.training_curve import loss_and_delta, training_curve
 from fedmuscle_lib.plots.user_curves import user_curves

@@ -1,4 +1,4 @@
-"""Delta over communication rounds."""
+"""Delta and the alignment loss over communication rounds."""
 
 from __future__ import annotations
 
@@ -33,5 +33,26 @@ def training_curve(curve: pd.DataFrame) -> Figure:
         ax.axhline(0, color="black", linewidth=0.8)
     figure.axes[0].set_yscale("symlog", linthresh=10)  # of all panels, which share it
     figure.axes[0].yaxis.set_major_formatter(ScalarFormatter())
+    legend(figure, "right center", {label(name): each for name, each in look.items()})
+    return figure
+
+
+@housed
+def loss_and_delta(losses: pd.DataFrame, curve: pd.DataFrame) -> Figure:
+    """FedMuscle's loss over communication rounds, and beside it Delta of every arm, each with its 95 % band.
+
+    Args:
+        losses: rows as ``report.loss_curve`` returns them.
+        curve: rows as ``report.curve`` returns them, of the same public set.
+    """
+    losses = losses[losses.algorithm == "fedmuscle"].rename(columns={"loss": "value"}).assign(panel="Muscle loss, mean over users")
+    deltas = curve[~curve.algorithm.isin([BASELINE, "probe"])].rename(columns={"delta": "value"}).assign(panel="Δ over local training (%)")
+    rows = pd.concat([losses, deltas], ignore_index=True)
+    look = styles(deltas.algorithm)
+    plot = so.Plot(rows, x="round", y="value", color="algorithm", marker="algorithm").facet("panel").share(y=False)
+    plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=3), legend=False)
+    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="")
+    figure = on_figure(plot, look, 8.5, 3)
+    figure.axes[1].axhline(0, color="black", linewidth=0.8)
     legend(figure, "right center", {label(name): each for name, each in look.items()})
     return figure

@@ -4,15 +4,17 @@ Functions of metrics take the ``phase`` of the last round that they read, ``HEAD
 
 The files, in the order in which they build on each other: ``statistics`` and ``provenance``, which know no federation and serve other
 systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``side_by_side``, ``write``, ``sentences``.
-``map`` and ``world_table`` serve a notebook each, ``delta_map`` and ``controls``. Two more keep the written pages true to the committed
-CSV files: ``prose`` and ``results``. None of them trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
+``ablation`` serves the notebooks that vary something, ``map`` and ``world_table`` a notebook each, ``delta_map`` and ``controls``. Two
+more keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
+``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, arm, as_arm, label, run_arms, run_map
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, arm, as_arm, label, run_arms, run_map, run_points
+from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, write_points
 from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
-from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_task, delta_unshared, table
+from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_task, delta_unshared, loss_curve, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, arm
 from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
 from fedmuscle_lib.report.scores import USER, beside_baseline, every_round, gain, relative, scores
@@ -79,6 +79,16 @@ def curve(histories: Sequence[History]) -> pd.DataFrame:
     """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
     rows = every_round(histories, [history.metrics for history in histories])
     return _delta(relative(rows[rows.phase == HEADLINE]), ["public", "algorithm", "round"])
+
+
+def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
+    """Mean alignment loss of the users as training goes on: public, algorithm, round, loss, std, n_seeds, ci_low, ci_high."""
+    parts = []
+    for history in histories:
+        loss = history.losses.groupby("round").alignment.mean().dropna().rename("loss").reset_index()
+        parts.append(loss.assign(public=history.settings.public, algorithm=arm(history), seed=history.settings.seed))
+    rows = over_seeds(pd.concat(parts, ignore_index=True), ["public", "algorithm", "round"], "loss")
+    return rows.rename(columns={"mean": "loss"})
 
 
 def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:

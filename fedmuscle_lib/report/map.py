@@ -46,7 +46,8 @@ def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     for point in points:
         rows = delta(point.histories, phase).drop(columns="paper_delta")
         forgotten = rows[rows.algorithm == UNFORGETTING].delta.item()
-        where = {"place": point.place, "setup": point.histories[0].settings.setup, "steps": point.steps, "forgotten": forgotten}
+        varied = point.varied
+        where = {"place": varied["place"], "setup": point.histories[0].settings.setup, "steps": varied["steps"], "forgotten": forgotten}
         parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
     return pd.concat(parts, ignore_index=True)
 
@@ -61,7 +62,7 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     for point in points:
         for over in _WITHOUT_PEERS:
             rows = delta_difference(point.histories, "fedmuscle", over, phase)
-            where = {"place": point.place, "steps": point.steps, "over": over}
+            where = {**point.varied, "over": over}
             parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
     return pd.concat(parts, ignore_index=True)
 
@@ -80,14 +81,14 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     first: dict[str, Point] = {}
     parts = [pd.DataFrame(columns=["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"])]
     for point in points:
-        usual = first.setdefault(point.place, point)
+        usual = first.setdefault(point.varied["place"], point)
         if point is usual:
             continue
         seeds = {one.settings.seed for one in usual.histories}
         those = [one for one in point.histories if arm(one) == "fedmuscle" and one.settings.seed in seeds]
-        setting = f"{point.steps} steps"
+        setting = f"{point.varied['steps']} steps"
         rows = delta_difference([*usual.histories, *as_arm(those, setting)], f"fedmuscle, {setting}", "fedmuscle", phase)
-        where = {"place": point.place, "steps": point.steps, "over": usual.steps}
+        where = {**point.varied, "over": usual.varied["steps"]}
         parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 

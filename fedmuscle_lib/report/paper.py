@@ -45,6 +45,17 @@ def paper_deltas(name: str) -> pd.DataFrame:
     return printed.merge(of_cells.reset_index())
 
 
+def paper_points(name: str) -> pd.DataFrame:
+    """The paper's Delta in "table5" or "table8": public, what is varied under the settings' names, algorithm, paper_delta."""
+    if name == "table5":
+        rows = paper_table(name).rename(columns={"M": "others"}).assign(public="voc")[["public", "others", "delta_paper"]]
+    else:
+        rows = paper_table(f"{name}_delta")
+        numbers = rows.algorithm.str.extract(r"R(?P<rounds>\d+)_T(?P<cl_epochs>\d+)").dropna().astype(int)
+        rows = numbers.join(rows[["public", "delta_paper"]])
+    return rows.rename(columns={"delta_paper": "paper_delta"}).assign(algorithm="fedmuscle")
+
+
 def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:
     """``ours`` with what the paper has to the same keys: NaN in another setup, and where it is about users who did not take part."""
     settings = histories[0].settings

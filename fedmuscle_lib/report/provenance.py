@@ -47,7 +47,7 @@ def provenance_of(
     """The command that repeats the runs, what made them, and the runs themselves, as ``core.notebooks.runs_of`` reads them.
 
     A fact that all runs have stands in ``shared``, one that an arm's runs have in ``arms``, and the others with each of ``runs``. The
-    command has the settings of the first run.
+    command has the settings that all runs share.
 
     Args:
         folder: name of a folder of results, which begins with that of the notebook.
@@ -57,8 +57,9 @@ def provenance_of(
         data: see :func:`manifests`.
     """
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
-    first = histories[0].settings.model_dump(mode="json")
-    changed = {name: value for name, value in first.items() if name not in unsaid and value != usual[name]}
+    given = [history.settings.model_dump(mode="json") for history in histories]
+    shared = {name: value for name, value in given[0].items() if all(one.get(name) == value for one in given)}
+    changed = {name: value for name, value in shared.items() if name not in unsaid and value != usual[name]}
     overrides = "".join(option(name, value) for name, value in changed.items())
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
     facts = [

@@ -45,7 +45,7 @@ def reproduce(
     with the repository.
 
     Args:
-        notebooks: names, without suffix, or "all"; by default FedMuscle's or, with ``shipped_only``, all of the folder's.
+        notebooks: names, without suffix, or "all"; by default the core or, with ``shipped_only``, all of the folder's.
         profile: for every notebook that has such a parameter.
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.

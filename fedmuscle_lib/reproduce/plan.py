@@ -15,12 +15,11 @@ if TYPE_CHECKING:  # a help page waits for no torch
     from fedmuscle_lib.runs import RunSettings
 
 ALL = "all"  # in the place of a name
-FIRST = "fedmuscle"  # the system of notebooks that name none
 _NOTEBOOK_DECIDES = {"algorithm", "public", "profile", "seed"}  # settings that are no overrides
 
 
 def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
-    """Return the notebooks called ``names``; by default FedMuscle's that have results, with "all" those of every system, sorted.
+    """Return the notebooks called ``names``, sorted; "all" is every one that has results, and so is no name where there is no core.
 
     Raises:
         ValueError: there is no such notebook; the message names the nearest.
@@ -29,10 +28,11 @@ def select(names: Sequence[str] | None, folder: Path = NOTEBOOKS) -> list[Path]:
     if not known:
         raise ValueError(f"no notebooks in {folder}")
     about = {name: _metadata(path) for name, path in known.items()}
-    systems = {name: said.get("system", FIRST) for name, said in about.items() if said.get("results", True)}
-    wanted = [name.removesuffix(".ipynb") for name in names or (name for name, system in systems.items() if system == FIRST)]
+    core = [name for name, said in about.items() if said.get("core")]
+    wanted = [name.removesuffix(".ipynb") for name in names or core or [ALL]]
     if ALL in wanted:
-        wanted = [*systems, *(name for name in wanted if name != ALL)]
+        results = [name for name, said in about.items() if said.get("results", True)]
+        wanted = [*results, *(name for name in wanted if name != ALL)]
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError("; ".join(f"no notebook {name!r}{meant(name, known)}" for name in unknown))
     return [known[name] for name in dict.fromkeys(wanted)]
@@ -102,7 +102,7 @@ def settings_of(path: Path) -> type[RunSettings]:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """Return what a notebook says of itself: its "system", and whether it has "results" to reproduce."""
+    """Return what a notebook says of itself: its "system", whether it has "results" to reproduce, and whether it is of the "core"."""
     return read_json(path).get("metadata", {}).get("fedmuscle", {})
 
 

@@ -195,8 +195,8 @@ def test_the_overview_says_what_is_shown_at_once(clone):
     ]
 
 
-def test_notebooks_of_other_systems_run_if_they_are_named(tmp_path):
-    for name, metadata in {"a": {}, "b": {"system": "fedloge"}, "c": {"results": False}}.items():
+def test_notebooks_outside_the_core_run_if_they_are_named(tmp_path):
+    for name, metadata in {"a": {"core": True}, "b": {"system": "fedloge"}, "c": {"results": False}}.items():
         notebook(tmp_path, name, metadata=metadata)
     chosen = {names: [path.stem for path in select(names.split() or None, tmp_path)] for names in ("", "all", "b", "all c")}
     assert chosen == {"": ["a"], "all": ["a", "b"], "b": ["b"], "all c": ["a", "b", "c"]}

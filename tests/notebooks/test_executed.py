@@ -18,6 +18,7 @@ from staged import NOTEBOOKS
 
 from fedmuscle_lib import Settings, Store, report
 from fedmuscle_lib.cli.notebook import lay_down
+from fedmuscle_lib.fedmuscle.arms import ABLATION_ARMS
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs import stored
@@ -115,11 +116,10 @@ def test_the_skeleton_of_a_notebook_is_one_that_runs(trained, tmp_path, monkeypa
     folder = lay_down("peers", tmp_path).parent
     (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=overrides | {"values": [1, 2]})
     assert outcome.failure is None
-    (delta,) = (pd.read_csv(path).set_index("algorithm").delta for path in tmp_path.glob("mini/peers*/delta.csv"))
-    arms = ["local", "local, tuned", "head_only", "self", "probe", "fedmuscle, others = 1", "fedmuscle, others = 2"]
-    assert list(delta.index) == arms
+    (delta,) = (pd.read_csv(path).set_index(["others", "algorithm"]).delta for path in tmp_path.glob("mini/peers*/delta.csv"))
+    assert list(delta.index) == [(m, name) for m in (1, 2) for name in ABLATION_ARMS]
     local, two = (stored(Settings(**overrides | {"algorithm": name}), Store(runs)).final().value for name in ("local", "fedmuscle"))
-    assert delta["fedmuscle, others = 2"] == pytest.approx(100 * (two / local - 1).mean(), abs=1e-3)
+    assert delta[2, "fedmuscle"] == pytest.approx(100 * (two / local - 1).mean(), abs=1e-3)
 
 
 @pytest.mark.slow

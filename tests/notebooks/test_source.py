@@ -18,13 +18,15 @@ from staged import NOTEBOOKS, as_committed, checked_out, place
 from fedmuscle_lib import Settings, Store, bridge, fedloge, report
 from fedmuscle_lib.cli.notebook import SKELETON, lay_down
 from fedmuscle_lib.reproduce import declared, reproduce, select
+from fedmuscle_lib.reproduce.plan import settings_of
 from fedmuscle_lib.runs import stored
 from fedmuscle_lib.runs.address import address_of
 
 ROOT = Path(__file__).parents[2]
 PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]
 TEACHING = [NOTEBOOKS / "01_muscle_loss.ipynb"]
-TABLES = [*(path for path in select(None, NOTEBOOKS) if path not in TEACHING), SKELETON]
+OF_FEDMUSCLE = [path for path in select(["all"], NOTEBOOKS) if settings_of(path) is Settings]
+TABLES = [*(path for path in OF_FEDMUSCLE if path not in TEACHING), SKELETON]
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
 
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -55,10 +55,10 @@ def different(one, other):
 
 def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
     points = report.run_map(COMMON, {"as it is": {}}, STEPS, [0], "voc")
-    assert [point.steps for point in points] == [160, 320, 80]  # R 20 and 256 pictures make 160
+    assert [point.varied["steps"] for point in points] == [160, 320, 80]  # R 20 and 256 pictures make 160
     for point in points:
         for run in point.histories:
-            assert module.alignment_steps(run.settings) == point.steps
+            assert module.alignment_steps(run.settings) == point.varied["steps"]
     runs = {(s.algorithm, s.public_size): s for s in asked}
     for (name, size), one in runs.items():
         assert different(one, runs[name, 256]) <= {"public_size"} and size in (128, 256, 512)
@@ -66,22 +66,22 @@ def test_steps_change_the_size_of_the_public_set_and_nothing_else(asked):
 
 def test_the_first_seed_is_run_everywhere_and_all_at_the_first_place_and_in_the_opposite_corner(asked):
     points = report.run_map(COMMON, PLACES_HERE, STEPS, [3, 1, 2], "voc")
-    seeds = {(point.place, point.steps): [run.settings.seed for run in point.histories] for point in points}
+    seeds = {tuple(point.varied.values()): [run.settings.seed for run in point.histories] for point in points}
     assert len(seeds) == 9
     everywhere = {key: sorted(set(own)) for key, own in seeds.items() if len(set(own)) > 1}
     assert everywhere == {**{("as it is", n): [1, 2, 3] for n in STEPS}, ("long", 320): [1, 2, 3]}
     assert all(set(own) == {3} for key, own in seeds.items() if key not in everywhere)
-    assert (points[0].place, points[0].steps) == ("as it is", 160)
+    assert points[0].varied == {"place": "as it is", "steps": 160}
 
 
 def test_without_numbers_of_steps_every_place_has_its_own(asked):
     points = report.run_map(COMMON, {"a": {}, "b": {"rounds": 10}}, [], [0], "voc")
-    assert [(point.place, point.steps) for point in points] == [("a", 160), ("b", 80)]
+    assert [tuple(point.varied.values()) for point in points] == [("a", 160), ("b", 80)]
 
 
 def test_the_tuned_baseline_has_no_places_recipe(tuned):
     points = report.run_map(COMMON, PLACES_HERE, [], [0], "voc")
-    baselines = {point.place: [run for run in point.histories if report.arm(run) == report.TUNED_BASELINE] for point in points}
+    baselines = {point.varied["place"]: [run for run in point.histories if report.arm(run) == report.TUNED_BASELINE] for point in points}
     assert [len(runs) for runs in baselines.values()] == [1, 1, 1]
     settings = {s.setup: s for s in tuned if s.protocol == "tuned"}
     assert set(settings) == {"setup1", "setup1_unequal"}
@@ -139,12 +139,12 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
     assert rows.difference.tolist() == pytest.approx([0, 0])  # an algorithm ends with its value, whatever the steps
     better = {"difference": 100 * 3 / 40, "n_seeds": 1}  # of 40, local training's
     other = [run if report.arm(run) != "fedmuscle" else history("fedmuscle", [49] * 6) for run in points[2].histories]
-    one = [points[2], module.Point("wide", 640, tuple(other))]
+    one = [points[2], module.Point({"place": "wide", "steps": 640}, tuple(other))]
     assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
     assert report.map_steps(points[:1]).empty
     without = [run for run in points[1].histories if report.arm(run) != "fedmuscle"]
     with pytest.raises(ValueError, match="fedmuscle, 320 steps"):
-        report.map_steps([points[0], module.Point("as it is", 320, tuple(without))])
+        report.map_steps([points[0], module.Point({"place": "as it is", "steps": 320}, tuple(without))])
 
 
 def test_the_map_in_words(points):

@@ -1,0 +1,97 @@
+"""An ablation: Delta at every point of what it varies, beside the paper's, and how far FedMuscle's moves from the first point.
+
+What is varied stands in columns of its own, before ``algorithm``. At each point Delta is over the local training of that point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, arm, as_arm, label
+from fedmuscle_lib.report.compare import delta_difference
+from fedmuscle_lib.report.costs import costs
+from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
+from fedmuscle_lib.report.departures import departures
+from fedmuscle_lib.report.paper import paper_points
+from fedmuscle_lib.report.provenance import save, write_results
+from fedmuscle_lib.report.statistics import wide, with_intervals
+from fedmuscle_lib.report.write import file_of, provenance_of
+
+_THERE = "there"  # the setting of arms of another point than the first
+
+
+def delta_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
+    """``report.delta`` at every point, with what is varied in columns before ``algorithm``.
+
+    Args:
+        paper: the table of the paper whose Delta stands beside ours, such as "table5"; without one ``paper_delta`` is NaN.
+    """
+    rows = _at_every(points, lambda histories: delta(histories, phase)).assign(paper_delta=float("nan"))
+    return rows.drop(columns="paper_delta").merge(paper_points(paper), how="left") if paper else rows
+
+
+def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle") -> pd.DataFrame:
+    """An arm's Delta at every point minus that at the first point, on the same seeds.
+
+    Returns:
+        what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for the first point.
+
+    Raises:
+        ValueError: a point has no run of the arm, or no seed in common with the first.
+    """
+    first, *others = points
+    columns = [*first.varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    parts = [pd.DataFrame(columns=columns)]
+    seeds = {one.settings.seed for one in first.histories}
+    for point in others:
+        there = [one for one in point.histories if arm(one) in (name, BASELINE) and one.settings.seed in seeds]
+        rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{name}, {_THERE}", name, phase)
+        parts.append(_beside(point.varied, rows))
+    return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
+
+
+def costs_at_points(points: Sequence[Point]) -> pd.DataFrame:
+    """``report.costs`` at every point."""
+    return _at_every(points, costs)
+
+
+def by_point(rows: pd.DataFrame) -> pd.DataFrame:
+    """:func:`delta_at_points` laid out for reading: a row a point, a column an arm with its interval, and the paper's Delta."""
+    varied = [name for name in rows if name not in DELTA_COLUMNS]
+    found = wide(rows.assign(cell=with_intervals(rows, "delta")), varied, "algorithm").drop(columns=BASELINE)
+    found = found.rename(columns=label).rename_axis(columns=None)
+    theirs = rows.dropna(subset="paper_delta").set_index(varied).paper_delta
+    return found.assign(**{"FedMuscle in the paper": theirs.reindex(found.index)}) if len(theirs) else found
+
+
+def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None:
+    """Write an ablation's CSV files and where they come from.
+
+    ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and ``delta_<moment>.csv`` those of the other
+    moment; ``minus_first.csv`` is :func:`minus_first`; ``costs.csv`` has bytes and operations at every point.
+    """
+    for phase in PHASES:
+        cells = _at_every(points, partial(table, phase=phase)).assign(paper_mean=float("nan"), paper_std=float("nan"))
+        save(cells, folder / file_of("table", phase))
+        save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
+        save(minus_first(points, phase), folder / file_of("minus_first", phase))
+    runs = {history.provenance["address"]: history for point in points for history in point.histories}
+    frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
+    write_results(frames, provenance_of(list(runs.values()), folder.name), folder)
+
+
+def _at_every(points: Sequence[Point], measure: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([_beside(point.varied, measure(point.histories)) for point in points], ignore_index=True)
+
+
+def _beside(varied: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with what is varied in columns before ``algorithm``, or in front where there is none."""
+    where = list(rows).index("algorithm") if "algorithm" in rows else 0
+    columns = [*rows.columns[:where], *varied, *rows.columns[where:]]
+    return rows.assign(**varied)[columns]
