@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.fedmuscle.arms import only
 from fedmuscle_lib.fedmuscle.build import local_data
 from fedmuscle_lib.fedmuscle.dependencies import asked, inputs
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of
@@ -80,3 +83,11 @@ def test_three_models_are_three_checkpoints(profile):
     by_model = {user.model: settings.backbones[user.model] for user in SETUPS["setup_noniid"]}
     assert len(set(by_model.values())) == len(by_model) == 3
     assert numbers_of(profile, "setup_noniid")["backbones"].items() >= by_model.items()
+
+
+@pytest.mark.parametrize("algorithm", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("self", "head_only"))])
+def test_a_user_alone_learns_the_same_whoever_takes_part(noniid, store, algorithm):
+    few = {"algorithm": algorithm, "rounds": 1, "public_size": 32, "train_samples": {"IC10": 40}}
+    alone, beside = (run(noniid(users=users, **few), progress=str, store=store) for users in ((6,), (4, 6)))
+    pd.testing.assert_frame_equal(only(beside, (6,)).metrics.reset_index(drop=True), alone.metrics, check_exact=True)
+    assert sum(alone.provenance["class_counts"]["6"]) == 40
