@@ -201,7 +201,8 @@ def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
         rows=min(len(users), 10),
         description="users",
     )
-    controls = {"users": listed, "public": ipywidgets.Dropdown(options=list(PUBLIC_SETS), value=shown.public, description="public set")}
+    there = [name for name, folder in PUBLIC_SETS.items() if name == shown.public or (shown.data_dir / folder).is_dir()]
+    controls = {"users": listed, "public": ipywidgets.Dropdown(options=there, value=shown.public, description="public set")}
     for name, text in _NUMBERS.items():
         value = getattr(shown, name)
         if isinstance(value, int | float):

@@ -128,7 +128,7 @@ def _about(reference: Reference, among: list[Reference]) -> str:
     others = [other for other in among if other.notebook == reference.notebook and other != reference]
     links = [f"[{other.folder.name}, {other.profile}]({relpath(other.page, here)})" for other in others]
     files = [path.name for path in sorted(here.iterdir()) if path.suffix in (".csv", ".svg")]
-    lines = [f"This page has results of the profile `{reference.profile}`, runs: {by.runs}, {by.when}."]
+    lines = [f"This page has results of the profile `{reference.profile}`, runs: {by.runs or 'none'}, {by.when}."]
     lines += [f"The code is in the [notebook]({relpath(reference.notebook, here)})."]
     lines += [f"The same notebook elsewhere: {'; '.join(links)}."] if links else []
     lines += [f"Files: {', '.join(f'[{name}]({name})' for name in files)}."]

@@ -9,7 +9,10 @@ from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 
 # Their values of a setting where ours are called differently.
-VALUES = {"algorithm": {"local_training": "local"}, "public": {"pascal": "voc", "flicker_multi_modal": "flickr30k"}}
+VALUES = {
+    "algorithm": {"local_training": "local"},
+    "public": {"pascal": "voc", "CIFAR100": "cifar100", "CIFAR10": "cifar10", "flicker_multi_modal": "flickr30k"},
+}
 # Their count of users with a task.
 COUNTS = {f"num_{task}_clients": task for task in ("MLC", "IC100", "IC10", "SS", "TC", "TG")}
 # Their name of such a count that is called otherwise here; those of settings stand in the settings' fields.

@@ -1,18 +1,23 @@
 """Figures: one colour and marker per algorithm everywhere, ours solid beside the paper's hollow, intervals wherever seeds give one.
 
 Every function returns a closed ``Figure``, so that a notebook shows it once; :func:`save` writes files that depend on nothing but it.
-A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` is of no notebook: it reads the committed references.
+A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` and ``figure1`` are of no notebook:
+the former reads the committed references, the latter is of the documents.
 """
 
 from fedmuscle_lib.core.style import Marker, save
 from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.agreement import agreement
+from fedmuscle_lib.plots.bounds import bounds
+from fedmuscle_lib.plots.claims import claims
 from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
+from fedmuscle_lib.plots.figure7 import figure7
 from fedmuscle_lib.plots.figure10 import figure10
 from fedmuscle_lib.plots.gains import controls, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles
+from fedmuscle_lib.plots.printed_deltas import printed_deltas
 from fedmuscle_lib.plots.round_diagram import a_round
 from fedmuscle_lib.plots.table1 import table1
 from fedmuscle_lib.plots.training_curve import loss_and_delta, training_curve

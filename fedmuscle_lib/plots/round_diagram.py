@@ -17,7 +17,13 @@ _USERS, _WIRE, _SERVER = (0.0, 4.6), 6.2, (7.8, 10.0)  # from left to right
 
 
 @housed
-def a_round(users: Mapping[int, Sequence[str]], up: Mapping[int, str], down: Mapping[int, str], server: Sequence[str] = ()) -> Figure:
+def a_round(
+    users: Mapping[int, Sequence[str]],
+    up: Mapping[int, str],
+    down: Mapping[int, str],
+    server: Sequence[str] = (),
+    public: Sequence[str] = (),
+) -> Figure:
     """One row a user: a box with what stays there, and two arrows across the wire; an arrow without a message is a dotted one, with "?".
 
     Args:
@@ -25,8 +31,10 @@ def a_round(users: Mapping[int, Sequence[str]], up: Mapping[int, str], down: Map
         up: number -> what the user has sent.
         down: number -> what the server has answered.
         server: lines of the server's box.
+        public: lines of the public set's box below the users, from which an arrow leads to each, the first one as its title.
     """
-    figure, ax = plt.subplots(figsize=(8.6, 0.4 + 1.15 * len(users)))
+    bottom = -0.94 if public else 0.0
+    figure, ax = plt.subplots(figsize=(8.6, 0.4 + 1.15 * (len(users) - bottom)))
     for row, (number, (title, *lines)) in enumerate(users.items()):
         y, colour = len(users) - row - 0.5, _COLOURS[row % len(_COLOURS)]
         _box(ax, _USERS, (y - 0.44, y + 0.44), colour)
@@ -40,9 +48,20 @@ def a_round(users: Mapping[int, Sequence[str]], up: Mapping[int, str], down: Map
     ax.axvline(_WIRE, color=_WAITING, linewidth=0.8, linestyle=":", zorder=0)
     ax.set_title("users: what is in these boxes stays there", loc="left", color=_WAITING)
     ax.text(_WIRE, len(users) + 0.03, "the wire", color=_WAITING, ha="center", va="bottom")
-    ax.set(xlim=(-0.02, 10.02), ylim=(0, len(users)))
+    if public:
+        _public(ax, public, len(users))
+    ax.set(xlim=(-0.4 if public else -0.02, 10.02), ylim=(bottom, len(users)))
     ax.set_axis_off()
     return figure
+
+
+def _public(ax: Axes, lines: Sequence[str], users: int) -> None:
+    _box(ax, _USERS, (-0.86, -0.06), "black")
+    ax.text(0.12, -0.14, lines[0], weight="bold", va="top")
+    ax.text(0.12, -0.37, "\n".join(lines[1:]), fontsize=8, va="top", linespacing=1.3)
+    ax.plot([0, -0.25, -0.25], [-0.46, -0.46, users - 0.5], color="black", linewidth=1)
+    for row in range(users):
+        ax.annotate("", (0, row + 0.5), (-0.25, row + 0.5), arrowprops={"arrowstyle": "->", "color": "black", "shrinkA": 0})
 
 
 def _box(ax: Axes, x: tuple[float, float], y: tuple[float, float], colour: str) -> None:

@@ -4,8 +4,8 @@ Functions of metrics take the ``phase`` of the last round that they read, ``HEAD
 
 The files, in the order in which they build on each other: ``statistics`` and ``provenance``, which know no federation and serve other
 systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``side_by_side``, ``write``, ``sentences``.
-``ablation`` serves the notebooks that vary something, ``map`` and ``world_table`` a notebook each, ``delta_map`` and ``controls``. Two
-more keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
+``ablation`` serves the notebooks that vary something; ``map``, ``world_table``, ``audit`` and ``claims`` serve a notebook each. Two more
+keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
 ``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
 """
 
@@ -24,12 +24,13 @@ from fedmuscle_lib.fedmuscle.arms import (
     run_points,
 )
 from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, of_groups, table_at_points, write_points
+from fedmuscle_lib.report.claims import claims, decided
 from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_task, delta_unshared, loss_curve, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
-from fedmuscle_lib.report.paper import paper_cells, paper_deltas, paper_gains, paper_table
+from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import save
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_three_sentences, note, users_told_apart

@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, arm, as_arm, label, only
-from fedmuscle_lib.report.compare import delta_difference
+from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
 from fedmuscle_lib.report.departures import departures
@@ -37,9 +37,9 @@ def delta_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str
 
 
 def table_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
-    """``report.table`` at every point, beside the paper's cells if ``paper`` is "table4"."""
-    rows = _at_every(points, partial(table, phase=phase)).assign(paper_mean=float("nan"), paper_std=float("nan"))
-    return rows.drop(columns="paper_mean").merge(paper_cells(), how="left")[list(rows)] if paper == "table4" else rows
+    """``report.table`` at every point, beside the cells of the table ``paper`` of the paper, "table4" or "table8"."""
+    rows = _at_every(points, partial(table, phase=phase))
+    return rows.drop(columns=["paper_mean", "paper_std"]).merge(paper_cells(paper), how="left")[list(rows)]
 
 
 def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle") -> pd.DataFrame:
@@ -88,11 +88,13 @@ def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None
     """Write an ablation's CSV files and where they come from.
 
     ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and ``delta_<moment>.csv`` those of the other
-    moment; ``minus_first.csv`` is :func:`minus_first`; ``costs.csv`` has bytes and operations at every point.
+    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first`; ``costs.csv`` has bytes and
+    operations at every point.
     """
     for phase in PHASES:
         save(table_at_points(points, phase, paper), folder / file_of("table", phase))
         save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
+        save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
         save(minus_first(points, phase), folder / file_of("minus_first", phase))
     runs = {history.provenance["address"]: history for point in points for history in point.histories}
     frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
@@ -104,7 +106,7 @@ def _at_every(points: Sequence[Point], measure: Callable[..., pd.DataFrame]) -> 
 
 
 def _beside(varied: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    """``rows`` with what is varied in columns before ``algorithm``, or in front where there is none."""
-    where = list(rows).index("algorithm") if "algorithm" in rows else 0
+    """``rows`` with what is varied in columns after the public set, or in front where there is none."""
+    where = list(rows).index("public") + 1 if "public" in rows else 0
     columns = [*rows.columns[:where], *varied, *rows.columns[where:]]
     return rows.assign(**varied)[columns]

@@ -69,6 +69,12 @@ def delta_over(histories: Sequence[History], reference: str) -> pd.DataFrame:
     return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference))
 
 
+def by_seed(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
+    """Delta of every run, over all users and by task: public, task (``EVERYONE`` or one), algorithm, seed, delta."""
+    rows = pd.concat([delta_by_seed(histories, phase).assign(task=EVERYONE), delta_by_seed(histories, phase, ["task"])], ignore_index=True)
+    return rows[["public", "task", "algorithm", "seed", "delta"]]
+
+
 def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
     """FedMuscle's Delta minus that of every other arm on the same seeds, and FedDF's minus its control's, over all users and by task.
 
@@ -76,7 +82,7 @@ def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.D
         public, task (``EVERYONE`` or one), algorithm, over (the other arm), difference (points), n_seeds, ci_low, ci_high. Local training
         is no other arm, since Delta is over it. Two arms without a common seed, or one without a Delta over these users, have no row.
     """
-    rows = pd.concat([delta_by_seed(histories, phase).assign(task=EVERYONE), delta_by_seed(histories, phase, ["task"])])
+    rows = by_seed(histories, phase)
     cells = {name: set(own[["public", "task", "seed"]].itertuples(index=False)) for name, own in rows.groupby("algorithm", sort=False)}
     pairs = [("fedmuscle", name) for name in cells if name not in ("fedmuscle", BASELINE, TUNED_BASELINE)]
     pairs += [(name, _OWN_CONTROL[of] + name.removeprefix(of)) for name in cells if (of := algorithm_of(name)) in _OWN_CONTROL]

@@ -13,7 +13,7 @@ from fedmuscle_lib.fedmuscle.profiles import numbers_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import task_of
 from fedmuscle_lib.report import provenance
-from fedmuscle_lib.report.compare import paired_deltas
+from fedmuscle_lib.report.compare import by_seed, paired_deltas
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
@@ -33,14 +33,15 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
     """Write both phases' tables, the costs and the departures from the paper, as CSV files, and where they come from.
 
     ``table.csv``, ``delta.csv`` and ``delta_by_task.csv`` are about the moment ``HEADLINE``, ``table_<moment>.csv`` and so on about the
-    other one. ``paired_deltas.csv`` is there where a Delta has another one to stand against. Where users of different models have one
-    checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json`` holds the command that makes the folder, the machine,
-    the versions and every run, also of ``others``, which the folder's other files are about.
+    other one. ``delta_by_seed.csv`` has a row a run. ``paired_deltas.csv`` is there where a Delta has another one to stand against. Where
+    users of different models have one checkpoint, ``delta_unshared.csv`` is Delta over the others. ``provenance.json`` holds the command
+    that makes the folder, the machine, the versions and every run, also of ``others``, which the folder's other files are about.
     """
     for phase in PHASES:
         save(table(histories, phase, paper), folder / file_of("table", phase))
         save(delta(histories, phase, paper), folder / file_of("delta", phase))
         save(delta_by_task(histories, phase), folder / file_of("delta_by_task", phase))
+        save(by_seed(histories, phase), folder / file_of("delta_by_seed", phase))
         if len(paired := paired_deltas(histories, phase)):
             save(paired, folder / file_of("paired_deltas", phase))
         if len(unshared := delta_unshared(histories, phase)):

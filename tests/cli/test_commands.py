@@ -51,6 +51,11 @@ def test_the_readmes_command_is_understood(monkeypatch):
     assert settings.users == (1, 2, 4, 5, 6)
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("CIFAR100", "cifar100"), ("CIFAR10", "cifar10"), ("coco", "coco")])
+def test_the_original_codes_public_sets_have_a_row(monkeypatch, theirs, ours):
+    assert settings_of(f"--public_dataset_name {theirs}", monkeypatch).public == ours
+
+
 def test_the_readmes_second_command_is_understood(monkeypatch):
     """Setup2 without the SS users, whom it does not count."""
     line = "--public_dataset_name flicker_multi_modal --num_MLC_clients 3 --num_IC100_clients 2 --num_IC10_clients 1"
@@ -77,7 +82,7 @@ def test_help_groups_the_options_and_shows_choices_ranges_and_the_profiles_numbe
     assert all(f"{number} in " in texts["--rounds"] for number in [*rounds, 150]) and "at least 1" in texts["--rounds"]
     assert "above 0; default: 0.001" in texts["--lr"]
     assert "one of gradient, factored, dense; default: gradient" in texts["--reply"]
-    assert "One of voc, coco, cifar100, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
+    assert "One of voc, coco, cifar100, cifar10, flickr30k" in texts["--public"] and "fedmuscle" in texts["--algorithm"]
     assert "data/mini in mini, data/real in paper and small" in texts["--data-dir"]
     assert "--num_epochs" in texts["--rounds"]
 

@@ -187,7 +187,7 @@ def test_layout_is_the_readmes(mini_world: Path) -> None:
         folder = mini_world / task_of(user).folder
         for split in ("train", "val", "test"):
             assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
-    for folder in PUBLIC_SETS.values():
+    for folder in (folder for name, folder in PUBLIC_SETS.items() if name != "cifar10"):
         assert len(list((mini_world / folder).rglob("*.png"))) == mini.PUBLIC
     assert {path.name for path in (mini_world / "models").iterdir()} == {path.name for path in MINI_WEIGHTS.iterdir()}
 

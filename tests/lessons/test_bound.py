@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from lesson import LESSONS, ROOT, assert_answers, assert_shows_what_it_kept, by_name, printed
 
+from fedmuscle_lib.muscle.gaussian import correlated, critics, limit
+
 LESSON = LESSONS / "4_bound.ipynb"
 ALIKE = 0.5 * np.eye(3) + 0.5
 MEASURED = """
@@ -82,6 +84,9 @@ def test_the_theorems_critic_ends_slightly_above_the_truth_in_the_limit():
     values = np.array([c(z) for z in nodes])
     assert weights @ values == pytest.approx(1, abs=1e-3)
     assert -8 * (weights @ np.log(values)) == pytest.approx(0.03, abs=0.005)
+    alike = correlated(2, 0.5, 0.5)
+    in_closed_form = limit(critics(alike)["theorem"], alike, d=8) - information_and_total(ALIKE)[0]
+    assert -8 * (weights @ np.log(values)) == pytest.approx(in_closed_form, abs=1e-4)
 
 
 def test_the_dial_is_honest_at_the_theorems_gamma_and_lowest_elsewhere(measured):

@@ -123,6 +123,16 @@ def test_the_skeleton_of_a_notebook_is_one_that_runs(trained, tmp_path, monkeypa
 
 
 @pytest.mark.slow
+def test_theory_writes_its_tables_and_figures_without_runs_and_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
+    small = {"batch_sizes": [4, 8], "members": [1, 2], "overlaps": [0.0, 0.5]}
+    (folder,) = (path for path in drawn(["theory"], tmp_path, overrides=small, shipped_only=True).iterdir() if path.is_dir())
+    assert {path.stem for path in folder.glob("*.csv")} == {"bounds", "agreement", "venn", "linear", "operations"}
+    assert {path.stem for path in folder.glob("*.svg")} == {"bounds", "figure7"}
+    assert "-p 'batch_sizes=[4, 8]'" in json.loads((folder / "provenance.json").read_text())["command"]
+
+
+@pytest.mark.slow
 def test_where_nothing_is_computed_a_notebook_says_what_is_missing(mini_world, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
     overrides = TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models"), "setup": "setup1"}

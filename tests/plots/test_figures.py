@@ -10,9 +10,11 @@ from drawn import curves_of, intervals_of, points_of
 from histories import as_runs, history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import plots, report
-from fedmuscle_lib.core import style
+from fedmuscle_lib.core import files, style
 from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.plots.figure1 import figure1
 from fedmuscle_lib.plots.worlds import worlds
+from fedmuscle_lib.report import audit, theory
 
 ARMS = [("local", False), ("fedmuscle", False), ("fedmuscle", True)]
 
@@ -58,6 +60,14 @@ def test_figures_save_to_the_same_bytes(tmp_path):
         plots.save(plots.training_curve(report.curve(spread_runs())), folder, "curve")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_printed_deltas_that_differ_from_their_cells_are_named():
+    (ax,) = plots.printed_deltas(audit.deltas(), audit.exchanges()).axes
+    names = [text.get_text() for text in ax.texts]
+    assert len(names) == 5 and "Table 1, voc: FedHeNN" in names
+    _, right, wrong, exchanged = ax.get_lines()
+    assert max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata())) and max(abs(exchanged.get_ydata())) < 0.005
 
 
 def test_figures_hold_what_they_are_given():
@@ -228,3 +238,23 @@ def test_names_of_points_cover_nothing():
     assert not [1 for i, box in enumerate(boxes) for other in boxes[:i] if box.overlaps(other)]
     points = ax.transData.transform(points_of(ax))
     assert len(points) == 4 and not [1 for box in boxes for point in points if box.contains(*point)]
+
+
+def test_figure_1_is_the_one_of_the_documents(tmp_path):
+    """``python -m fedmuscle_lib.plots.figure1`` draws it again."""
+    assert (files.ROOT / "docs/figure1.svg").read_bytes() == plots.save(figure1(), tmp_path, "figure1").read_bytes()
+
+
+def test_figure_7_shows_the_information_of_each_region_and_frames_a_negative_one():
+    worlds = theory.venn()
+    for ax, (_, world) in zip(plots.figure7(worlds).axes, worlds.iterrows(), strict=True):
+        framed = {text.get_text(): text.get_bbox_patch().get_linewidth() > 0 for text in ax.texts if text.get_bbox_patch()}
+        regions = [world[name] for name in ("i12_given_3", "i13_given_2", "i23_given_1", "all_three")]
+        assert set(framed) == {f"{value:.2f}".replace("-", "−") for value in regions}
+        assert any(framed.values()) == (min(regions) < 0)
+
+
+def test_bounds_have_a_panel_for_each_thing_that_varies_and_a_line_for_each_truth_and_critic():
+    figure = plots.bounds(theory.bounds([4, 8], [1], [0.2], samples=64))
+    assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["batch", "other", "correlation"]
+    assert [len(ax.lines) for ax in figure.axes] == [6] * 3 and figure.axes[0].get_ylabel() == "nats"

@@ -10,9 +10,10 @@ from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared
 from fedmuscle_lib.fedmuscle import arms as module
 from fedmuscle_lib.fedmuscle.arms import ALONE, Point
 from fedmuscle_lib.fedmuscle.setups import SETUPS
+from fedmuscle_lib.report.paper import paper_cells
 
 GROUPS = declared(NOTEBOOKS / "table4.ipynb")["groups"].value
-CELLS = report.paper_cells()
+CELLS = paper_cells("table4")
 
 
 def papers(algorithm, users, n):

@@ -1,0 +1,127 @@
+"""The paper's empirical claims, each decided by a test on committed CSV files: ``claims.toml`` lists them.
+
+A claim is about contrasts: sums and differences of single rows' values on the same seeds. It says that each of them is above 0, or that
+each is within a margin of 0. The tests are Student's t over seeds, two-sided. p-values are corrected for the number of claims (Holm 1979).
+A claim with several contrasts is reproduced if all of them are as it says, so its p-value is the largest (Berger 1982); it is
+contradicted if one is on the other side, and that one's p-value is multiplied by their number.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from math import nan
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from scipy.stats import t as student
+
+LEVEL = 0.05
+_COLUMNS = ["claim", "where", "unit", "difference", "ci_low", "ci_high", "n_seeds", "decidable", "p", "verdict"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the paper says, and the rows that decide it.
+
+    Attributes:
+        text: the claim in a sentence.
+        where: its place in the paper.
+        file: CSV file below the folder of a profile, with a row a seed.
+        contrasts: each a list of rows such as "+public=voc algorithm=fedmuscle", whose sign begins it.
+        within: how far from 0 a contrast may be that the claim calls small; None if the claim is that contrasts are above 0.
+        column: of the file.
+        unit: of the column.
+    """
+
+    text: str
+    where: str
+    file: str
+    contrasts: tuple[tuple[str, ...], ...]
+    within: float | None = None
+    column: str = "delta"
+    unit: str = "points of Δ"
+
+
+class _Tested(NamedTuple):
+    """A contrast: its mean, half width of its interval, seeds, whether it is on the claim's side, and the p-value of its side."""
+
+    mean: float
+    half: float
+    n: int
+    holds: bool
+    p: float
+
+
+def claims() -> list[Claim]:
+    """The claims of ``claims.toml``, in its order."""
+    listed = tomllib.loads(resources.files("fedmuscle_lib.report").joinpath("claims.toml").read_text(encoding="utf8"))["claim"]
+    return [Claim(**one | {"contrasts": tuple(map(tuple, one["contrasts"]))}) for one in listed]
+
+
+def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
+    """Decide each claim on the CSV files below a profile's folder.
+
+    Returns:
+        claim, where, unit, difference (of the contrast that decides), ci_low, ci_high, n_seeds, decidable (half the interval's width: a
+        smaller difference could not have been told from the claim's border), p (corrected), verdict: "reproduced", "contradicted",
+        "undecided" or, where the profile has no such rows, "not run".
+    """
+    rows = []
+    for claim in listed:
+        found = [_tested(values, claim.within) for values in _contrasts(folder / claim.file, claim)]
+        row = {"claim": claim.text, "where": claim.where, "unit": claim.unit, "holds": None, "p": nan, "n_seeds": 0}
+        if found:
+            against = [one for one in found if not one.holds]
+            one = min(against, key=lambda one: one.p) if against else max(found, key=lambda one: one.p)
+            row |= {"difference": one.mean, "ci_low": one.mean - one.half, "ci_high": one.mean + one.half, "decidable": one.half}
+            row |= {"n_seeds": one.n, "holds": one.holds, "p": min(1.0, one.p * len(found)) if against else one.p}
+        rows.append(row)
+    out = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, "holds"])
+    out["p"] = holm(out.p)
+    out["verdict"] = [_verdict(row.holds, row.p) for row in out.itertuples()]
+    return out[_COLUMNS]
+
+
+def holm(p: pd.Series) -> pd.Series:
+    """p-values corrected for their number, so that the chance of one false verdict is at most the level; NaN stays."""
+    known = p.dropna().sort_values()
+    factors = range(len(known), 0, -1)
+    return (known * list(factors)).cummax().clip(upper=1.0).reindex(p.index)
+
+
+def _contrasts(path: Path, claim: Claim) -> list[pd.Series]:
+    """The value of each contrast on every seed that all of its rows have; none if a row is not there."""
+    if not path.exists():
+        return []
+    rows, found = pd.read_csv(path, dtype=str), []
+    for contrast in claim.contrasts:
+        terms = []
+        for term in contrast:
+            own = rows
+            for part in shlex.split(term[1:]):
+                column, _, value = part.partition("=")
+                own = own[own[column] == value]
+            if own.empty:
+                return []
+            terms.append((-1 if term[0] == "-" else 1) * own.set_index("seed")[claim.column].astype(float))
+        found.append(pd.concat(terms, axis="columns", join="inner").sum(axis="columns"))
+    return found
+
+
+def _tested(values: pd.Series, within: float | None) -> _Tested:
+    n, mean, error = len(values), values.mean(), values.sem()
+    holds = mean > 0 if within is None else abs(mean) < within
+    far = abs(mean) if within is None else abs(abs(mean) - within)  # from the border between the claim and its contrary
+    sides = 2 if within is None else 1
+    p = float(sides * student.sf(far / error, n - 1)) if error > 0 else nan
+    return _Tested(mean, student.ppf(1 - LEVEL / 2, n - 1) * error if n > 1 else nan, n, bool(holds), p)
+
+
+def _verdict(holds: bool | None, p: float) -> str:
+    if holds is None:
+        return "not run"
+    return ("reproduced" if holds else "contradicted") if p < LEVEL else "undecided"
