@@ -146,15 +146,15 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
         task = POOLS.get(task, task)
         shown = _shown(task, words)
         labels = rng.permutation(np.resize(np.arange(len(shown)), n))  # balanced
-        plain = {"detail": 0.3, "strokes": 0} if task == "ICC" else {}
-        write_pickle(stem.with_suffix(".pkl"), draw(shown[labels], instances, words, rng, **plain).uint8(), labels)
+        detail, strokes = (0.3, 0) if task == "ICC" else (1.0, 2)  # on a plain ground
+        write_pickle(stem.with_suffix(".pkl"), draw(shown[labels], instances, words, rng, detail, strokes).uint8(), labels)
 
 
 def _shown(task: str, words: Vocabulary) -> np.ndarray:
     """Return the glyphs or digits that an image of each class of a task shows: (classes, objects)."""
     if task == "IC10":
-        return single(words.digits)
-    glyphs = single(words.ic100)
+        return single(np.array(words.digits))
+    glyphs = single(np.array(words.ic100))
     return np.hstack([glyphs, np.roll(glyphs, 1)]) if task == "ICF" else glyphs  # a glyph is part of two dishes
 
 
