@@ -138,7 +138,7 @@ def written(folder: Path) -> str:
 def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], among: Path | None = None) -> str:
     """Return the name of a folder of results: the notebook's, and the parameters that are neither its own nor its reference's.
 
-    Such as ``table7_rounds=5`` or, since a setup needs no more than its name, ``controls_setup1_unequal``.
+    Such as ``table7_rounds=5`` or, since a setup and a protocol need no more than their names, ``controls_setup1_unequal``.
 
     Args:
         among: the folder of the notebook; by default the present one or the repository's.
@@ -153,7 +153,7 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
         for name, value in _flat(parameters).items()
         if name not in UNNAMED and not any(name in known and known[name] == value for known in (usual, theirs))
     }
-    parts = [_text(value) if name == "setup" else f"{name}={_text(value)}" for name, value in changed.items()]
+    parts = [_text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}" for name, value in changed.items()]
     if len(named := "_".join([notebook, *parts])) > _LONGEST:
         return f"{notebook}_{_digest(parts)}"
     return named

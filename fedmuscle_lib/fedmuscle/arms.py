@@ -103,8 +103,8 @@ def run_arms(
 
     An arm that never looks at public data is run once for all public sets. A tuned arm is left out where the profile has no tuned protocol,
     and one with its authors' values where the algorithm has these anyway, since nothing of it was tuned on the profile. Of an arm whose
-    algorithm does not serve everybody, the others take no part. Where nothing may be computed, a control that is not stored on every seed
-    is left out, with a warning.
+    algorithm does not serve everybody, the others take no part. Where nothing may be computed, an arm that the paper does not have and
+    that is not stored on every seed is left out, with a warning.
 
     Args:
         common: settings of all runs.
@@ -116,9 +116,9 @@ def run_arms(
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    asked, profile = list(arms), parse({**common, "algorithm": "local"}).profile
+    profile = parse({**common, "algorithm": "local"}).profile
     runs: dict[tuple[str, str], list[Settings]] = {}
-    for name in dict.fromkeys((*asked, *controls)):
+    for name in dict.fromkeys((*arms, *controls)):
         if setting_of(name) == TUNED and not tuned_protocol(profile):
             continue
         for public in publics[:1] if is_blind(name) else publics:
@@ -126,7 +126,7 @@ def run_arms(
                 runs[name, public] = settings
     if not may_compute():
         with one_look():
-            lacking = [key for key, settings in runs.items() if key[0] not in asked and not all(map(stored, settings))]
+            lacking = [key for key, settings in runs.items() if added(key[0]) and not all(map(stored, settings))]
         for key in lacking:
             _log.warning("%s on %s is left out: not all of its runs are stored", *key)
             del runs[key]

@@ -97,10 +97,10 @@ class Settings(RunSettings):
         flag="public_dataset_name",
     )
     profile: str = federation("mini", f"Which numbers, data and checkpoints: {', '.join(PROFILES)}. The project's own.", aside=True)
-    protocol: Literal["fixed", "tuned"] = federation(
+    protocol: Literal["fixed", "paper", "tuned"] = federation(
         "fixed",
-        "Whose recipe of local training: the profile's, one for all users, or what `tune` chose by task on the validation split. Settings "
-        "that are given override both. The project's own.",
+        "Which recipe of local training: the profile's, one for all users; the paper's, where the profile has another one; or what `tune` "
+        "chose by task on the validation split. Settings that are given override all three. The project's own.",
         aside=True,
     )
     seed: int = federation(0, "Draws the local training sets, initial weights, orders and peers.", ge=0, aside=True)
@@ -321,8 +321,8 @@ class Settings(RunSettings):
     @classmethod
     def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the profile for the setup and of the protocol, without what is not read beside what is given."""
-        setup = str(given.get("setup", cls.model_fields["setup"].default))
-        numbers = numbers_of(profile, setup) | (cls._tuned(profile) if given.get("protocol") == "tuned" else {})
+        setup, protocol = (str(given.get(name, cls.model_fields[name].default)) for name in ("setup", "protocol"))
+        numbers = numbers_of(profile, setup, protocol) | (cls._tuned(profile) if protocol == "tuned" else {})
         if "local_epochs" in given:  # which would not be read beside others' total
             numbers.pop("epochs", None)
         tasks = {user.task for user in SETUPS.get(setup, ())}  # the profile's sizes are for whichever setup has the task

@@ -60,12 +60,13 @@ def papers_world(settings: Settings) -> pd.DataFrame:
 
 
 def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figures") -> pd.DataFrame:
-    """The table of worlds: a row a measure; a column for each committed ``world.csv``, for ``own`` in place of its profile's and setup's,
-    and for the paper. All cells are texts.
+    """The table of worlds: a row a measure; a column for each committed ``world.csv``, for ``own`` in place of its profile's, setup's
+    and protocol's, and for the paper. All cells are texts.
 
     A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
     """
-    found = _references("world.csv", figures) | {(settings.profile, settings.setup): own}
+    recipe = "" if settings.protocol == "fixed" else f"_{settings.protocol}"  # as folders are named
+    found = _references("world.csv", figures) | {(settings.profile, settings.setup + recipe): own}
     shown = {_name(*world): _cells(found[world]) for world in _in_order(found)} | {"the paper": _cells(papers_world(settings))}
     whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
     tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}

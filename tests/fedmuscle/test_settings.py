@@ -69,7 +69,8 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ({"imbalance": 1.01}, "^imbalance: .*less than or equal to 1 .got 1.01"),
         ({"imbalance": float("nan")}, "^imbalance: .*finite number"),
         ({"imbalance": "steep"}, "^imbalance: .*number.*'steep'"),
-        ({"protocol": "free"}, "^protocol: .*'fixed' or 'tuned'"),
+        ({"protocol": "free"}, "^protocol: .*'fixed', 'paper' or 'tuned'"),
+        ({"profile": "mini", "protocol": "paper"}, "^protocol: the profile 'mini' has no other recipe of the paper than its fixed one"),
         ({"profile": "paper", "protocol": "tuned"}, "^protocol: the profile 'paper' has no tuned recipes; .*tune"),
     ],
     ids=str,
@@ -234,6 +235,13 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "mini_tuned.json"
     path.write_text(json.dumps({"MLC": {"recipe": recipe, "date": "2026-11-22"}}))
     return path
+
+
+def test_the_papers_protocol_is_another_recipe_for_the_same_users() -> None:
+    fixed, paper = (parse({"profile": "small", "setup": "setup1_vit", "protocol": name}) for name in ("fixed", "paper"))
+    assert fixed.members == paper.members
+    assert paper.lora_blocks == "all" and paper.epochs_after(paper.rounds, paper.members[0]) == 150  # Section 6.1: E = 1, R = 150
+    assert parse({"profile": "small", "setup": "setup1_vit", "protocol": "paper", "lora_blocks": "last"}).lora_blocks == "last"
 
 
 def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned: Path) -> None:
