@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, from the official Python archives: the IC10 and IC100 users and public images.
+"""CIFAR-10 and CIFAR-100, from the official Python archives: the IC10 and IC100 users, public images, and pools of the non-IID setting.
 
 ``cifar10-lt`` and ``cifar100-lt`` are the whole balanced sets, of which a long-tailed federation's run draws its own from its settings."""
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.datasets.catalogue import OPTIONS, described
-from data_prep.datasets.partition import SEED, division, of_each_class
+from data_prep.datasets.partition import SEED, division, of_each_class, pool_of
 from data_prep.io.archives import contents
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
@@ -21,7 +21,8 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
 _USERS = (described("cifar10"), described("cifar100"))
-ENTRIES = _USERS + tuple(
+_POOLS = tuple(map(pool_of, _USERS))
+ENTRIES = (*_USERS, *_POOLS) + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
@@ -40,12 +41,13 @@ def write(run: Run) -> None:
         SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
     """
     images, labels, names = _content(run)
-    if run.entry in _USERS:
+    if run.entry in (*_USERS, *_POOLS):
         parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
         run.sizes += parts.sizes
         for user, split, rows in parts.users():
             write_pickle(run.folder / f"{user}.pkl", images[split][rows], labels[split][rows])
-        write_images(run.folder / "public", images["train"][parts.public])
+        if run.entry in _USERS:
+            write_images(run.folder / "public", images["train"][parts.public])
         return
     if not names:
         raise SourceError(f"{run.entry.archives[0].name}: lacks {run.entry.facts['meta']}, which names the classes")

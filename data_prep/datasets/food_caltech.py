@@ -1,4 +1,4 @@
-"""Food-101 and Caltech-101: the ICF and ICC users of the non-IID setups, with images resized to squares."""
+"""Food-101 and Caltech-101: users with ICF and ICC, and pools of the non-IID setting, with images resized to squares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from data_prep.datasets.catalogue import described
-from data_prep.datasets.partition import division
+from data_prep.datasets.partition import division, pool_of
 from data_prep.io.archives import Members, contents, nested, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
@@ -16,7 +16,8 @@ from data_prep.io.image_files import square
 from data_prep.io.writers import write_pickle
 
 SIZE = 224  # pixels of a side, the paper's
-ENTRIES = (described("food101"), described("caltech101"))
+_USERS = (described("food101"), described("caltech101"))
+ENTRIES = (*_USERS, *map(pool_of, _USERS))
 
 
 def write(run: Run) -> None:
@@ -26,7 +27,7 @@ def write(run: Run) -> None:
         SourceError: the archive lacks its lists, or an image that they name.
     """
     path, size = run.archive(run.entry.archives[0]), run.options.get("size") or SIZE
-    members, lists = (_food, _food_lists) if run.entry.name == "food101" else (_caltech, _caltech_lists)
+    members, lists = (_food, _food_lists) if run.entry.name.startswith("food101") else (_caltech, _caltech_lists)
     train, test = lists(path, run)
     run.say(f"{run.entry.name}: {len(train):,} images to train with and {len(test):,} to test with, of {run.found['classes']} classes")
     names = {"train": sorted(train), "test": sorted(test)}

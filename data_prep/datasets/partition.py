@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import FACTS, OPTIONS
 from data_prep.io.build import Place, Run
-from data_prep.io.entry import SourceError
+from data_prep.io.entry import Entry, SourceError
 
 T = TypeVar("T")
 
@@ -42,6 +42,18 @@ PUBLIC_SIZE = 5000  # Section 6.1: "The size of the shared public dataset is set
 
 # the options of a command that divides its samples here
 SEED, ALPHA, CLIENTS, *SAMPLES = (OPTIONS[name] for name in ("seed", "alpha", "clients", "train_size", "pool", "val", "test"))
+
+
+def pool_of(entry: Entry) -> Entry:
+    """Return the entry of a data set's pool, one file a split, which the users of the non-IID setting divide when they run."""
+    return replace(
+        entry,
+        name=f"{entry.name}-pool",
+        title=f"{entry.title.partition(':')[0]}: a pool that users of the non-IID setting divide.",
+        folder=f"{entry.folder}_pool",
+        takes=tuple(option for option in entry.takes if option not in (ALPHA, CLIENTS, OPTIONS["public"])),
+        facts=entry.facts | {"task": "pool"},
+    )
 
 
 @dataclass(frozen=True)

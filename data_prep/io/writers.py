@@ -22,7 +22,8 @@ from fedmuscle_lib.core.files import named, put
 _SPLITS = ("train", "val", "test")
 LAYOUT = (
     *(f"{task}/{part}{split}" for task in ("MLC_setup", "semseg_setup") for part in ("", "images/") for split in _SPLITS),
-    *(f"{task}/{split}" for task in ("IC/CIFAR100", "IC/CIFAR10", "TC/yahoo_qa", "TC/ag_news") for split in _SPLITS),
+    *(f"IC/{name}/{split}" for name in ("CIFAR100", "CIFAR10", "FOOD101", "CALTECH101") for split in _SPLITS),
+    *(f"TC/{name}/{split}" for name in ("yahoo_qa", "ag_news") for split in _SPLITS),
     *("MLC_setup/public_Pascal", "MLC_setup/public_COCO", "IC/CIFAR100/public", "IC/CIFAR10/public", "TC/flicker_public/images"),
 )
 

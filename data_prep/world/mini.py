@@ -4,6 +4,9 @@ The world is an analogue of the paper's data, not a substitute. Glyphs stand for
 and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes and instances apart. Texts are in the world's own language
 (``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k. For long-tailed federations
 there is a labelled set of digits, drawn for it alone, as CIFAR-10 is for theirs.
+
+For the non-IID setting each of its four tasks has a pool. Pairs of glyphs stand for Food-101's dishes, and single glyphs on a plain ground
+for Caltech-101's objects; both have 100 classes.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put, read_json
 
-VERSION = 5
+VERSION = 6
 MANIFEST = "manifest.json"
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
-POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000}
-VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300}
-TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500}
-USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1}
+POOLS = {f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")}  # three users of a task divide one, in the non-IID setting
+POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000} | dict.fromkeys(POOLS, 1200)
+VALIDATION = {"MLC": 500, "IC100": 800, "IC10": 800, "SS": 300, "TC": 1000, "TG": 300} | dict.fromkeys(POOLS, 600)
+TEST = {"MLC": 500, "IC100": 1000, "IC10": 1000, "SS": 500, "TC": 2000, "TG": 500} | dict.fromkeys(POOLS, 3000)
+USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1} | dict.fromkeys(POOLS, 1)
 PUBLIC = 4096
 LABELLED = {"train": 500, "test": 100}  # images of each of ten classes; a long-tailed federation keeps some of those to train with
 GLYPHS = labelled("glyphs")
@@ -44,6 +48,10 @@ FOLDERS = {
     "SS": "semseg_setup",
     "TC": "TC/yahoo_qa",
     "TG": "TC/ag_news",
+    "IC100 pool": "IC/CIFAR100_pool",
+    "IC10 pool": "IC/CIFAR10_pool",
+    "ICF pool": "IC/FOOD101_pool",
+    "ICC pool": "IC/CALTECH101_pool",
 }
 UNFINISHED = ".cache"  # what pretraining keeps beside the weights while it lasts
 N_SECTIONS = 4  # of the news, as AG's has
@@ -51,7 +59,7 @@ _write_images = partial(write_images, compress_level=0)  # each has the same byt
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (25871 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (25883 small files) unless it is there complete; return its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
@@ -135,10 +143,19 @@ def _client(root: Path, task: str, split: str, client: int, n: int, words: Vocab
         labels = topics if task == "TC" else topics % N_SECTIONS
         write_texts(stem.with_suffix(".pkl"), [write(t, rng) for t in topics], labels)
     else:
-        pool = np.array(words.ic100 if task == "IC100" else words.digits)
-        labels = rng.permutation(np.resize(np.arange(len(pool)), n))  # balanced
-        drawn = draw(single(pool[labels]), instances, words, rng)
-        write_pickle(stem.with_suffix(".pkl"), drawn.uint8(), labels)
+        task = POOLS.get(task, task)
+        shown = _shown(task, words)
+        labels = rng.permutation(np.resize(np.arange(len(shown)), n))  # balanced
+        detail, strokes = (0.3, 0) if task == "ICC" else (1.0, 2)  # on a plain ground
+        write_pickle(stem.with_suffix(".pkl"), draw(shown[labels], instances, words, rng, detail, strokes).uint8(), labels)
+
+
+def _shown(task: str, words: Vocabulary) -> np.ndarray:
+    """Return the glyphs or digits that an image of each class of a task shows: (classes, objects)."""
+    if task == "IC10":
+        return single(np.array(words.digits))
+    glyphs = single(np.array(words.ic100))
+    return np.hstack([glyphs, np.roll(glyphs, 1)]) if task == "ICF" else glyphs  # a glyph is part of two dishes
 
 
 def _public(root: Path, words: Vocabulary) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 
 from fedmuscle_lib.core.randomness import derived_seed
 
+_ATTEMPTS = 100
+
 
 def partition(labels: np.ndarray, clients: int, alpha: float, seed: int) -> tuple[np.ndarray, ...]:
     """Divide all rows between clients: for each class a p ~ Dir(alpha 1_k), and from p the client of each of its rows, independently.
@@ -26,6 +28,28 @@ def partition(labels: np.ndarray, clients: int, alpha: float, seed: int) -> tupl
         of_class, draws = labels == c, np.random.default_rng(derived_seed(seed, "partition", c))
         owner[of_class] = draws.choice(clients, of_class.sum(), p=draws.dirichlet(np.full(clients, alpha)))
     return tuple(np.flatnonzero(owner == k) for k in range(clients))
+
+
+def matched_partitions(
+    train: np.ndarray, test: np.ndarray, clients: int, alpha: float, least: int, *address: object
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Divide a training and a test set between clients by :func:`partition`, with the same p of each class in both.
+
+    Partitions are drawn until every client has ``least`` training rows and a test row, as in NIID-Bench (Li et al., 2022). The address
+    alone decides the result.
+
+    Args:
+        train, test: labels.
+
+    Raises:
+        ValueError: no partition of a hundred gives every client so many.
+    """
+    for attempt in range(_ATTEMPTS):
+        seed = derived_seed(*address, attempt)  # of which a class's p follows, whatever rows it has
+        own, tests = (partition(labels, clients, alpha, seed) for labels in (train, test))
+        if min(map(len, own)) >= least and min(map(len, tests)):
+            return own, tests
+    raise ValueError(f"{len(train)} training and {len(test)} test samples can't be divided between {clients} users with {least} each")
 
 
 def class_counts(labels: np.ndarray, rows: Sequence[np.ndarray], classes: int) -> np.ndarray:

@@ -38,17 +38,17 @@ class Samples:
         return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
 
 
-def draw_local(samples: Samples, n: int, *address: object) -> Samples:
+def draw_local(samples: Samples, n: int, *address: object, balanced: bool = True) -> Samples:
     """Draw ``n`` samples from a user's pool; the address alone decides which.
 
-    If targets are labels, an integer a sample, the draw is as balanced over the classes as the pool allows.
+    If targets are labels, an integer a sample, a balanced draw is as even over the classes as the pool allows.
 
     Raises:
         DataError: the pool is smaller than ``n``.
     """
     _refuse_fewer(samples, n)
     order = torch.randperm(len(samples), generator=generator("local data", *address))
-    if samples.targets.ndim == 1 and not samples.targets.is_floating_point():
+    if balanced and samples.targets.ndim == 1 and not samples.targets.is_floating_point():
         order = order[torch.argsort(ranks(samples.targets[order]), stable=True)]  # which goes round the classes
     return samples.take(order[:n])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import log
 from typing import Any
 
@@ -32,6 +32,7 @@ CONTROLS = (TUNED_BASELINE, "head_only", "self", "probe")
 UNFORGETTING = "head_only"  # whose Delta says how much local training forgets
 MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
 ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
+ALONE = tuple(name for name in ABLATION_ARMS if name != "fedmuscle")  # of them those in which no user hears of another
 _AS_IT_IS = "the profile as it is"
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
@@ -215,6 +216,43 @@ def run_points(
         for name in possible
     ]
     return _at_points(planned)
+
+
+def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``ALONE`` of everybody.
+
+    A user who learns alone learns the same whoever else takes part, so one run of everybody serves every group (:func:`only`). Its seconds
+    and memory stay those of everybody.
+
+    Args:
+        common: settings of all runs.
+        groups: numbers of the users of each point, whose ``varied`` is their number, ``n_users``.
+        seeds, public: as in ``Settings``.
+
+    Raises:
+        ValueError: settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    everybody = sorted({user for users in groups for user in users})
+    runs = [({}, everybody, _possible(ALONE, common)), *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups)]
+    planned = [
+        (varied, name, _settings({**common, "users": users, "public": public}, {}, name, seed))
+        for varied, users, arms in runs
+        for seed in seeds
+        for name in arms
+    ]
+    alone, *points = _at_points(planned)
+    return [
+        Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
+        for point, users in zip(points, groups, strict=True)
+    ]
+
+
+def only(history: History, users: Sequence[int]) -> History:
+    """A run's rows of some users. If its users learn alone, it is the run of only these."""
+    tables = {name: getattr(history, name) for name in ("metrics", "costs", "losses", "measures")}
+    settings = history.settings.model_copy(update={"users": tuple(users)})
+    return replace(history, settings=settings, **{name: rows[rows.user.isin(users)] for name, rows in tables.items()})
 
 
 def run_map(

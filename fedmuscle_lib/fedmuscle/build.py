@@ -14,6 +14,7 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.long_tail import keep_long_tail
+from fedmuscle_lib.data.partition import matched_partitions
 from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
 from fedmuscle_lib.data.samples import MOSTLY, Samples, draw_local, first_local, share_in
 from fedmuscle_lib.fedmuscle import algorithms
@@ -160,9 +161,11 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     )
     if (classes, pool.names) != (other, evaluation.names):
         raise DataError(f"user {user.number}: the categories of client_{user.client} differ between train and {split}")
+    if user.sharers:
+        pool, evaluation = _share(settings, user, pool, evaluation)
     try:
-        n = user.train_samples
-        train = first_local(pool, n) if settings.local_draw == "fixed" else draw_local(pool, n, settings.seed, user.number)
+        n, fixed = user.train_samples, settings.local_draw == "fixed"
+        train = first_local(pool, n) if fixed else draw_local(pool, n, settings.seed, user.number, balanced=not user.sharers)
     except DataError as error:
         size = f'the setting train_samples asks for fewer: {{"{user.task}": {len(pool)}}}'
         raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
@@ -172,6 +175,20 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
         train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes
+
+
+def _share(settings: Settings, user: User, *pools: Samples) -> tuple[Samples, ...]:
+    """The user's part of its task's training and evaluation pools."""
+    assert user.sharers
+    train, evaluation = (pool.targets.numpy() for pool in pools)
+    address = ("pool", settings.seed, user.task)
+    try:
+        parts = matched_partitions(train, evaluation, len(user.sharers), settings.alpha, user.train_samples, *address)
+    except ValueError as error:
+        file = task_of(user).file(settings.data_dir, user.client, "train")
+        raise DataError(f"user {user.number}, {file}: {error}; the setting train_samples asks for fewer") from None
+    own = user.sharers.index(user.number)
+    return tuple(pool.take(torch.from_numpy(rows[own])) for pool, rows in zip(pools, parts, strict=True))
 
 
 def evaluation_sizes(settings: Settings) -> dict[int, int]:

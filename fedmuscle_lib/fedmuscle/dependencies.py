@@ -66,7 +66,7 @@ def inputs(settings: Settings) -> dict[str, str]:
     for user in settings.members:
         found[f"checkpoint {settings.backbones[user.model]}"] = checkpoint_digest(checkpoint_of(settings, user))
         folder = settings.data_dir / task_of(user).folder
-        name = TASKS[user.task].folder if user.folder is None else f"user {user.number}'s own"
+        name = task_of(user).folder if user.folder is None else f"user {user.number}'s own"
         for split in ("train", SPLITS[settings.evaluate_on]):
             found[f"{name}/{split}/client_{user.client}"] = files_digest(folder / split, f"client_{user.client}.*", False)
         found[f"{name}/images"] = files_digest(folder / "images")

@@ -120,7 +120,7 @@ class Rounds:
         server.measures += state["measures"]
 
     def facts(self) -> dict[str, Any]:
-        """Versions of what models are built with, and each user's metric by answers that need no model."""
+        """Versions of what models are built with, each user's metric by answers that need no model, and shares of pools."""
         return {
             "transformers": transformers.__version__,
             "peft": peft.__version__,
@@ -128,6 +128,11 @@ class Rounds:
                 str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
             },
             "tfidf": _by_words(self.settings),
+            "class_counts": {  # training samples of each class of users who divide a pool
+                str(c.user.number): c.train.targets.bincount(minlength=len(c.classes)).tolist()
+                for c in self.federation.clients
+                if c.user.sharers
+            },
         }
 
 

@@ -147,6 +147,14 @@ class Settings(RunSettings):
         neutral="seed",
         open="open: the original README expects fixed files; our default: each seed draws from the user's, evenly over classes",
     )
+    alpha: float = training(
+        0.1,
+        "Of the Dirichlet distribution that divides each class of a pool between the users of its task, anew for each seed, in "
+        'setup_noniid. Test samples are divided alike. Section 6.2: "divided across them using a Dirichlet distribution with alpha = 0.1".',
+        gt=0,
+        le=1e6,
+        neutral=0.1,
+    )
     imbalance: float = training(
         1.0,
         "Smallest class over largest in D^n of users with one label a sample (IC10, IC100, TC): class k of C keeps "
@@ -508,7 +516,8 @@ class Settings(RunSettings):
         own = self.own.get(user.number)
         if own is None:
             return user
-        return replace(user, folder=own.folder, classes=own.classes, client=user.client if own.client is None else own.client)
+        client = user.client if own.client is None else own.client
+        return replace(user, folder=own.folder, classes=own.classes, client=client, sharers=None)
 
     @property
     def own_train_samples(self) -> dict[str, int]:

@@ -19,6 +19,7 @@ class User:
         train_samples: size of its local training set (Appendix G).
         folder: its own, in place of its task's below the data directory; None in the paper's setups.
         classes: how many its own folder has, of a task that is told; None for as many as its task has.
+        sharers: numbers of the users who divide a pool of samples (setting ``alpha``), itself among them; None if its files are its own.
     """
 
     number: int
@@ -28,13 +29,16 @@ class User:
     train_samples: int
     folder: str | None = None
     classes: int | None = None
+    sharers: tuple[int, ...] | None = None
 
 
 def task_of(user: User) -> Task:
-    """The user's task, on its own folder and classes where it has them."""
+    """The user's task, on its own folder and classes where it has them, or on its task's pool."""
     task = TASKS[user.task]
     if user.folder is not None:
         task = replace(task, folder=user.folder, own=True)
+    elif user.sharers:
+        task = replace(task, folder=f"{task.folder}_pool")
     return task if user.classes is None else replace(task, n_classes=user.classes)  # type: ignore[call-arg]  # the settings' check
 
 
@@ -58,6 +62,14 @@ _SETUP2 = (
     User(9, "BERT-Base", "TC", 0, 100),
     User(10, "DistilBERT-Base", "TC", 1, 100),
 )
+_NONIID = tuple(
+    # Section 6.2: "users 1-3 perform IC100, users 4-6 perform IC10, users 7-9 perform ICF, and users 10-12 perform ICC. For those
+    # performing the same task, the local data samples are divided across them [...] All users have 100 training samples [...] users 1, 4,
+    # 7, and 10 use ViT-Base, users 2, 5, 8, and 11 use ViT-Small, and users 3, 6, 9, and 12 use ViT-Tiny."
+    User(first + k, model, task, 0, 100, sharers=(first, first + 1, first + 2))
+    for first, task in ((1, "IC100"), (4, "IC10"), (7, "ICF"), (10, "ICC"))
+    for k, model in enumerate(("ViT-Base", "ViT-Small", "ViT-Tiny"))
+)
 
 SETUPS: dict[str, tuple[User, ...]] = {
     "setup1": _SETUP1,
@@ -68,4 +80,5 @@ SETUPS: dict[str, tuple[User, ...]] = {
     "setup2": _SETUP2,
     # not the paper's: a user who generates text, which the README's package lists, beside Setup2's
     "setup2_generation": (*_SETUP2, User(11, "GPT-2", "TG", 0, 100)),
+    "setup_noniid": _NONIID,  # Table 4's
 }

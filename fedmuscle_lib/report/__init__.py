@@ -10,8 +10,20 @@ keep the written pages true to the committed CSV files: ``prose`` and ``results`
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, arm, as_arm, label, run_arms, run_map, run_points
-from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, write_points
+from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
+    HEADLINE,
+    OTHER_MOMENT,
+    TUNED_BASELINE,
+    arm,
+    as_arm,
+    label,
+    run_arms,
+    run_groups,
+    run_map,
+    run_points,
+)
+from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, of_groups, table_at_points, write_points
 from fedmuscle_lib.report.claims import claims, decided
 from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
@@ -20,7 +32,7 @@ from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import save
-from fedmuscle_lib.report.scores import USER, references, relative
+from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import compared, cost_order, displaced, in_three_sentences, note, users_told_apart
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import interval, over_seeds

@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, arm, as_arm, label
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, arm, as_arm, label, only
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.paper import paper_points
+from fedmuscle_lib.report.paper import paper_cells, paper_points
 from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.report.statistics import wide, with_intervals
 from fedmuscle_lib.report.write import file_of, provenance_of
@@ -36,8 +36,14 @@ def delta_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str
     return rows.drop(columns="paper_delta").merge(paper_points(paper), how="left") if paper else rows
 
 
+def table_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
+    """``report.table`` at every point, beside the cells of the table ``paper`` of the paper, "table4" or "table8"."""
+    rows = _at_every(points, partial(table, phase=phase))
+    return rows.drop(columns=["paper_mean", "paper_std"]).merge(paper_cells(paper), how="left")[list(rows)]
+
+
 def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle") -> pd.DataFrame:
-    """An arm's Delta at every point minus that at the first point, on the same seeds.
+    """An arm's Delta at every point minus that at the first point, on the same seeds and over the first point's users.
 
     Returns:
         what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for the first point.
@@ -49,8 +55,9 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
     columns = [*first.varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
     parts = [pd.DataFrame(columns=columns)]
     seeds = {one.settings.seed for one in first.histories}
+    users = [user.number for user in first.histories[0].settings.members]
     for point in others:
-        there = [one for one in point.histories if arm(one) in (name, BASELINE) and one.settings.seed in seeds]
+        there = [only(one, users) for one in point.histories if arm(one) in (name, BASELINE) and one.settings.seed in seeds]
         rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{name}, {_THERE}", name, phase)
         parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
@@ -70,6 +77,13 @@ def by_point(rows: pd.DataFrame) -> pd.DataFrame:
     return found.assign(**{"FedMuscle in the paper": theirs.reindex(found.index)}) if len(theirs) else found
 
 
+def of_groups(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows at several numbers of users as those of one table: arms of users alone at the largest number, then FedMuscle's at each."""
+    alone, fedmuscle = (rows[(rows.algorithm == "fedmuscle") == wanted] for wanted in (False, True))
+    named = fedmuscle.assign(algorithm="fedmuscle, N = " + fedmuscle.n_users.astype(str))
+    return pd.concat([alone[alone.n_users == alone.n_users.max()], named], ignore_index=True)
+
+
 def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None:
     """Write an ablation's CSV files and where they come from.
 
@@ -78,8 +92,7 @@ def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None
     operations at every point.
     """
     for phase in PHASES:
-        cells = _at_every(points, partial(table, phase=phase)).assign(paper_mean=float("nan"), paper_std=float("nan"))
-        save(cells, folder / file_of("table", phase))
+        save(table_at_points(points, phase, paper), folder / file_of("table", phase))
         save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
         save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
         save(minus_first(points, phase), folder / file_of("minus_first", phase))

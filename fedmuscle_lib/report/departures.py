@@ -84,6 +84,8 @@ def _ours(settings: Settings, name: str) -> Any:
             return {f"user {number}": data.folder for number, data in value.items()}
         case "train_samples":
             return settings.own_train_samples
+        case "users" if len(settings.members) == len(SETUPS[settings.setup]):
+            return None
         case "public_batch_size":
             return settings.public_batch
     if name in BY_TASK:

@@ -18,6 +18,8 @@ _SETUP = {"table1": "setup1", "table7": "setup1", "table2": "setup2", "table9": 
 # They name public sets as the datasets' authors do, Table 7 the objective where we name the algorithm, and Table 9 no temperature.
 _PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
 _ALGORITHM = {"table7": {"muscle": "fedmuscle"}, "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"}}
+# What their arms vary, as in our tables.
+_VARIED = {"table4": r"N = (?P<n_users>\d+)", "table8": r"R = (?P<rounds>\d+), T = (?P<cl_epochs>\d+)"}
 
 
 @lru_cache(maxsize=8)
@@ -46,14 +48,28 @@ def paper_deltas(name: str) -> pd.DataFrame:
 
 
 def paper_points(name: str) -> pd.DataFrame:
-    """The paper's Delta in "table5" or "table8": public, what is varied under the settings' names, algorithm, paper_delta."""
+    """The paper's Delta in "table4", "table5" or "table8": public, what is varied as in our tables, algorithm, paper_delta."""
     if name == "table5":
         rows = paper_table(name).rename(columns={"M": "others"}).assign(public="voc")[["public", "others", "delta_paper"]]
     else:
         rows = paper_table(f"{name}_delta")
-        numbers = rows.algorithm.str.extract(r"R = (?P<rounds>\d+), T = (?P<cl_epochs>\d+)").dropna().astype(int)
+        numbers = rows.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
         rows = numbers.join(rows[["public", "delta_paper"]])
     return rows.rename(columns={"delta_paper": "paper_delta"}).assign(algorithm="fedmuscle")
+
+
+def paper_cells(name: str) -> pd.DataFrame:
+    """The metrics of users in "table4" or "table8": public, user, algorithm, what is varied, paper_mean, paper_std.
+
+    Local training's stand at every point. Other tables have none.
+    """
+    if name not in _VARIED:
+        return pd.DataFrame(columns=["public", "user", "algorithm", "paper_mean", "paper_std"])
+    cells = paper_table(name).rename(columns={"mean": "paper_mean", "std": "paper_std"})
+    cells = cells[["public", "user", "algorithm", "paper_mean", "paper_std"]]
+    numbers = cells.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
+    local = cells[cells.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
+    return pd.concat([local, cells.join(numbers, how="inner").assign(algorithm="fedmuscle")], ignore_index=True)
 
 
 def beside_paper(ours: pd.DataFrame, paper: pd.DataFrame, histories: Sequence[History]) -> pd.DataFrame:

@@ -99,6 +99,17 @@ def gain(paired: pd.DataFrame) -> pd.DataFrame:
     return paired.assign(value=value).drop(columns="local")
 
 
+def class_counts(history: History) -> pd.DataFrame:
+    """Training samples of the users who divide a pool: user, model, task, class, samples; a row for each class that a user has."""
+    counts = history.provenance["class_counts"]
+    rows = [
+        {"user": user.number, "model": user.model, "task": user.task, "class": c, "samples": samples}
+        for user in history.settings.members
+        for c, samples in enumerate(counts[str(user.number)])
+    ]
+    return pd.DataFrame(rows).query("samples > 0").reset_index(drop=True)
+
+
 def references(histories: Sequence[History]) -> pd.DataFrame:
     """Metrics that need no backbone, whatever the algorithm: reference, user, model, task, metric, mean, std, n_seeds.
 

@@ -9,8 +9,9 @@ from typing import Any
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, is_blind
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.fedmuscle.profiles import numbers_of
 from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.setups import task_of
 from fedmuscle_lib.report import provenance
 from fedmuscle_lib.report.compare import by_seed, paired_deltas
 from fedmuscle_lib.report.costs import costs
@@ -19,7 +20,6 @@ from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER
 from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.tasks import TASKS
 
 USUAL_SETUP: str = Settings.model_fields["setup"].default
 
@@ -54,12 +54,12 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     """Return what ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
-    usual |= {"setup": USUAL_SETUP, "backbones": PROFILES[s.profile].get("backbones", {})}
+    usual |= {"setup": USUAL_SETUP, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
     return provenance.provenance_of(histories, folder, [arm(h) for h in histories], usual, s.aside(), data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
     """Return what ``provenance.manifests`` finds for the users' data and the public sets."""
-    folders = {TASKS[user.task].folder for h in histories for user in h.settings.members if user.folder is None}
+    folders = {task_of(user).folder for h in histories for user in h.settings.members if user.folder is None}
     folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(arm(h))}
     return provenance.manifests(histories[0].settings.data_dir, folders)

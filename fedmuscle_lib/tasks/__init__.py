@@ -16,6 +16,8 @@ TASKS: dict[str, Task] = {
     for task in (
         ImageClassification("IC10", folder="IC/CIFAR10", n_classes=10),
         ImageClassification("IC100", folder="IC/CIFAR100", n_classes=100),
+        ImageClassification("ICF", folder="IC/FOOD101", n_classes=101),
+        ImageClassification("ICC", folder="IC/CALTECH101", n_classes=101),
         MultiLabelClassification("MLC", folder="MLC_setup"),
         SemanticSegmentation("SS", folder="semseg_setup"),
         TextClassification("TC", folder="TC/yahoo_qa", n_classes=10),

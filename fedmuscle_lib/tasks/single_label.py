@@ -1,4 +1,4 @@
-"""Classification into mutually exclusive classes: of images, IC10 and IC100 of the paper, and of texts, TC."""
+"""Classification into mutually exclusive classes: of images, the paper's IC10, IC100, ICF and ICC, and of texts, TC."""
 
 from __future__ import annotations
 

@@ -53,6 +53,10 @@ SMALL = {
     "ag-news": ["--train-size", "10", "--val", "80", "--test", "30"],
     "food101": ["--train-size", "5", "--val", "2", "--size", "16", "--clients", "2", "--alpha", "0.1"],
     "caltech101": ["--train-size", "3", "--val", "2", "--size", "16", "--clients", "2"],
+    "cifar10-pool": ["--train-size", "30", "--val", "20", "--test", "30"],
+    "cifar100-pool": ["--train-size", "30", "--val", "20", "--test", "30"],
+    "food101-pool": ["--train-size", "9", "--val", "4", "--size", "16"],
+    "caltech101-pool": ["--train-size", "6", "--val", "4", "--size", "16"],
     "tiny-imagenet": [],
     "cifar10-lt": ["--per-class", "9"],
     "cifar100-lt": ["--per-class", "2"],
@@ -69,6 +73,10 @@ MAKE: dict[str, Callable[[Path], None]] = {
     "ag-news": lambda folder: miniature.topics(folder, "ag_news_csv", 2, 4),
     "food101": miniature.food101,
     "caltech101": miniature.caltech101,
+    "cifar10-pool": miniature.cifar10,
+    "cifar100-pool": miniature.cifar100,
+    "food101-pool": miniature.food101,
+    "caltech101-pool": miniature.caltech101,
     "tiny-imagenet": miniature.tiny_imagenet,
     "cifar10-lt": miniature.cifar10,
     "cifar100-lt": miniature.cifar100,
@@ -797,6 +805,18 @@ def test_a_row_that_is_none_is_named(archives: Path, data_dir: Path, capsys: pyt
     miniature.write_tar(archives / "ag_news_csv.tar.gz", {"ag_news_csv/train.csv": rows, "ag_news_csv/test.csv": rows})
     assert _run("ag-news", "--archives", archives, "--data-dir", data_dir) == 2
     assert "ag_news_csv/train.csv, line 2: not a row of the data set (class 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "food101", "caltech101"])
+def test_a_pool_is_one_file_a_split_beside_the_users_own(archives: Path, data_dir: Path, name: str) -> None:
+    MAKE[name](archives)
+    for command in (name, f"{name}-pool"):
+        assert _run(command, "--archives", archives, "--data-dir", data_dir, *SMALL[command]) == 0
+    folder = data_dir / f"IC/{name.upper()}_pool"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == {"manifest.json", *(f"{split}/client_0.pkl" for split in ("train", "val", "test"))}
+    everything = [image.tobytes() for images in _rows(data_dir, f"{name.upper()}_pool").values() for image in images]
+    assert len(set(everything)) == len(everything)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("food101", "FOOD101"), ("caltech101", "CALTECH101")])

@@ -67,6 +67,7 @@ def test_a_new_algorithm_leaves_every_address_as_it_was(settings, write_algorith
         {"public_batch_size": 16},
         {"refit": 1},
         {"imbalance": 0.5},
+        {"alpha": 0.5},
         {"robust": 1},
     ],
     ids=str,
