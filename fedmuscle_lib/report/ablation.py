@@ -88,14 +88,15 @@ def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None
     """Write an ablation's CSV files and where they come from.
 
     ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and ``delta_<moment>.csv`` those of the other
-    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first`; ``costs.csv`` has bytes and
-    operations at every point.
+    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first`, ``overview.csv``
+    :func:`by_point`; ``costs.csv`` has bytes and operations at every point.
     """
     for phase in PHASES:
         save(table_at_points(points, phase, paper), folder / file_of("table", phase))
         save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
         save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
         save(minus_first(points, phase), folder / file_of("minus_first", phase))
+    save(by_point(delta_at_points(points, paper=paper)).reset_index(), folder / "overview.csv")
     runs = {history.provenance["address"]: history for point in points for history in point.histories}
     frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
     write_results(frames, provenance_of(list(runs.values()), folder.name), folder)

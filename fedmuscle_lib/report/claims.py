@@ -19,6 +19,8 @@ from typing import NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
+from fedmuscle_lib.report.provenance import write_results
+
 LEVEL = 0.05
 _COLUMNS = ["claim", "where", "unit", "difference", "ci_low", "ci_high", "n_seeds", "decidable", "p", "verdict"]
 
@@ -84,6 +86,11 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
     out["p"] = holm(out.p)
     out["verdict"] = [_verdict(row.holds, row.p) for row in out.itertuples()]
     return out[_COLUMNS]
+
+
+def write(found: pd.DataFrame, folder: Path, profile: str) -> None:
+    """Write ``claims.csv`` as :func:`decided` returns it, and a provenance without runs."""
+    write_results({"claims": found}, {"command": f"python -m fedmuscle_lib reproduce claims --profile {profile}", "runs": []}, folder)
 
 
 def holm(p: pd.Series) -> pd.Series:
