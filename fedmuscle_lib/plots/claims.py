@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import Look, forest, housed, legend
 
 _VERDICTS: dict[str, Look] = {"reproduced": ("#009E73", "o"), "contradicted": ("#D55E00", "X"), "undecided": ("#777777", "s")}
+
+_LETTERS = 44  # of a line of text
 
 
 @housed
@@ -18,7 +22,10 @@ def claims(rows: pd.DataFrame) -> Figure:
         rows: as ``report.decided`` returns them.
     """
     rows = rows[rows.verdict != "not run"]
-    lines = rows.claim + "\n(" + rows["where"] + ")"
-    figure = forest(rows.assign(panel="", line=lines, arm=rows.verdict, value=rows.difference), _VERDICTS, width=4.5)
+    lines = [fill(f"{row.claim} ({place})", _LETTERS) for row, place in zip(rows.itertuples(), rows["where"], strict=True)]
+    rows = rows.assign(panel=rows.unit, line=lines, arm=rows.verdict, value=rows.difference)
+    figure = forest(rows, _VERDICTS, width=4.4, wrap=1, share=False)
+    for ax in figure.axes:
+        ax.set_title("")
     legend(figure, "upper center", _VERDICTS)
     return figure
