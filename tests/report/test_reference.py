@@ -56,7 +56,9 @@ def disagreements(one, other):
     shared = {path.name for path in one.glob("*.csv")} & {path.name for path in other.glob("*.csv")}
     for name in sorted(name for name in shared if name.startswith(("table", "delta")) and federation(one) == federation(other)):
         ours, theirs = with_seeds(one, name), with_seeds(other, name)
-        key = [column for column in (*report.USER, "scope", "head", "masked", "group", "algorithm", "seeds") if column in ours]
+        if set(ours) != set(theirs):
+            continue  # an ablation's rows are of points
+        key = [column for column in (*report.USER, "scope", "head", "masked", "group", "algorithm", "seed", "seeds") if column in ours]
         both = ours.merge(theirs, on=key, suffixes=("", " there"))
         for column in ours.columns.difference(key):
             here, there = both[column], both[f"{column} there"]

@@ -39,7 +39,7 @@ def test_provenance_tells_how_to_repeat_the_runs():
 def test_a_folder_holds_each_table_of_both_phases_in_one_file(tmp_path):
     runs = [history(name, [40 + seed] * 6, seed=seed) for name in ("local", "fedmuscle") for seed in (0, 1)]
     report.write(runs, tmp_path)
-    tables = {f"{name}{phase}.csv" for name in ("table", "delta", "delta_by_task") for phase in ("", "_after_local")}
+    tables = {f"{name}{phase}.csv" for name in ("table", "delta", "delta_by_task", "delta_by_seed") for phase in ("", "_after_local")}
     assert {path.name for path in tmp_path.iterdir()} == tables | {"costs.csv", "departures.csv", "provenance.json"}
     for phase in ("", "_after_local"):
         assert pd.read_csv(tmp_path / f"table{phase}.csv").columns.tolist() == report.TABLE_COLUMNS
