@@ -18,16 +18,17 @@ OWN, OWN_REALIGNED, LINEAR, LINEAR_REALIGNED = HEADS
 
 
 class User(nn.Module):
-    """A user whose features are its inputs."""
-
-    head_on = "features"
+    """A user whose features are its inputs, and whose head reads them as they are."""
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
-        self.head, self.projection = head, nn.Identity()
+        self.head = head
 
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs
+
+    def read_by_head(self, features: torch.Tensor) -> torch.Tensor:
+        return features
 
 
 def linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Linear:
@@ -113,11 +114,12 @@ def test_linear_heads_are_fitted_to_the_features_whatever_their_scale_and_the_us
     assert {key: value for key, value in other.items() if LINEAR in key[0]} == {key: found[key] for key in found if LINEAR in key[0]}
 
 
-def test_a_head_on_the_representation_reads_the_projection() -> None:
+def test_heads_read_what_the_users_own_head_reads() -> None:
     user = User(linear([[1.0, 0.0], [0.0, 1.0]]))
     samples = Samples(torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1]]), torch.tensor([0, 0, 0, 1]))
     assert next(evaluate(user, samples, samples, 2))["value"] == 100
-    user.head_on, user.projection = "representation", linear([[0.0, 1.0], [1.0, 0.0]])
+    exchanged = linear([[0.0, 1.0], [1.0, 0.0]])
+    user.read_by_head = lambda features: exchanged(features)
     assert next(evaluate(user, samples, samples, 2))["value"] == 0
 
 
