@@ -12,10 +12,10 @@ from fedmuscle_lib.report import TUNED_BASELINE, delta_of_worlds, label
 
 _ARMS = ("fedmuscle", "self", "head_only", TUNED_BASELINE)
 _NAMES = {
-    "small": "real images, CNNs",
-    "small, setup1_vit_paper": "real images, ViTs, all blocks",
-    "small, setup1_vit": "real images, ViTs, last blocks",
-    "small, setup1_unequal": "real images, unequal models",
+    "small": "real, CNNs",
+    "small, setup1_vit_paper": "real, ViTs, all blocks",
+    "small, setup1_vit": "real, ViTs, last blocks",
+    "small, setup1_unequal": "real, unequal models",
     "mini": "generated, ViTs",
     "mini, setup1_unequal": "generated, unequal models",
 }

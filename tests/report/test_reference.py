@@ -30,9 +30,11 @@ def provenance(folder):
 
 
 def federation(folder):
-    """Who took part in a notebook's runs, as far as its system's tables tell them apart."""
+    """Who took part in a notebook's runs, as far as its system's tables tell them apart, and settings that its reference overrides."""
+    overrides = provenance(folder).get("parameters", {}).get("overrides", {})
     table = pd.read_csv(folder / "table.csv")
-    return set(table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]].itertuples(index=False, name=None))
+    users = table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]]
+    return set(users.itertuples(index=False, name=None)), overrides
 
 
 def with_seeds(folder, name):
