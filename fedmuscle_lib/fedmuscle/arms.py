@@ -116,11 +116,8 @@ def run_arms(
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    profile = parse({**common, "algorithm": "local"}).profile
     runs: dict[tuple[str, str], list[Settings]] = {}
-    for name in dict.fromkeys((*arms, *controls)):
-        if setting_of(name) == TUNED and not tuned_protocol(profile):
-            continue
+    for name in _possible(dict.fromkeys((*arms, *controls)), common):
         for public in publics[:1] if is_blind(name) else publics:
             if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
                 runs[name, public] = settings
@@ -293,7 +290,7 @@ def run_map(
 
 def _possible(arms: Iterable[str], common: dict[str, Any]) -> list[str]:
     """The arms that the profile has: tuned ones need a tuned protocol."""
-    profile = parse(common).profile
+    profile = parse({**common, "algorithm": "local"}).profile
     return [name for name in arms if setting_of(name) != TUNED or tuned_protocol(profile)]
 
 

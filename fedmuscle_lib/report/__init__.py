@@ -26,7 +26,17 @@ from fedmuscle_lib.fedmuscle.arms import (
 from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, of_groups, table_at_points, write_points
 from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
-from fedmuscle_lib.report.delta import DELTA_COLUMNS, TABLE_COLUMNS, curve, delta, delta_by_task, delta_unshared, loss_curve, table
+from fedmuscle_lib.report.delta import (
+    DELTA_COLUMNS,
+    TABLE_COLUMNS,
+    curve,
+    delta,
+    delta_by_task,
+    delta_unshared,
+    loss_correlation,
+    loss_curve,
+    table,
+)
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table

@@ -104,14 +104,14 @@ def _contrasts(path: Path, claim: Claim) -> list[pd.Series]:
     """The value of each contrast on every seed that all of its rows have; none if a row is not there."""
     if not path.exists():
         return []
-    rows, found = pd.read_csv(path, dtype=str), []
+    rows, found = pd.read_csv(path), []
     for contrast in claim.contrasts:
         terms = []
         for term in contrast:
             own = rows
             for part in shlex.split(term[1:]):
                 column, _, value = part.partition("=")
-                own = own[own[column] == value]
+                own = own[own[column] == (value if own[column].dtype.kind in "OUT" else float(value))]
             if own.empty:
                 return []
             terms.append((-1 if term[0] == "-" else 1) * own.set_index("seed")[claim.column].astype(float))

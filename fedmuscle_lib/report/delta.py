@@ -91,6 +91,20 @@ def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
     return rows.rename(columns={"mean": "loss"})
 
 
+def loss_correlation(histories: Sequence[History]) -> pd.DataFrame:
+    """Spearman's rho of FedMuscle's mean alignment loss and Delta over the evaluated rounds of each run: public, seed, rho."""
+    rows = every_round(histories, [history.metrics for history in histories])
+    deltas = _over_users(relative(rows[rows.phase == HEADLINE]), ["public", "algorithm", "round"])
+    deltas = deltas[deltas.algorithm == "fedmuscle"]
+    found = []
+    for history in histories:
+        if arm(history) == "fedmuscle":
+            s, loss = history.settings, history.losses.groupby("round").alignment.mean()
+            own = deltas[(deltas.public == s.public) & (deltas.seed == s.seed)].set_index("round").delta
+            found.append({"public": s.public, "seed": s.seed, "rho": loss.corr(own, method="spearman")})
+    return pd.DataFrame(found)
+
+
 def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Delta of each seed: the mean over the users that ``by`` leaves together; NaN if the gain of one of them is.
 

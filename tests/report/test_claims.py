@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_1samp
 
+from fedmuscle_lib.core.notebooks import NOTEBOOKS
 from fedmuscle_lib.report.claims import Claim, claims, decided, holm
 
 VALUES = {"better": [10, 11, 12, 11, 10], "worse": [5, 6, 7, 6, 5.5], "same": [10.1, 11, 11.9, 11.1, 10], "wild": [30, -20, 15, -10, 40]}
@@ -57,6 +58,12 @@ def test_the_test_is_students_on_the_same_seeds(folder):
     assert row.decidable == pytest.approx(row.difference - row.ci_low) and row.n_seeds == 5
 
 
+def test_a_number_is_found_however_it_is_written(folder):
+    pd.read_csv(folder / "rows.csv").assign(value=64.0).to_csv(folder / "rows.csv", index=False)
+    one = claim(("+public=voc algorithm=better value=64", "-public=voc algorithm=worse value=64.0"))
+    assert decided(folder, [one]).verdict.tolist() == ["reproduced"]
+
+
 def test_one_seed_decides_nothing(folder):
     pd.read_csv(folder / "rows.csv").query("seed == 0").to_csv(folder / "rows.csv", index=False)
     assert decided(folder, [claim(minus("better", "worse"))]).verdict.tolist() == ["undecided"]
@@ -71,5 +78,6 @@ def test_the_listed_claims_are_well_formed():
     listed = claims()
     assert len(listed) > 15 and len({one.text for one in listed}) == len(listed)
     for one in listed:
+        assert (NOTEBOOKS / f"{one.file.partition('/')[0]}.ipynb").exists()
         assert re.fullmatch(r"(Table|Figure|Section|Appendix) [\dA-Z.]+", one.where)
         assert all(term[0] in "+-" and "=" in term for contrast in one.contrasts for term in contrast)

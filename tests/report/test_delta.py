@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -165,3 +166,15 @@ def test_texts_have_their_words_beside_the_trivial_answer():
     shown = report.side_by_side(report.table(runs), report.delta(runs), report.references(runs))["without a backbone"]
     assert shown["TF-IDF"].tolist() == [""] * 8 + ["61.5", "60.0", ""]
     assert shown["Trivial answer"].tolist() == [f"{n}.0" for n in range(1, 11)] + [""]
+
+
+def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one():
+    def with_losses(run, first, last):
+        return replace(run, losses=pd.DataFrame({"round": [1, 2], "user": [1, 1], "local": [0.0, 0.0], "alignment": [first, last]}))
+
+    local = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
+    metrics = local[0].metrics.assign(value=[40.0] * 12 + [60.0] * 12)  # a Delta that rises from round to round
+    flat = [replace(run, metrics=run.metrics.assign(value=40.0)) for run in local]
+    rising = [replace(history("fedmuscle", [60] * 6, seed=seed), metrics=metrics) for seed in (0, 1)]
+    rho = report.loss_correlation([*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0)])
+    assert rho.set_index("seed").rho.to_dict() == pytest.approx({0: -1, 1: 1})
