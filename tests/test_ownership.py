@@ -29,6 +29,7 @@ from fedmuscle_lib.reproduce import children, grid, index
 from fedmuscle_lib.runs import Store
 
 ADDRESS = "0123456789abcdef-01234567"
+NEXT = mini.VERSION + 1
 USERS = ["--users", "5,6", "--others", "1", "--rounds", "1", "--public-size", "32"]
 
 
@@ -250,12 +251,12 @@ def test_a_folder_of_somebody_else_stays_in_a_world_that_is_whole_lost_a_file_or
     assert f"left alone, such as {small_world}/my_folder/train/client_0.pkl" in capsys.readouterr().out
     (small_world / manifest["files"][0]).unlink()
     assert data_prep.main(command) == 0 and (small_world / manifest["files"][0]).exists()
-    monkeypatch.setattr(mini, "VERSION", 6)
+    monkeypatch.setattr(mini, "VERSION", NEXT)
     monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 3))
     assert data_prep.main(command) == 0
     fresh = json.loads((small_world / "manifest.json").read_text())
     gone = {*manifest["files"]} - {*fresh["files"]}
-    assert fresh["version"].startswith("6-") and gone and not any((small_world / name).exists() for name in gone)
+    assert fresh["version"].startswith(f"{NEXT}-") and gone and not any((small_world / name).exists() for name in gone)
     assert (small_world / "my_folder/train/client_0.pkl").read_bytes() == b"mine"
     assert mini.others(small_world, fresh) == ["my_folder/train/client_0.pkl"]
 
@@ -286,14 +287,14 @@ def test_a_manifest_that_names_files_outside_of_the_world_loses_none(small_world
     manifest |= {"files": files, "sha256": mini._sum(small_world, files)}
     (small_world / "manifest.json").write_text(json.dumps(manifest))
     before = _tree(outside)
-    monkeypatch.setattr(mini, "VERSION", 6)
+    monkeypatch.setattr(mini, "VERSION", NEXT)
     mini.prepare(small_world)
     assert _tree(outside) == before
 
 
 @pytest.mark.parametrize("moved", [0, 1, 20])
 def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(small_world, monkeypatch, moved):
-    monkeypatch.setattr(mini, "VERSION", 6)
+    monkeypatch.setattr(mini, "VERSION", NEXT)
     monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 3))
     replace, done = os.replace, []
 
@@ -307,7 +308,7 @@ def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(sma
         patch.setattr(os, "replace", killed)
         mini.prepare(small_world)
     manifest = mini.prepare(small_world)
-    assert manifest["version"].startswith("6-") and mini.prepare(small_world) == manifest
+    assert manifest["version"].startswith(f"{NEXT}-") and mini.prepare(small_world) == manifest
     assert mini.others(small_world, manifest) == ["my_folder/train/client_0.pkl"]
 
 
