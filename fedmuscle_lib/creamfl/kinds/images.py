@@ -1,0 +1,21 @@
+"""Clients with labelled images: the paper's ten with CIFAR-100."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedmuscle_lib.creamfl.kinds.kind import Labelled
+from fedmuscle_lib.tasks import ImageClassification
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.creamfl.settings import Settings
+
+
+class Images(Labelled):
+    """Of 100 classes."""
+
+    name, modalities, classes, task = "images", ("images",), 100, ImageClassification
+
+    @classmethod
+    def folders(cls, settings: Settings) -> tuple[str, ...]:
+        return (settings.images_folder,)
