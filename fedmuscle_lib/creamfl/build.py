@@ -98,12 +98,11 @@ class _Builder:
 
     def recipe(self, name: str, modalities: int) -> Recipe:
         s = self.settings
-        common: dict[str, Any] = {"public_batch": s.batch_size, "separate": s.optimisers == "separate"}
         if name == SERVER:
-            return Recipe("adam", s.server_lr, s.batch_size, embeds_in_training=bool(s.server_training_mode), **common)
+            return Recipe("adam", s.server_lr, s.batch_size, s.batch_size, embeds_in_training=bool(s.server_training_mode))
         if modalities > 1:
-            return Recipe("adam", s.pairs_lr, s.batch_size, **common)
-        return Recipe(s.labelled_optimiser, s.labelled_lr, s.labelled_batch, weight_decay=5e-5, **common)
+            return Recipe("adam", s.pairs_lr, s.batch_size, s.batch_size)
+        return Recipe(s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size)
 
     def encoding(self, party: str, modality: str) -> Pixels | Tokens:
         name = self.settings.network_of(party, modality)

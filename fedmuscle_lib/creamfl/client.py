@@ -39,6 +39,6 @@ class Client(Party):
         """
         for epoch in range(epochs):
             local = self.over_own(self.rows, partial(self.kind.loss, self))
-            public = self.over_public(align, "public", *address, epoch)
+            public = self.over_public(align, "alignment", *address, epoch)
         self.check_weights()
         return local, public

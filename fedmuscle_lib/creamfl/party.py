@@ -33,8 +33,7 @@ class Recipe:
         lr: before any schedule.
         batch_size, public_batch: samples in a step on its own data and on public pairs.
         clip: largest norm of a gradient with Adam.
-        momentum, weight_decay: of SGD.
-        separate: whether steps towards others' embeddings have an optimiser of their own; else its moments are shared.
+        momentum, weight_decay: of SGD. The authors' code, as for ``clip``.
         embeds_in_training: whether networks stay in training mode when they embed.
     """
 
@@ -44,8 +43,7 @@ class Recipe:
     public_batch: int
     clip: float = 2.0
     momentum: float = 0.9
-    weight_decay: float = 0.0
-    separate: bool = False
+    weight_decay: float = 5e-5
     embeds_in_training: bool = False
 
     def made(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -84,18 +82,16 @@ class Party:
         self.meter = FlopMeter()
         self._states = states
         shared = [p for model in self.models.values() for p in model.parameters() if p.requires_grad]
-        self._optimisers = {"own": recipe.made([*shared, *head.parameters()])}
-        if recipe.separate:
-            self._optimisers["public"] = recipe.made(shared)
+        self._trained = [*shared, *head.parameters()]
+        self._optimiser = recipe.made(self._trained)
         self._epochs = 0
         self._embedded: dict[str, Tensor] | None = None
         self._counted = False  # whether the embeddings that the weights give were computed, here or before a break
 
     def at(self, share: float) -> None:
         """Set learning rates to this share of the recipe's."""
-        for optimiser in self._optimisers.values():
-            for group in optimiser.param_groups:
-                group["lr"] = self.recipe.lr * share
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.recipe.lr * share
 
     def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Callable[[], Tensor]:
         """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them within a step: () -> (b, d)."""
@@ -105,11 +101,14 @@ class Party:
         self.meter.total += kept.flops * len(rows)
         return partial(model.represent, kept.take(rows))
 
-    def over_public(self, loss: PublicLoss, what: Literal["own", "public"], *address: object) -> float:
+    def over_public(self, loss: PublicLoss, what: str, *address: object) -> float:
         """One pass of steps over the public pairs in an order drawn by the address; returns the mean loss.
 
+        Its steps have the optimiser of all others: in the authors' code too, Adam's moments are mostly those of the party's own loss, so
+        that a far smaller loss takes far smaller steps.
+
         Args:
-            what: the optimiser: of the party's own loss, or of steps towards others' embeddings.
+            what: the loss by name.
 
         Raises:
             Diverged: a loss is not finite; the message names the party.
@@ -119,8 +118,8 @@ class Party:
         for position, rows in enumerate(batches(n, self.recipe.public_batch, *address)):
             reads = {modality: self.reading(modality, inputs, rows) for modality, inputs in self.public.items()}
             step = partial(_loss_of, loss, reads, rows.to(self._device), position)
-            losses.append(self._step(what, ("public", what, len(rows)), step))
-        return self._mean(losses, f"{what} loss on public pairs")
+            losses.append(self._step((what, len(rows)), step))
+        return self._mean(losses, f"{what} on public pairs")
 
     def over_own(self, rows: Tensor, loss: Callable[[Tensor], Callable[[], Tensor]]) -> float:
         """One pass over own samples; returns the mean loss.
@@ -134,22 +133,21 @@ class Party:
         """
         parts = batches(len(rows), self.recipe.batch_size, "local order", *self.address, self._epochs)
         self._epochs += 1
-        return self._mean([self._step("own", ("own", len(part)), loss(rows[part])) for part in parts], "local loss")
+        return self._mean([self._step(("local", len(part)), loss(rows[part])) for part in parts], "local loss")
 
-    def _step(self, which: str, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
-        optimiser = self._optimisers.get(which, self._optimisers["own"])
+    def _step(self, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
         for module in (*self.models.values(), self.head):
             if not module.training:
                 module.train()
         self._embedded, self._counted = None, False
 
         def once() -> Tensor:
-            optimiser.zero_grad(set_to_none=True)
+            self._optimiser.zero_grad(set_to_none=True)
             value = loss()
             value.backward()
             if self.recipe.optimiser == "adam":
-                nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], self.recipe.clip)
-            optimiser.step()
+                nn.utils.clip_grad_norm_(self._trained, self.recipe.clip)
+            self._optimiser.step()
             return value.detach()
 
         return self.meter.run(key, once)
@@ -194,7 +192,7 @@ class Party:
         return {
             "models": {modality: model.trainable_state() for modality, model in self.models.items()},
             "head": dict(self.head.state_dict()),
-            "optimisers": {name: optimiser.state_dict() for name, optimiser in self._optimisers.items()},
+            "optimiser": self._optimiser.state_dict(),
             "epochs": self._epochs,
             "counted": self._counted,
             "flops": (self.meter.total, self.meter.done),
@@ -209,8 +207,7 @@ class Party:
         for modality, model in self.models.items():
             put_weights(self.name, model, model.trainable_state(), state["models"][modality])
         put_weights(self.name, self.head, self.head.state_dict(), state["head"])
-        for name, optimiser in self._optimisers.items():
-            resume_optimiser(self.name, name, optimiser, state["optimisers"][name])
+        resume_optimiser(self.name, self.recipe.optimiser, self._optimiser, state["optimiser"])
         self._epochs, self._counted, self._embedded = state["epochs"], state["counted"], None
         self.meter.total, self.meter.done = state["flops"]
 

@@ -51,7 +51,7 @@ class Server(Party):
         Raises:
             Diverged: a loss is not finite.
         """
-        return self.over_public(partial(_pairs, self), "own", "server order", *self.address, round)
+        return self.over_public(partial(_pairs, self), "contrast", "server order", *self.address, round)
 
     def send(self, client: int, round: int) -> dict[str, Tensor]:
         """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of ``round`` and count them."""

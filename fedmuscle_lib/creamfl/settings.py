@@ -91,11 +91,6 @@ class Settings(RunSettings):
     labelled_lr: float = training(1e-4, "Of the optimiser of clients with labels. Code: 1e-4.", gt=0)
     labelled_optimiser: Literal["sgd", "adam"] = training("sgd", "Of clients with labels. Code: SGD, momentum 0.9, weight decay 5e-5.")
     drops: tuple[int, ...] = training((15, 24), "Rounds from which the rate of clients with labels is a tenth, each. Code: 15 and 24.")
-    optimisers: Literal["shared", "separate"] = training(
-        "shared",
-        "Whether steps towards others' embeddings have an optimiser of their own. Code: shared; the moments are then those of a loss "
-        "that is a sum over b^2 pairs.",
-    )
     local_epochs: int = training(5, "Of a participant, each with a pass over the public pairs. Code: 5.", ge=1)
     labelled_batch: int = training(512, "Samples in a step of clients with labels on their own data. Code: 512.", ge=2)
     batch_size: int = training(128, "Samples in every other step. Code: 128.", ge=2)

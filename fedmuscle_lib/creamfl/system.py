@@ -66,7 +66,9 @@ def _digest(settings: Settings, name: str) -> str:
     folder = checkpoint_folder(settings.models_path, name)
     if not (folder / "config.json").exists():
         return ""
-    return hash_of([[files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors")], versions(architecture_of(folder))])
+    return hash_of(
+        [[files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors")], versions(architecture_of(folder))]
+    )
 
 
 SYSTEM = _CreamFL()

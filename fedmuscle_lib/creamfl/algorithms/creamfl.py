@@ -51,4 +51,4 @@ class CreamFL(Algorithm):
         def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             return self.options.weight * torch.stack([mse_loss(z[modality], of[rows]) for modality, of in targets.items()]).sum()
 
-        return server.over_public(loss, "public", "distil order", *server.address, round)
+        return server.over_public(loss, "distillation", "distil order", *server.address, round)

@@ -29,7 +29,7 @@ class CreamFLMuscle(CreamFL):
         client_tau: float = Field(0.2, gt=0, description="tau^(3), client and both of the server's. The paper: 0.2 for 4 members.")
         client_tau_prime: float = Field(0.15, gt=0, description="tau^(2). The paper: 0.15 for 3 members.")
         others: int = Field(
-            3, ge=1, description='M, clients\' matrices beside the server\'s in a batch. The paper: "all"; a tuple of all can\'t be summed.'
+            3, ge=1, description="M, clients' matrices beside the server's in a batch. The paper: \"all\"; a tuple of all can't be summed."
         )
         server_tau: float = Field(0.2, gt=0, description="tau^(M+1). The paper: 0.2 for 4 members.")
         server_tau_prime: float = Field(0.15, gt=0, description="tau^(M). The paper: 0.15 for 3 members.")
@@ -54,7 +54,7 @@ class CreamFLMuscle(CreamFL):
             distilled = [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
             return o.weight * muscle + (o.mse * torch.stack(distilled).sum() if distilled else 0)
 
-        return server.over_public(loss, "public", "distil order", *server.address, round)
+        return server.over_public(loss, "distillation", "distil order", *server.address, round)
 
 
 def members(modalities: Sequence[str], count: int, *address: object) -> list[int]:
