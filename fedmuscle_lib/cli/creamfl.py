@@ -23,11 +23,8 @@ def show(history: History[Settings]) -> None:
         found = own.set_index("column")[["value", "chance"]].T.rename(index={"value": str(gallery)})
         print(f"\n{found.rename_axis(columns=None).to_string(float_format='%.1f')}")
     sent = history.costs[history.costs.kind != "server"]
-    cost = (
-        f"{sent.uplink_bytes.mean() / 1e6:.2f} MB up, {sent.downlink_bytes.mean() / 1e6:.2f} MB down"
-        if len(sent)
-        else "no client took part"
-    )
+    up, down = sent.uplink_bytes.mean() / 1e6, sent.downlink_bytes.mean() / 1e6
+    cost = f"{up:.2f} MB up, {down:.2f} MB down" if len(sent) else "no client took part"
     print(f"\nper client and round: {cost}; {history.provenance['seconds']:.0f} s in all")
     if history.remark:
         print(history.remark)

@@ -159,12 +159,8 @@ def network(settings: Settings, name: str, encoding: Pixels | Tokens) -> Any:
         size = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
         return Pooled(SCRATCH[base](*size), settings.dim, name.endswith(PIE)).to(settings.device)
     folder: Path = checkpoint_folder(settings.models_path, name)
-    lora: dict[str, Any] = {
-        "rank": settings.rank,
-        "lora_alpha": settings.rank,
-        "lora_layers": "linear",
-        "lora_blocks": settings.lora_blocks,
-    }
+    lora: dict[str, Any] = {"rank": settings.rank, "lora_alpha": settings.rank, "lora_layers": "linear"}
+    lora["lora_blocks"] = settings.lora_blocks
     backbone = load_backbone(folder, settings.device)
     model = architecture_of(folder)(backbone, 1, head="linear", head_hidden=1, head_on="features", proj_dim=settings.dim, **lora)
     model.head.requires_grad_(False)

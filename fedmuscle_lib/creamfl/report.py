@@ -57,8 +57,8 @@ def scores(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     """Recalls of each run: seed, algorithm, ``CELL``, value and chance (per cent), and the round that they are of.
 
     Args:
-        moment: ``LAST``, or ``BEST``: the round whose sum of the four R@1 is largest, as the authors choose it. That is a choice on the test
-            set, and higher than what a run would show on others.
+        moment: ``LAST``, or ``BEST``: the round whose sum of the four R@1 is largest, as the authors choose it. That is a choice on the
+            test set, and higher than what a run would show on others.
     """
     found = []
     for history in histories:
@@ -153,9 +153,9 @@ def label(arm: str) -> str:
 
 
 def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
-    """:func:`table` and :func:`delta` laid out for reading: a row an algorithm, a column a gallery's R@1, R@10 or Delta; the last is chance.
+    """:func:`table` and :func:`delta` laid out for reading: a row an algorithm, a column a gallery's R@1, R@10 or Delta.
 
-    A cell is "ours | the paper's".
+    A cell is "ours | the paper's"; the last row is chance.
     """
     rows = table[table.user.isin(_SHOWN)]
     cells = rows.assign(

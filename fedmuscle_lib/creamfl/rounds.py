@@ -36,7 +36,7 @@ class Rounds:
         parties: dict[str, Party] = {SERVER: server} | {str(number): client for number, client in clients.items()}
         before = {name: party.meter.total for name, party in parties.items()}
         server.at((1 + math.cos(math.pi * round / s.rounds)) / 2)
-        for number, client in clients.items():
+        for client in clients.values():
             client.at(0.1 ** sum(round >= drop for drop in s.drops) if len(client.models) == 1 else 1.0)
         local = server.fit(round)
         uploads = self.algorithm.gather(server, clients, round)

@@ -1,4 +1,4 @@
-"""The server: a party with a model of both modalities. It draws participants, sends its embeddings, checks what comes back, and counts bytes.
+"""The server: a party with a model of both modalities. It draws participants, sends its embeddings, checks answers, and counts bytes.
 
 Of what a client sends it keeps a copy, which it checks, and every client gets a copy of its own.
 """
@@ -64,9 +64,9 @@ class Server(Party):
         """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities, and count them.
 
         Raises:
-            RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, a modality is missing or not
-                its own, or a matrix is no dense floating-point tensor on the server's device, of another shape, not finite, or not of
-                unit norm.
+            RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, a modality is missing or
+                not its own, or a matrix is no dense floating-point tensor on the server's device, of another shape, not finite, or not
+                of unit norm.
         """
         if type(client) is not int or self._awaited.get(client) != round:
             raise RefusedMessage(f"client {client} sent embeddings in round {round + 1} that nobody asked it for")

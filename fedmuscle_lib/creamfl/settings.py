@@ -98,9 +98,11 @@ class Settings(RunSettings):
     label_order: int = published(0, "1: clients with texts sort a batch by length, and not its labels. Code: 1.", ge=0, le=1)
     server_training_mode: int = published(0, "1: the server embeds public pairs in training mode. Code: 1.", ge=0, le=1)
     augmented_public: int = published(
-        0, "1: a fifth of the public images are erased in part and a tenth of the words dropped, once for each party. Code: anew each time.",
-        ge=0, le=1,
-    )  # fmt: skip
+        0,
+        "1: a fifth of the public images are erased in part and a tenth of the words dropped, once a party. Code: 1, anew each time.",
+        ge=0,
+        le=1,
+    )
 
     threads: int = machine(2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True)
     device: str = machine("cpu", "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU.", aside=True)

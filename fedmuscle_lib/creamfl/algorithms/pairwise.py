@@ -1,4 +1,4 @@
-"""CreamFL with pairwise alignment in place of the Muscle loss: the sum of InfoNCE over the others, which is the Muscle loss at gamma = 0."""
+"""CreamFL with pairwise alignment in place of the Muscle loss: the sum of InfoNCE over the others, the Muscle loss at gamma = 0."""
 
 from __future__ import annotations
 
