@@ -133,5 +133,5 @@ def augmented(inputs: Tensor, *address: object) -> Tensor:
             return RandomErasing(p=ERASED)(inputs.float()).to(inputs.dtype)
     kept = torch.rand(inputs.shape, generator=generator(*address)).to(inputs.device) >= DROPPED
     kept[:, 0] = True  # the CLS token
-    order = (~kept).to(torch.int8).argsort(1, stable=True)  # what is dropped goes behind the end
+    order = (~kept).to(torch.int8).argsort(dim=1, stable=True)  # what is dropped goes behind the end
     return inputs.masked_fill(~kept, 0).gather(1, order)

@@ -75,9 +75,9 @@ class Server(Party):
             raise RefusedMessage(f"client {client} sent embeddings {found}; {sorted(self.clients[client])} are expected")
         own = {}
         for modality in self.clients[client]:
-            shape = tuple(self.represent()[modality].shape)
+            n, d = self.represent()[modality].shape
             place = f"the public {modality} in round {round + 1}"
-            own[modality] = unit_rows(f"client {client}", embeddings[modality], shape, place, self._device, NORM_TOLERANCE)
+            own[modality] = unit_rows(f"client {client}", embeddings[modality], (n, d), place, self._device, NORM_TOLERANCE)
         self._received[client] = own
         del self._awaited[client]
         self.uplink[round, client] += sum(z.nbytes for z in own.values())
