@@ -109,7 +109,7 @@ RUNNING = {
     ],
     "notebook": [Row(lambda to: ["notebook", "depth", "--folder", to], "depth.ipynb")],
 }
-READING = {"realign", "runs", "verify", "bench", "algorithms"}  # write to temporary folders and the store alone
+READING = {"creamfl", "realign", "runs", "verify", "bench", "algorithms"}  # write to temporary folders and the store alone
 PROGRAMS = {"python -m data_prep": (data_prep, PREPARING), "python -m fedmuscle_lib": (library, RUNNING)}
 ROWS = [(program, name, row) for program, (_, rows) in PROGRAMS.items() for name, own in rows.items() for row in own]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 from fedmuscle_lib.data.encodings import Modality, Pixels, Tokens
@@ -67,7 +68,9 @@ class GRU(Encoder):
         self.width = 2 * hidden
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.net(self.embedding(inputs))[0], inputs != 0
+        known = inputs != 0
+        packed = pack_padded_sequence(self.embedding(inputs), known.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.net(packed)[0], batch_first=True, total_length=inputs.shape[1])[0], known
 
 
 class BERT(Encoder):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -61,7 +62,7 @@ class Settings(RunSettings):
     test_folder: str = place("MM/coco", "Of the test set, below data_dir. Code: COCO, Karpathy's test split.")
     test_size: int = place(5000, "Test images. The paper: 5K.", ge=2)
     folds: int = place(5, "Folds of the test set, of which the smaller gallery is the mean. Code: five of 1K images.", ge=1)
-    pairs_folder: str = place("MM/flickr30k", 'Of the clients with pairs, below data_dir. Section 6.2: "Flickr30K".')
+    pairs_folder: str = place("TC/flicker_public", 'Of the clients with pairs, below data_dir. Section 6.2: "Flickr30K".')
     pairs_size: int = place(29_000, "Images that these divide with all captions. Code: 29,000.", ge=2)
     images_folder: str = place("IC/CIFAR100_pool", 'Of the clients with images, below data_dir. Section 6.2: "CIFAR-100".')
     texts_folder: str = place("TC/ag_news", 'Of the clients with texts, below data_dir. Section 6.2: "AG News".')
@@ -106,6 +107,11 @@ class Settings(RunSettings):
 
     threads: int = machine(2, "Torch threads of a run. The project's own.", ge=1, le=1024, aside=True)
     device: str = machine("cpu", "A torch device, such as `cpu` or `cuda:0`; `auto` is the first GPU, or else the CPU.", aside=True)
+
+    @classmethod
+    def numbers(cls, profile: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A profile's values, and the defaults that given parts of ``clients`` and ``networks`` join."""
+        return {name: cls.model_fields[name].default for name in ("clients", "networks")} | cls.profiles[profile]
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -86,7 +86,12 @@ def test_public_pairs_are_embedded_once_a_round_and_party(mini_world, monkeypatc
 
 
 def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
-    checkpoints = {"images.images": "vit-tiny", "texts.texts": "distilbert-base", "pairs.images": "vit-tiny", "pairs.texts": "distilbert-base"}
+    checkpoints = {
+        "images.images": "vit-tiny",
+        "texts.texts": "distilbert-base",
+        "pairs.images": "vit-tiny",
+        "pairs.texts": "distilbert-base",
+    }
     federation = tiny.federation(mini_world, networks=tiny.SCRATCH | checkpoints)
     readers = [federation.clients[k].models["images"] for k in (0, 1, 4, 5)]
     frozen = [{id(p) for p in model.parameters() if not p.requires_grad} for model in readers]
