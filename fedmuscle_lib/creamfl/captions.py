@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedmuscle_lib.data.captioned import Captioned, parts
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
 
 SETS = ("test", "public", "pairs")
 
 
-def captioned(settings: Settings) -> dict[str, Captioned]:
+def captioned(settings: Any) -> dict[str, Captioned]:
     """Return the sets by name; those of one folder are disjoint.
+
+    Args:
+        settings: of the run.
 
     Raises:
         DataError: a folder is missing, damaged or too small; the message names it.

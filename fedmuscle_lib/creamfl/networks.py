@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 from fedmuscle_lib.data.encodings import Modality, Pixels, Tokens
 from fedmuscle_lib.models import architecture_of, checkpoint_folder, image_side, load_backbone, load_tokenizer
 from fedmuscle_lib.models.text import mean_of_tokens
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
 
 PIE = "+pie"
 
@@ -132,7 +129,7 @@ SCRATCH: dict[str, Callable[..., Encoder]] = {
 _TEXTS = {"gru-tiny", "gru", "bert"}
 
 
-def encoding_of(settings: Settings, modality: str, name: str) -> Pixels | Tokens:
+def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
     """Return how a network reads images or texts.
 
     Raises:
@@ -151,7 +148,7 @@ def encoding_of(settings: Settings, modality: str, name: str) -> Pixels | Tokens
     return Pixels(image_side(load_backbone(folder).config))
 
 
-def network(settings: Settings, name: str, encoding: Pixels | Tokens) -> Any:
+def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
     """Make a network with initial weights of torch's global generator: a :class:`Pooled`, or a ``UserModel`` whose head nobody uses.
 
     Raises:

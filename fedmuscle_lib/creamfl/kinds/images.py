@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedmuscle_lib.creamfl.kinds.kind import Labelled
 from fedmuscle_lib.tasks import ImageClassification
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
 
 
 class Images(Labelled):
@@ -17,5 +14,5 @@ class Images(Labelled):
     name, modalities, classes, task = "images", ("images",), 100, ImageClassification
 
     @classmethod
-    def folders(cls, settings: Settings) -> tuple[str, ...]:
+    def folders(cls, settings: Any) -> tuple[str, ...]:
         return (settings.images_folder,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,9 +15,6 @@ from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.partition import balanced_partition
 from fedmuscle_lib.tasks import SingleLabelClassification
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
 
 
 class Kind(Versioned, ABC):
@@ -46,11 +43,11 @@ class Kind(Versioned, ABC):
             Kind.registry[cls.name] = cls
 
     @abstractmethod
-    def __init__(self, settings: Settings, encodings: Mapping[str, Pixels | Tokens]) -> None: ...
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None: ...
 
     @classmethod
     @abstractmethod
-    def folders(cls, settings: Settings) -> tuple[str, ...]:
+    def folders(cls, settings: Any) -> tuple[str, ...]:
         """Return what the kind reads below ``data_dir``."""
 
     @abstractmethod
@@ -83,7 +80,7 @@ class Labelled(Kind):
     task: ClassVar[type[SingleLabelClassification]]
     least: ClassVar[int] = 10
 
-    def __init__(self, settings: Settings, encodings: Mapping[str, Pixels | Tokens]) -> None:
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None:
         self._settings, (self._modality,) = settings, self.modalities
         (folder,) = self.folders(settings)
         samples, _ = self.task(self.name, folder=folder, n_classes=self.classes).read(

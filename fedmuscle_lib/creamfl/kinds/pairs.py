@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -15,9 +15,6 @@ from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.partition import shards
 
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
-
 SHARDS = 10  # of a client, code
 
 
@@ -26,14 +23,14 @@ class Pairs(Kind):
 
     name, modalities = "pairs", ("images", "texts")
 
-    def __init__(self, settings: Settings, encodings: Mapping[str, Pixels | Tokens]) -> None:
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None:
         own = captioned(settings)["pairs"]
         self._seed = settings.seed
         self.inputs = {modality: own.encoded(encodings[modality]).to(settings.device) for modality in self.modalities}
         self.image_of = own.image_of.to(settings.device)
 
     @classmethod
-    def folders(cls, settings: Settings) -> tuple[str, ...]:
+    def folders(cls, settings: Any) -> tuple[str, ...]:
         return (settings.pairs_folder,)
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:

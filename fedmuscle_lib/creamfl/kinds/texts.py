@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torch import Tensor
 
 from fedmuscle_lib.creamfl.kinds.kind import Labelled
 from fedmuscle_lib.tasks import TextClassification
-
-if TYPE_CHECKING:
-    from fedmuscle_lib.creamfl.settings import Settings
 
 
 class Texts(Labelled):
@@ -23,7 +20,7 @@ class Texts(Labelled):
     name, modalities, classes, task = "texts", ("texts",), 4, TextClassification
 
     @classmethod
-    def folders(cls, settings: Settings) -> tuple[str, ...]:
+    def folders(cls, settings: Any) -> tuple[str, ...]:
         return (settings.texts_folder,)
 
     def read_order(self, rows: Tensor) -> Tensor:
