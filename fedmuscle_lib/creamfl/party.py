@@ -34,7 +34,7 @@ class Recipe:
         batch_size, public_batch: samples in a step on its own data and on public pairs.
         clip: largest norm of a gradient with Adam.
         momentum, weight_decay: of SGD. The authors' code, as for ``clip``.
-        embeds_in_training: whether networks stay in training mode when they embed.
+        embeds_in_training: whether networks stay in training mode when they embed the public pairs for others.
     """
 
     optimiser: Literal["adam", "sgd"]
@@ -162,16 +162,16 @@ class Party:
         """Embeddings (n, d) of the public pairs by modality, detached. They are computed once for each state of the weights."""
         if self._embedded is None:
             before = self.meter.total, self.meter.done
-            self._embedded = {modality: self.embed(modality, inputs) for modality, inputs in self.public.items()}
+            self._embedded = {m: self.embed(m, inputs, self.recipe.embeds_in_training) for m, inputs in self.public.items()}
             if self._counted:
                 self.meter.total, self.meter.done = before
             self._counted = True
         return self._embedded
 
     @torch.no_grad()
-    def embed(self, modality: str, inputs: Tensor) -> Tensor:
-        """Embeddings of inputs, (m, d), with networks in evaluation mode unless the recipe says otherwise."""
-        self.models[modality].train(self.recipe.embeds_in_training)
+    def embed(self, modality: str, inputs: Tensor, training: bool = False) -> Tensor:
+        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode."""
+        self.models[modality].train(training)
         parts = torch.arange(len(inputs)).split(AT_ONCE)
         return torch.cat([self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows)) for rows in parts])
 

@@ -86,6 +86,8 @@ def table(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
 def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     """Delta, the mean of the six relative gains over server alone, in per cent: as Table 3's, for each seed and then over seeds.
 
+    It is undefined, NaN, where a recall of the server alone is 0.
+
     Returns:
         public (the gallery), algorithm, delta, delta_std, n_seeds, ci_low, ci_high, paper_delta.
     """
@@ -93,7 +95,7 @@ def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     base = rows[rows.algorithm == BASELINE].set_index(["seed", *CELL]).value
     under = base.reindex(pd.MultiIndex.from_frame(rows[["seed", *CELL]])).to_numpy()
     gains = rows.assign(gain=100 * (rows.value / under - 1).where(under > 0))
-    by_seed = gains.groupby(["public", "algorithm", "seed"], sort=False).gain.mean().reset_index()
+    by_seed = gains.groupby(["public", "algorithm", "seed"], sort=False).gain.mean(skipna=False).reset_index()
     ours = over_seeds(by_seed, ["public", "algorithm"], "gain").rename(columns={"mean": "delta", "std": "delta_std"})
     theirs = paper_table("table3_delta").rename(columns={"delta_paper": "paper_delta"}).replace({"public": PAPER})
     columns = ["public", "algorithm", "delta", "delta_std", "n_seeds", "ci_low", "ci_high", "paper_delta"]

@@ -16,7 +16,7 @@ from fedmuscle_lib.creamfl.server import Server
 class Shuffled(CreamFLMuscle):
     """Each client's embeddings are shuffled over public pairs before the server sees them: no row is of its pair."""
 
-    name, label, source = "shuffled", "embeddings shuffled", "control"
+    name, label, source = "shuffled", "Embeddings shuffled", "control"
 
     def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
         shuffled = []
@@ -30,7 +30,7 @@ class Shuffled(CreamFLMuscle):
 class Frozen(CreamFLMuscle):
     """Clients never train: they send what their networks gave before any."""
 
-    name, label, source = "frozen", "clients frozen", "control"
+    name, label, source = "frozen", "Clients frozen", "control"
 
     def visit(self, client: Client, received: Embeddings, round: int) -> None:
         pass
@@ -39,7 +39,7 @@ class Frozen(CreamFLMuscle):
 class Own(CreamFLMuscle):
     """The server's own earlier embeddings stand in place of the clients', of whom none takes part."""
 
-    name, label, source = "own", "server's own embeddings", "control"
+    name, label, source = "own", "Server's own embeddings", "control"
 
     def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
         return [{modality: z.clone() for modality, z in server.represent().items()}]
