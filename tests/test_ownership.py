@@ -237,6 +237,7 @@ def small_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
     monkeypatch.setattr(mini, "PUBLIC", 4)
     monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
+    monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
     mini.prepare(to / "mini")
     put(to / "mini/my_folder/train/client_0.pkl", b"mine")
     return to / "mini"

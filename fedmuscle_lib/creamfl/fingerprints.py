@@ -18,7 +18,7 @@ FILE = Path(__file__).with_name("fingerprints.json")
 # Two clients of each kind, of whom four take part in each of two rounds; the algorithms' own options, whatever a profile has.
 _FEW: dict[str, Any] = {"clients": {"images": 2, "texts": 2, "pairs": 2}, "participants": 4, "rounds": 2, "local_epochs": 1, "drops": (1,)}
 _FEW |= {"public_size": 24, "test_size": 40, "pairs_size": 24, "batch_size": 12, "labelled_batch": 256, "evaluate_every": 2, "dim": 16}
-_SCRATCH = {
+TINY_NETWORKS = {
     "server.images": "resnet-tiny",
     "server.texts": "gru-tiny",
     "images.images": "resnet-tiny",
@@ -35,7 +35,7 @@ def runs(**where: Any) -> dict[str, Settings]:
     shipped = [name for name in algorithms.names() if _is_shipped(algorithms.get(name))]
     own = {f"{name}.{option}": value for name in shipped for option, value in algorithms.get(name).Options().model_dump().items()}
     found = {name: Settings(algorithm=name, options=own, **few) for name in shipped}
-    return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=_SCRATCH, image_size=32, **few, **_AS_PUBLISHED)}
+    return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=TINY_NETWORKS, image_size=32, **few, **_AS_PUBLISHED)}
 
 
 def _is_shipped(kind: type) -> bool:

@@ -92,7 +92,7 @@ def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
         "pairs.images": "vit-tiny",
         "pairs.texts": "distilbert-base",
     }
-    federation = tiny.federation(mini_world, networks=tiny.SCRATCH | checkpoints)
+    federation = tiny.federation(mini_world, networks=tiny.TINY_NETWORKS | checkpoints)
     readers = [federation.clients[k].models["images"] for k in (0, 1, 4, 5)]
     frozen = [{id(p) for p in model.parameters() if not p.requires_grad} for model in readers]
     trained = [{id(p) for p in model.parameters() if p.requires_grad} for model in readers]

@@ -7,16 +7,9 @@ from typing import Any
 
 from fedmuscle_lib.creamfl import Settings
 from fedmuscle_lib.creamfl.build import Federation, build
+from fedmuscle_lib.creamfl.fingerprints import TINY_NETWORKS
 
 CLIENTS = {"images": 2, "texts": 2, "pairs": 2}
-SCRATCH = {
-    "server.images": "resnet-tiny",
-    "server.texts": "gru-tiny",
-    "images.images": "resnet-tiny",
-    "texts.texts": "gru-tiny+pie",
-    "pairs.images": "resnet-tiny+pie",
-    "pairs.texts": "gru-tiny",
-}
 TINY: dict[str, Any] = {
     "clients": CLIENTS,
     "participants": 4,
@@ -30,7 +23,7 @@ TINY: dict[str, Any] = {
     "batch_size": 12,
     "labelled_batch": 512,
     "image_size": 32,
-    "networks": SCRATCH,
+    "networks": TINY_NETWORKS,
 }
 
 
