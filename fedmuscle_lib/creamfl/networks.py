@@ -77,7 +77,7 @@ class BERT(Encoder):
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
-        config = BertConfig(vocab_size=vocabulary)
+        config = BertConfig(vocab_size=vocabulary, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # as in UserModel
         self.net, self.width = BertModel(config, add_pooling_layer=False), config.hidden_size
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,6 +46,7 @@ _CHOICES = (
     ("division of pairs", "shards of neighbouring captions, as in the code", 'the paper: "Dirichlet"'),
     ("Adam", "torch's, in float32", "the code: AdamP, in float16"),
     ("augmentation of private data", "none", "the code: crops, flips, erased parts, dropped words"),
+    ("dropout", "none", "the code: BERT's, of 0.1"),
     ("words", "tokens of the tokenizer", "the code: 11,755 words with GloVe's vectors for clients"),
     ("ReLU of text clients' embeddings", "none", "the code: before they are normalised"),
     ("samples of a client with texts", "10 at least", "the code: 3,000 at least"),
