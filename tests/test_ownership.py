@@ -109,7 +109,7 @@ RUNNING = {
     ],
     "notebook": [Row(lambda to: ["notebook", "depth", "--folder", to], "depth.ipynb")],
 }
-READING = {"realign", "runs", "verify", "bench", "algorithms"}  # write to temporary folders and the store alone
+READING = {"creamfl", "realign", "runs", "verify", "bench", "algorithms"}  # write to temporary folders and the store alone
 PROGRAMS = {"python -m data_prep": (data_prep, PREPARING), "python -m fedmuscle_lib": (library, RUNNING)}
 ROWS = [(program, name, row) for program, (_, rows) in PROGRAMS.items() for name, own in rows.items() for row in own]
 
@@ -237,6 +237,7 @@ def small_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
     monkeypatch.setattr(mini, "PUBLIC", 4)
     monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
+    monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
     mini.prepare(to / "mini")
     put(to / "mini/my_folder/train/client_0.pkl", b"mine")
     return to / "mini"

@@ -5,6 +5,9 @@ and scenes of several objects for COCO and Pascal VOC; ``glyphs`` keeps classes 
 (``language``): questions stand for Yahoo! Answers, reports for AG's News, and captioned scenes for Flickr30k. For long-tailed federations
 there is a labelled set of digits, drawn for it alone, as CIFAR-10 is for theirs.
 
+For CreamFL there are scenes of one to three objects with five captions each: what server and clients share, what clients with pairs have to
+themselves, and a test set, whose instances differ.
+
 For the non-IID setting each of its four tasks has a pool. Pairs of glyphs stand for Food-101's dishes, and single glyphs on a plain ground
 for Caltech-101's objects; both have 100 classes.
 """
@@ -30,7 +33,7 @@ from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put, read_json
 
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOLS = {f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")}  # three users of a task divide one, in the non-IID setting
@@ -41,6 +44,9 @@ USERS = {"MLC": 3, "IC100": 2, "IC10": 1, "SS": 2, "TC": 2, "TG": 1} | dict.from
 PUBLIC = 4096
 LABELLED = {"train": 500, "test": 100}  # images of each of ten classes; a long-tailed federation keeps some of those to train with
 GLYPHS = labelled("glyphs")
+# Captioned scenes by their folder below MM: which instances draw them, and how many there are.
+SCENES = {"public": ("public", 1024), "pairs": ("train", 1024), "test": ("test", 500)}
+CAPTIONS = 5  # of a scene, as COCO and Flickr30k have
 FOLDERS = {
     "MLC": "MLC_setup",
     "IC100": "IC/CIFAR100",
@@ -59,7 +65,7 @@ _write_images = partial(write_images, compress_level=0)  # each has the same byt
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (25883 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (28434 small files) unless it is there complete; return its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
@@ -85,6 +91,7 @@ def prepare(data_dir: Path) -> dict:
         _public(root, words)
         _captioned(root, words)
         _labelled(root, words)
+        _scenes(root, words)
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
         (root / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -191,10 +198,7 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     images = np.empty((PUBLIC, SIZE, SIZE, 3), np.uint8)
     for rows, classes in ((alone, few[alone, :1]), (~alone, few[~alone])):
         images[rows] = draw(classes, "public", words, rng).uint8()
-    folder = root / "TC/flicker_public"  # the README's spelling
-    names = _write_images(folder / "images", images)
-    captions = {name: [language.caption(classes, rng)] for name, classes in zip(names, few, strict=True)}
-    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
+    _write_captioned(root / "TC/flicker_public", images, few, 1, rng)  # the README's spelling
 
 
 def _labelled(root: Path, words: Vocabulary) -> None:
@@ -205,6 +209,20 @@ def _labelled(root: Path, words: Vocabulary) -> None:
         rng = _rng("labelled", split)
         labels = rng.permutation(np.repeat(np.arange(len(classes)), each))
         write_arrays(root / GLYPHS, split, draw(single(classes[labels]), split, words, rng).uint8(), labels)
+
+
+def _scenes(root: Path, words: Vocabulary) -> None:
+    """Write the captioned scenes: of 1350 sets of objects a caption names one, so that most captions fit one image of a test set."""
+    for name, (instances, n) in SCENES.items():
+        rng = _rng("scenes", name)
+        classes = scenes(n, np.array(words.mlc), 1, 3, rng)
+        _write_captioned(root / "MM" / name, draw(classes, instances, words, rng).uint8(), classes, CAPTIONS, rng)
+
+
+def _write_captioned(folder: Path, images: np.ndarray, classes: np.ndarray, each: int, rng: np.random.RandomState) -> None:
+    names = _write_images(folder / "images", images)
+    captions = {name: [language.caption(shown, rng) for _ in range(each)] for name, shown in zip(names, classes, strict=True)}
+    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
 
 
 def _manifest(root: Path) -> dict:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli import algorithms, bench, fedloge, notebook, realign, reproduce, run, runs, tune, verify
+from fedmuscle_lib.cli import algorithms, bench, creamfl, fedloge, notebook, realign, reproduce, run, runs, tune, verify
 from fedmuscle_lib.core.command_line import App
 
 app = App(
@@ -29,6 +29,7 @@ def _everywhere(
 
 app.command("run", context_settings={"token_normalize_func": run.FORM.spelling})(run.command)
 app.command("fedloge", context_settings={"token_normalize_func": fedloge.FORM.spelling})(fedloge.command)
+app.command("creamfl", context_settings={"token_normalize_func": creamfl.FORM.spelling})(creamfl.command)
 app.command("realign")(realign.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(runs.app, name="runs")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 
+from fedmuscle_lib.creamfl import algorithms as creamfl
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
 
 
 def command() -> None:
-    """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours; then those of `fedloge`."""
+    """List the algorithms of `run`: name, label, and whether it is the paper's, a control or ours; those of `fedloge` and `creamfl`."""
     print("run --algorithm")
     for name in algorithms.names():
         algorithm = algorithms.get(name)
@@ -18,6 +19,9 @@ def command() -> None:
     print("\nfedloge --algorithm")
     for name in methods.names():
         print(f"{name:17}{_what(methods.get(name))}")
+    print("\ncreamfl --algorithm")
+    for name in creamfl.names():
+        print(f"{name:17}{creamfl.get(name).label:30}{creamfl.get(name).source}")
 
 
 def _what(method: type[methods.Method]) -> str:

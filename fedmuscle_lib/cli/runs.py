@@ -16,6 +16,7 @@ from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.creamfl import algorithms as creamfl
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.report.provenance import option, write_provenance
@@ -115,7 +116,7 @@ def delete(
 def _algorithms(store: Store) -> set[str]:
     """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
     stored = (entry.said().settings.get("algorithm") for entry in store.entries())
-    return {*algorithms.names(), *methods.names(), *(name for name in stored if isinstance(name, str))}
+    return {*algorithms.names(), *methods.names(), *creamfl.names(), *(name for name in stored if isinstance(name, str))}
 
 
 def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm: str | None, system: str | None) -> list[Entry]:

@@ -5,13 +5,15 @@ Every system's server looks at messages through this module first, and every rea
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of, out_of_memory
+from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line_of, out_of_memory
 
 
 def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
@@ -43,6 +45,65 @@ def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor
 def own_copy(value: Tensor) -> Tensor:
     """Return the numbers in memory of the receiver's own, so that nothing that happens to ``value`` later changes them."""
     return torch.empty(value.shape, dtype=value.dtype, device=value.device).copy_(value.detach())
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
+
+    low: float = -inf
+    high: float = inf
+    whole: bool = False
+
+    @property
+    def types(self) -> tuple[torch.dtype, ...]:
+        """Types of tensors that they can come in."""
+        return _WHOLE if self.whole else _FRACTIONAL
+
+    def __str__(self) -> str:
+        kind = "whole numbers" if self.whole else "floating-point numbers"
+        return kind if self == Numbers(whole=self.whole) else f"{kind} from {self.low:g} to {self.high:g}"
+
+
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
+_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def copied(sender: str, what: str, value: object, shape: tuple[int, ...], device: torch.device, numbers: Numbers = Numbers()) -> Tensor:
+    """Return the receiver's own copy of a tensor of this shape whose type holds such numbers.
+
+    Raises:
+        RefusedMessage: naming the sender, as :func:`plain`, or for another type or shape.
+    """
+    tensor = plain(sender, what, value, device)
+    if tensor.dtype not in numbers.types:
+        raise RefusedMessage(f"{sender} sent {what} as {tensor.dtype}; {numbers} are expected")
+    if tuple(tensor.shape) != shape:
+        raise RefusedMessage(f"{sender} sent {what} of shape {tuple(tensor.shape)}; {shape} is expected")
+    return own_copy(tensor)
+
+
+def unit_rows(sender: str, value: object, shape: tuple[int, int], place: str, device: torch.device, tolerance: float) -> Tensor:
+    """Return the receiver's own copy of representations (rows, d).
+
+    Args:
+        place: what they are of, such as "round 1, batch 2", for errors.
+        tolerance: by how much a row's norm may be off 1.
+
+    Raises:
+        RefusedMessage: naming the sender, as :func:`copied`, or for a row that is not of unit norm.
+        NotFinite: naming the sender, for a row with numbers that are not finite.
+    """
+    z = copied(sender, f"representations for {place}", value, shape, device)
+    norms = torch.linalg.vector_norm(z, dim=1)
+    error = (norms - 1).abs()
+    worst = int(error.nan_to_num(nan=torch.inf).argmax())
+    if not error[worst] <= tolerance:  # the negation also catches nan
+        where = f"(row {worst} of {place})"
+        if not torch.isfinite(z[worst]).all():
+            raise NotFinite(f"{sender} sent a representation that is not finite {where}")
+        raise RefusedMessage(f"{sender} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}")
+    return z
 
 
 def like(value: object, ours: Tensor) -> bool:

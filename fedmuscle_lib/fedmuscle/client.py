@@ -12,7 +12,6 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from statistics import fmean
 from typing import Any, Literal, TypeVar
@@ -20,11 +19,10 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches, derived_seed
-from fedmuscle_lib.core.tensors import like
+from fedmuscle_lib.core.training import FlopMeter, put_weights, resume_optimiser
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View, weak
 from fedmuscle_lib.fedmuscle.messages import LabelSpace, Reply
@@ -34,33 +32,6 @@ from fedmuscle_lib.tasks import Classification, Task
 
 T = TypeVar("T")
 REFERENCE_BATCH = 256  # public samples at once, where no step follows
-
-
-@dataclass
-class FlopMeter:
-    """Floating-point operations by torch's counter, measured once a kind and shape of step and multiplied from then on.
-
-    It counts matrix products and convolutions, and on a CPU not those inside fused attention (3 to 4 % of mini's models').
-
-    Attributes:
-        total: operations of training as written, in which every call passes through the whole backbone.
-        done: operations that ran; frozen states are computed once (``fedmuscle_lib.models.frozen``).
-    """
-
-    total: int = 0
-    done: int = 0
-    _per_step: dict[tuple, int] = field(default_factory=dict)
-
-    def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
-        if key in self._per_step:
-            result = step()
-        else:
-            with FlopCounterMode(display=False) as counter:
-                result = step()
-            self._per_step[key] = counter.get_total_flops()
-        self.total += self._per_step[key]
-        self.done += self._per_step[key]
-        return result
 
 
 class Client:
@@ -165,13 +136,8 @@ class Client:
         self._new_optimisers()
 
     def _load(self, weights: dict[str, Tensor]) -> None:
-        ours = self.model.trainable_state()  # a name of a frozen weight's would change every model in this process that shares it
-        for name in ours.keys() ^ weights.keys() or [name for name in ours if not like(weights[name], ours[name])]:
-            raise ValueError(f"user {self.user.number}: {name!r} is not of this model")
-        with torch.no_grad():
-            for name, tensor in self.model.state_dict(keep_vars=True).items():
-                if name in weights:
-                    tensor.copy_(weights[name])
+        # a frozen weight's name would change every model in this process that shares it
+        put_weights(f"user {self.user.number}", self.model, self.model.trainable_state(), weights)
 
     # --- what an algorithm asks for --------------------------------------------------------------------------------------------
 
@@ -409,23 +375,10 @@ class Client:
             "flops": (self.meter.total, self.meter.done),
         }
 
-    def _resume(self, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Give an optimiser its state; torch would take any, and with moments of other shapes than the weights' the process may end."""
-        before = _options(optimiser)
-        optimiser.load_state_dict(state)
-        fits = all(like(t, p) or t.ndim == 0 for p, own in optimiser.state.items() for t in own.values())
-        if not fits or _options(optimiser) != before:
-            raise ValueError(f"user {self.user.number}: the state of its {name} optimiser is none of this model's")
-
     def restore(self, state: dict[str, Any]) -> None:
         """Continue as if training had never stopped."""
         self._load(state["model"])
         for name, optimiser in (("local", self._local), ("alignment", self._alignment)):
-            self._resume(name, optimiser, state[name])
+            resume_optimiser(f"user {self.user.number}", name, optimiser, state[name])
         self.kept, self._epochs = state["kept"], state["epochs"]
         self.meter.total, self.meter.done = state["flops"]
-
-
-def _options(optimiser: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Each group's learning rate and the like."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in optimiser.param_groups]

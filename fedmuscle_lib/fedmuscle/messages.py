@@ -7,10 +7,8 @@ What only one algorithm exchanges is in its file. Letters: ``b`` batch, ``d`` di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 
@@ -35,28 +33,6 @@ class Batch:
 
     def __str__(self) -> str:
         return f"round {self.round + 1}, CL epoch {self.epoch + 1}, batch {self.position + 1}"
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The range of a message's numbers: from ``low`` to ``high``, both included, with a fractional part or ``whole``."""
-
-    low: float = -inf
-    high: float = inf
-    whole: bool = False
-
-    @property
-    def types(self) -> tuple[torch.dtype, ...]:
-        """Types of tensors that they can come in."""
-        return _WHOLE if self.whole else _FRACTIONAL
-
-    def __str__(self) -> str:
-        kind = "whole numbers" if self.whole else "floating-point numbers"
-        return kind if self == Numbers(whole=self.whole) else f"{kind} from {self.low:g} to {self.high:g}"
-
-
-_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
-_FRACTIONAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)

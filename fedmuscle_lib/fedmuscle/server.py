@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fedmuscle_lib.core.errors import NotFinite, RefusedMessage
 from fedmuscle_lib.core.randomness import generator
-from fedmuscle_lib.core.tensors import own_copy, plain
-from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply, Numbers
+from fedmuscle_lib.core.tensors import Numbers, copied, unit_rows
+from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
 from fedmuscle_lib.fedmuscle.outliers import FEWEST, LASTING, MEASURES, lasting, measured, suspicion, suspicions
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
@@ -158,25 +158,8 @@ class Server:
         if type(user) is not int or user not in self.users:
             raise RefusedMessage(f"user {user} is not of this federation of {self.users}")
 
-    def _copied(self, user: int, what: str, message: object, shape: tuple[int, ...], numbers: Numbers) -> Tensor:
-        tensor = plain(f"user {user}", what, message, self._device)
-        if tensor.dtype not in numbers.types:
-            raise RefusedMessage(f"user {user} sent {what} as {tensor.dtype}; {numbers} are expected")
-        if tuple(tensor.shape) != shape:
-            raise RefusedMessage(f"user {user} sent {what} of shape {tuple(tensor.shape)}; {shape} is expected")
-        return own_copy(tensor)
-
     def _unit_rows(self, user: int, message: object, rows: int, place: str) -> Tensor:
-        z = self._copied(user, f"representations for {place}", message, (rows, self.dim), Numbers())
-        norms = torch.linalg.vector_norm(z, dim=1)
-        error = (norms - 1).abs()
-        worst = int(error.nan_to_num(nan=torch.inf).argmax())
-        if not error[worst] <= NORM_TOLERANCE:  # the negation also catches nan
-            where = f"(row {worst} of {place})"
-            if not torch.isfinite(z[worst]).all():
-                raise NotFinite(f"user {user} sent a representation that is not finite {where}")
-            raise RefusedMessage(f"user {user} sent a representation that has norm {norms[worst]:.4g}, not 1 {where}")
-        return z
+        return unit_rows(f"user {user}", message, (rows, self.dim), place, self._device, NORM_TOLERANCE)
 
     def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str, numbers: Numbers = Numbers()) -> Tensor:  # noqa: B008 - frozen
         """Take a message of another kind than representations, such as predictions for the public set, and count it.
@@ -200,7 +183,7 @@ class Server:
             self._round, self._taken = round, set()
         if (user, what) in self._taken:
             raise RefusedMessage(f"user {user} sent {what} twice in round {round + 1}")
-        copy = self._copied(user, what, message, shape, numbers)
+        copy = copied(f"user {user}", what, message, shape, self._device, numbers)
         if not torch.isfinite(copy).all():
             raise NotFinite(f"user {user} sent {what} that are not finite (round {round + 1})")
         low, high = map(float, copy.aminmax())

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import data_prep.__main__ as preparation
 from data_prep.io.hugging_face import write_client
-from fedmuscle_lib import bridge, cli, fedloge, load_user
+from fedmuscle_lib import bridge, cli, creamfl, fedloge, load_user
 from fedmuscle_lib.core.command_line import App, Command
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import user_path
@@ -84,7 +84,7 @@ def test_what_is_refused(app, arguments, message):
         call(app, *arguments)
 
 
-@pytest.mark.parametrize("system", [Settings, fedloge.Settings, bridge.Settings])
+@pytest.mark.parametrize("system", [Settings, fedloge.Settings, creamfl.Settings, bridge.Settings])
 def test_every_place_of_settings_may_begin_with_a_tilde(system, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in system.places():

@@ -175,6 +175,7 @@ def _small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
     monkeypatch.setattr(mini, "PUBLIC", 4)
     monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
+    monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
 
 
 def _interrupt(*_: object) -> None:
@@ -189,6 +190,10 @@ def test_layout_is_the_readmes(mini_world: Path) -> None:
             assert list((folder / split).glob(f"client_{user.client}.*")), f"user {user.number}: {folder / split}"
     for folder in (folder for name, folder in PUBLIC_SETS.items() if name != "cifar10"):
         assert len(list((mini_world / folder).rglob("*.png"))) == mini.PUBLIC
+    for name, (_, n) in mini.SCENES.items():
+        captions = load_pickle(mini_world / "MM" / name / "image_file_name_to_caption.pkl")
+        assert {path.name for path in (mini_world / "MM" / name / "images").iterdir()} == set(captions) and len(captions) == n
+        assert {len(own) for own in captions.values()} == {mini.CAPTIONS}
     assert {path.name for path in (mini_world / "models").iterdir()} == {path.name for path in MINI_WEIGHTS.iterdir()}
 
 

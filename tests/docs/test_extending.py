@@ -136,6 +136,32 @@ def test_a_baseline_of_fedloges_system_is_one_file(house: House, mini_world: Pat
     assert tables[1] == tables[2] != tables[0] and len(tables[0]) == 2
 
 
+@pytest.fixture
+def few(mini_world: Path) -> list[str]:
+    """Arguments of a run of CreamFL's system of seconds."""
+    sizes = ["--rounds", "1", "--public-size", "16", "--test-size", "20", "--pairs-size", "24", "--participants", "2"]
+    return [*sizes, "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+
+
+def test_a_kind_of_client_is_one_file(house: House, few: list[str]) -> None:
+    """It has all the clients, who send one matrix and get two."""
+    section = "A kind of client in CreamFL's federation"
+    house.lay(section)
+    clients = ["--clients", '{"questions": 2, "images": 0, "texts": 0, "pairs": 0}']
+    printed = house.run(section, *few, *clients)
+    assert house.touched() == named(section)
+    assert any(line.startswith("per client and round: 0.00 MB up, 0.01 MB down") for line in printed)
+
+
+@pytest.mark.slow
+def test_an_aggregation_is_one_file(house: House, few: list[str]) -> None:
+    section = "An aggregation in CreamFL's federation"
+    house.lay(section)
+    printed = house.run(section, *few, "--clients", '{"images": 2, "texts": 0, "pairs": 0}')
+    assert house.touched() == named(section)
+    assert "mean_of_clients seed 0: the server's recall in % after round 1" in printed
+
+
 @pytest.mark.slow
 def test_a_task_is_one_file_and_a_row(house: House, small: list[str]) -> None:
     house.lay("A task")

@@ -17,6 +17,7 @@ import fedmuscle_lib.cli.form
 import fedmuscle_lib.cli.options
 import fedmuscle_lib.cli.reproduce
 import fedmuscle_lib.cli.tune
+import fedmuscle_lib.core.tensors
 import fedmuscle_lib.data.client_files
 import fedmuscle_lib.data.coco
 import fedmuscle_lib.data.encodings
@@ -26,8 +27,8 @@ import fedmuscle_lib.fedloge.messages
 import fedmuscle_lib.fedmuscle.server
 from data_prep.io import fetch
 from fedmuscle_lib.core import exit_codes
+from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.data import coco_checks, images, labelled_sets, pickles
-from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.runs import archive, loop, settings, store
 
@@ -112,12 +113,12 @@ def _tables_as_they_are() -> None:
 
 
 def _any_layout() -> None:
-    for reader in (fedmuscle_lib.fedmuscle.server, fedmuscle_lib.fedloge.messages):
+    for reader in (fedmuscle_lib.core.tensors, fedmuscle_lib.fedloge.messages):
         reader.plain = lambda sender, what, value, device: value  # type: ignore[attr-defined]
 
 
 def _no_copies() -> None:
-    for reader in (fedmuscle_lib.fedmuscle.server, fedmuscle_lib.fedloge.messages):
+    for reader in (fedmuscle_lib.core.tensors, fedmuscle_lib.fedloge.messages):
         reader.own_copy = lambda value: value  # type: ignore[attr-defined]
 
 

@@ -14,12 +14,13 @@ from typing import Any
 from hostile.kind import Case, Kind
 
 from fedmuscle_lib.core.exit_codes import _line
+from fedmuscle_lib.creamfl import Settings as CreamFLSettings
 from fedmuscle_lib.fedloge import Settings as FedLoGeSettings
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.settings import RunSettings, parse
 from fedmuscle_lib.runs.system import system_of
 
-SYSTEMS: dict[str, type[RunSettings]] = {"fedmuscle": Settings, "fedloge": FedLoGeSettings}
+SYSTEMS: dict[str, type[RunSettings]] = {"fedmuscle": Settings, "fedloge": FedLoGeSettings, "creamfl": CreamFLSettings}
 NUMBERS = (0, 1, 2, 3, 32, 64, -1, 2**31, 2**53, 2**53 + 1, 10**30, 10**3000, 0.5, 0.2, 1e-320, 1e308, -0.0)
 NOT_FINITE = (float("nan"), float("inf"), -float("inf"))
 TEXTS = (

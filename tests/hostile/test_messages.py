@@ -19,10 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import normalize
 
 from fedmuscle_lib.core.errors import Diverged, RefusedMessage
+from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedloge import messages as fedloge
 from fedmuscle_lib.fedloge.server import Server as FedLoGeServer
 from fedmuscle_lib.fedmuscle.algorithms import feddf
-from fedmuscle_lib.fedmuscle.messages import Batch, Numbers
+from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of prototypes

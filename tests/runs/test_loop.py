@@ -11,16 +11,17 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tiny import TINY
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedmuscle_lib import bridge, fedloge, run
+from fedmuscle_lib import bridge, creamfl, fedloge, run
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Post, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
-SYSTEMS = ("fedmuscle", "fedloge", "bridge")
+SYSTEMS = ("fedmuscle", "fedloge", "creamfl", "bridge")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettin
             asked: dict[str, Callable[[], RunSettings]] = {
                 "fedmuscle": lambda: settings(**two),
                 "fedloge": lambda: fedloge.Settings(data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1),
+                "creamfl": lambda: creamfl.Settings(**(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})),
                 "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
             }
             training = _Training(asked[system](), Post())

@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
-from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.fedmuscle.objectives import hard_label_loss, inverse_counts
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation, Group
-from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.fedmuscle.objectives import divergence
 from fedmuscle_lib.tasks import Classification
 

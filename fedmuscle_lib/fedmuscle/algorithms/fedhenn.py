@@ -10,9 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.tensors import Numbers
 from fedmuscle_lib.fedmuscle import objectives
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import NO_ALIGNMENT, Algorithm, ClientSide, Federation
-from fedmuscle_lib.fedmuscle.messages import Numbers
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 if TYPE_CHECKING:

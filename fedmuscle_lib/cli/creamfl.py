@@ -1,0 +1,34 @@
+"""``creamfl``: one run of a federation of image, text and pair clients. It has an option for every setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedmuscle_lib.cli.form import Form
+from fedmuscle_lib.creamfl import Settings
+from fedmuscle_lib.runs import History, run
+
+
+def command(**options: Any) -> None:
+    """Run one federation of CreamFL's kind, or fetch it if it was run before, and print the server's recalls."""
+    show(run(FORM.read(options)))
+
+
+def show(history: History[Settings]) -> None:
+    """Print the last round's recalls beside chance, and the run's costs."""
+    rows = history.final()
+    rows = rows.assign(column=rows.direction + " R@" + rows.k.astype(str))
+    print(f"{history.settings.title}: the server's recall in % after round {history.settings.rounds}")
+    for gallery, own in rows.groupby("gallery", sort=False):
+        found = own.set_index("column")[["value", "chance"]].T.rename(index={"value": str(gallery)})
+        print(f"\n{found.rename_axis(columns=None).to_string(float_format='%.1f')}")
+    sent = history.costs[history.costs.kind != "server"]
+    up, down = sent.uplink_bytes.mean() / 1e6, sent.downlink_bytes.mean() / 1e6
+    cost = f"{up:.2f} MB up, {down:.2f} MB down" if len(sent) else "no client took part"
+    print(f"\nper client and round: {cost}; {history.provenance['seconds']:.0f} s in all")
+    if history.remark:
+        print(history.remark)
+
+
+FORM = Form(Settings, dict)
+command.__signature__ = FORM.signature([], [])  # type: ignore[attr-defined]

@@ -1,0 +1,96 @@
+"""Base of all algorithms: what clients align with on public pairs, and what the server makes of their embeddings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from fedmuscle_lib.core.versions import Versioned
+from fedmuscle_lib.creamfl.client import Client
+from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.server import Server
+
+
+class Algorithm(Versioned, ABC):
+    """One row of a table. Subclasses that set ``name`` register themselves.
+
+    Args:
+        options: its hyper-parameters by name.
+        seed: of the run.
+        participants: clients in a round.
+        epochs: local epochs of a participant.
+
+    Attributes:
+        name: for settings and files.
+        label: for legends and tables.
+        source: "the paper", "control" or "ours".
+        version: of what this class computes (see ``fedmuscle_lib.core.versions``).
+        Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
+        losses: of each client in this round by number: private and public.
+    """
+
+    registry: ClassVar[dict[str, type[Algorithm]]] = {}
+    name: ClassVar[str]
+    label: ClassVar[str]
+    source: ClassVar[str] = "the paper"
+
+    class Options(BaseModel):
+        """Frozen and strict; every field says where its value comes from."""
+
+        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            Algorithm.registry[cls.name] = cls
+
+    def __init__(self, options: Mapping[str, Any], seed: int, participants: int, epochs: int) -> None:
+        self.options: Any = self.Options(**options)  # of the class's own kind
+        self.seed, self.participants, self.epochs = seed, participants, epochs
+        self.losses: dict[int, tuple[float, float]] = {}
+
+    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+        """Do the clients' part of round ``round`` (from 0); return the embeddings (n, d) by modality that the server works with.
+
+        Raises:
+            RefusedMessage, Diverged: naming the client.
+        """
+        self.losses = {}
+        for number in server.participants(round, self.participants):
+            client, received = clients[number], server.send(number, round)
+            self.visit(client, received, round)
+            server.receive(number, round, dict(client.represent()))
+        return server.collect()
+
+    def visit(self, client: Client, received: Embeddings, round: int) -> None:
+        """Train one participant."""
+        align = partial(self._aligned, received, dict(client.represent()))
+        self.losses[client.number] = client.fit(self.epochs, align, "public order", self.seed, client.number, round)
+
+    def _aligned(self, received: Embeddings, before: Embeddings, z: Embeddings, rows: Tensor, position: int) -> Tensor:
+        return self.regularise(z, received, before, rows)
+
+    @abstractmethod
+    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+        """A client's loss on a batch of public pairs, a scalar.
+
+        Args:
+            z: its embeddings of the batch by modality, (b, d), the gradient's owners.
+            received: the server's of all public pairs and both modalities, (n, d).
+            before: the client's own as they were before this round, (n, d).
+            rows: (b,), which of the n the batch is.
+        """
+
+    @abstractmethod
+    def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
+        """Train the server by what was gathered; return the mean loss."""
+
+
+def other(modality: str) -> str:
+    """The modality that is not this one."""
+    return "texts" if modality == "images" else "images"

@@ -1,0 +1,45 @@
+"""Controls of CreamFL with the Muscle loss: what is left of its gain without what clients know, or without clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import CreamFLMuscle
+from fedmuscle_lib.creamfl.client import Client
+from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.server import Server
+
+
+class Shuffled(CreamFLMuscle):
+    """Each client's embeddings are shuffled over public pairs before the server sees them: no row is of its pair."""
+
+    name, label, source = "shuffled", "Embeddings shuffled", "control"
+
+    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+        shuffled = []
+        for k, own in enumerate(super().gather(server, clients, round)):
+            n = len(next(iter(own.values())))
+            order = torch.randperm(n, generator=generator("shuffled", *server.address, round, k))
+            shuffled.append({modality: z[order] for modality, z in own.items()})
+        return shuffled
+
+
+class Frozen(CreamFLMuscle):
+    """Clients never train: they send what their networks gave before any."""
+
+    name, label, source = "frozen", "Clients frozen", "control"
+
+    def visit(self, client: Client, received: Embeddings, round: int) -> None:
+        pass
+
+
+class Own(CreamFLMuscle):
+    """The server's own earlier embeddings stand in place of the clients', of whom none takes part."""
+
+    name, label, source = "own", "Server's own embeddings", "control"
+
+    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+        return [{modality: z.clone() for modality, z in server.represent().items()}]

@@ -1,0 +1,72 @@
+"""CreamFL with the Muscle loss (Appendix M), at clients in place of their contrasts and at the server in place of aggregation and MSE.
+
+Clients: "align the local representations of each modality (e.g., image) with the global representations of all modalities". Server: "align
+the global representations of each modality with all local representations received from the users". What this leaves open are options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
+from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.server import Server
+from fedmuscle_lib.muscle import muscle_loss
+
+
+class CreamFLMuscle(CreamFL):
+    """The anchors are a client's embeddings of a batch, and at the server its own; the others get no gradient."""
+
+    name, label = "creamfl_muscle", "CreamFL + Muscle loss"
+
+    class Options(CreamFL.Options):
+        client_tau: float = Field(0.2, gt=0, description="tau^(3), client and both of the server's. The paper: 0.2 for 4 members.")
+        client_tau_prime: float = Field(0.15, gt=0, description="tau^(2). The paper: 0.15 for 3 members.")
+        others: int = Field(
+            3, ge=1, description="M, clients' matrices beside the server's in a batch. The paper: \"all\"; a tuple of all can't be summed."
+        )
+        server_tau: float = Field(0.2, gt=0, description="tau^(M+1). The paper: 0.2 for 4 members.")
+        server_tau_prime: float = Field(0.15, gt=0, description="tau^(M). The paper: 0.15 for 3 members.")
+        mse: float = Field(0.0, ge=0, description="Weight of CreamFL's distillation beside the Muscle loss. 0: it is replaced.")
+
+    def muscle(self, anchor: Tensor, others: Sequence[Tensor], tau: float, tau_prime: float) -> Tensor:
+        """The loss of an anchor (b, d) and M others (b, d)."""
+        return muscle_loss(anchor, list(others), tau, tau_prime)
+
+    def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
+        others, o = [received[modality][rows] for modality in sorted(received)], self.options
+        return o.client_weight * torch.stack([self.muscle(own, others, o.client_tau, o.client_tau_prime) for own in z.values()]).sum()
+
+    def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
+        o, pool = self.options, [(modality, each[modality]) for each in uploads for modality in sorted(each)]
+        targets = self.targets(server, uploads) if o.mse else {}
+
+        def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
+            drawn = members([modality for modality, _ in pool], o.others, "members", *server.address, round, position)
+            others = [pool[i][1][rows] for i in drawn]
+            muscle = torch.stack([self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]).sum()
+            distilled = [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
+            return o.weight * muscle + (o.mse * torch.stack(distilled).sum() if distilled else 0)
+
+        return server.over_public(loss, "distillation", "distil order", *server.address, round)
+
+
+def members(modalities: Sequence[str], count: int, *address: object) -> list[int]:
+    """Draw ``count`` of the uploaded matrices without replacement, one of each modality among them where there is room.
+
+    Args:
+        modalities: of each uploaded matrix.
+        address: of the draw.
+
+    Returns:
+        Positions; all of them where there are no more than ``count``.
+    """
+    order = torch.randperm(len(modalities), generator=generator(*address)).tolist()
+    firsts = [next(i for i in order if modalities[i] == modality) for modality in dict.fromkeys(modalities[i] for i in order)]
+    return (firsts + [i for i in order if i not in firsts])[:count]

@@ -1,0 +1,30 @@
+"""Arms of Table 3: settings in, histories out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedmuscle_lib.creamfl.settings import Settings
+from fedmuscle_lib.runs import History, run_all
+from fedmuscle_lib.runs.settings import parse
+
+BASELINE = "local"
+TABLE = (BASELINE, "creamfl", "creamfl_muscle")  # the paper's arms
+CONTROLS = ("pairwise", "own", "frozen", "shuffled")
+Run = History[Settings]
+
+
+def run_arms(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
+    """Compute or fetch a run of each algorithm for each seed; seed after seed, so that a whole table of the first one comes first.
+
+    Args:
+        common: settings of all runs.
+        algorithms: names; server alone, which Delta is over, is added where it is not among them.
+
+    Raises:
+        ValueError: settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    names = list(dict.fromkeys([BASELINE, *algorithms]))
+    return run_all([parse(Settings, {**common, "algorithm": name, "seed": seed}) for seed in seeds for name in names])

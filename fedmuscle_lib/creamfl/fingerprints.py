@@ -1,0 +1,58 @@
+"""The short runs of CreamFL's system (see ``fedmuscle_lib.runs.short_runs``): every algorithm, every kind of client, both kinds of network.
+
+``python -m fedmuscle_lib.creamfl.fingerprints`` records what they give in ``fedmuscle_lib/creamfl/fingerprints.json``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedmuscle_lib.creamfl import algorithms, kinds
+from fedmuscle_lib.creamfl.settings import Settings
+from fedmuscle_lib.creamfl.system import SYSTEM
+from fedmuscle_lib.runs import short_runs
+
+FILE = Path(__file__).with_name("fingerprints.json")
+# Two clients of each kind, of whom four take part in each of two rounds; the algorithms' own options, whatever a profile has.
+_FEW: dict[str, Any] = {"clients": {"images": 2, "texts": 2, "pairs": 2}, "participants": 4, "rounds": 2, "local_epochs": 1, "drops": (1,)}
+_FEW |= {"public_size": 24, "test_size": 40, "pairs_size": 24, "batch_size": 12, "labelled_batch": 256, "evaluate_every": 2, "dim": 16}
+TINY_NETWORKS = {
+    "server.images": "resnet-tiny",
+    "server.texts": "gru-tiny",
+    "images.images": "resnet-tiny",
+    "texts.texts": "gru-tiny+pie",
+    "pairs.images": "resnet-tiny+pie",
+    "pairs.texts": "gru-tiny",
+}
+_AS_PUBLISHED = {"label_order": 1, "server_training_mode": 1, "augmented_public": 1, "labelled_optimiser": "sgd"}
+
+
+def runs(**where: Any) -> dict[str, Settings]:
+    """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
+    few = _FEW | where
+    shipped = [name for name in algorithms.names() if _is_shipped(algorithms.get(name))]
+    own = {f"{name}.{option}": value for name in shipped for option, value in algorithms.get(name).Options().model_dump().items()}
+    found = {name: Settings(algorithm=name, options=own, **few) for name in shipped}
+    return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=TINY_NETWORKS, image_size=32, **few, **_AS_PUBLISHED)}
+
+
+def _is_shipped(kind: type) -> bool:
+    """Return whether the class is of the library's own folders; what a test or a user has put elsewhere is not."""
+    return FILE.parent in Path(sys.modules[kind.__module__].__file__ or "").parents
+
+
+def fingerprint(settings: Settings) -> dict[str, Any]:
+    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
+    return short_runs.fingerprint(settings, SYSTEM.asked(settings)["versions"])
+
+
+def modules() -> list[str]:
+    """Modules whose classes the short runs go through."""
+    classes = [*(algorithms.get(name) for name in algorithms.names()), *(kinds.get(name) for name in ("images", "texts", "pairs"))]
+    return short_runs.modules_of(kind for kind in classes if _is_shipped(kind))
+
+
+if __name__ == "__main__":
+    short_runs.record(FILE, runs(), fingerprint, modules())

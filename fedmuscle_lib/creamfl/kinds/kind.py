@@ -1,0 +1,104 @@
+"""A kind of client: which modalities it reads, the private data of all its clients, and their own loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedmuscle_lib.core.versions import Versioned
+from fedmuscle_lib.creamfl.losses import ClassHead
+from fedmuscle_lib.creamfl.party import Party
+from fedmuscle_lib.data.encodings import Pixels, Tokens
+from fedmuscle_lib.data.partition import balanced_partition
+from fedmuscle_lib.tasks import SingleLabelClassification
+
+
+class Kind(Versioned, ABC):
+    """One kind, with the data that its clients divide. Subclasses that set ``name`` register themselves.
+
+    Args:
+        settings: of the run.
+        encodings: how the clients' networks read each modality.
+
+    Attributes:
+        name: for settings.
+        modalities: "images", "texts" or both.
+        version: of what this class computes (see ``fedmuscle_lib.core.versions``).
+
+    Raises:
+        DataError: data are missing or damaged; the message names the file.
+    """
+
+    registry: ClassVar[dict[str, type[Kind]]] = {}
+    name: ClassVar[str]
+    modalities: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            Kind.registry[cls.name] = cls
+
+    @abstractmethod
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None: ...
+
+    @classmethod
+    @abstractmethod
+    def folders(cls, settings: Any) -> tuple[str, ...]:
+        """Return what the kind reads below ``data_dir``."""
+
+    @abstractmethod
+    def shares(self, clients: int) -> Sequence[np.ndarray]:
+        """Return each client's rows of the data.
+
+        Raises:
+            ValueError: there are too few.
+        """
+
+    @abstractmethod
+    def head(self) -> nn.Module:
+        """Make what a client's own loss has beside its networks."""
+
+    @abstractmethod
+    def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
+        """Read a batch of the data and return its loss, to be computed within a step."""
+
+
+class Labelled(Kind):
+    """A kind with one modality and labels, which clients divide by Dirichlet.
+
+    Attributes:
+        classes: how many.
+        task: reads the pool, "train/client_0.pkl" below :meth:`folder`.
+        least: samples that every client has at least.
+    """
+
+    classes: ClassVar[int]
+    task: ClassVar[type[SingleLabelClassification]]
+    least: ClassVar[int] = 10
+
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None:
+        self._settings, (self._modality,) = settings, self.modalities
+        (folder,) = self.folders(settings)
+        samples, _ = self.task(self.name, folder=folder, n_classes=self.classes).read(
+            settings.data_dir, 0, "train", encodings[self._modality]
+        )
+        self.samples = samples.to(settings.device)
+
+    def shares(self, clients: int) -> Sequence[np.ndarray]:
+        s = self._settings
+        return balanced_partition(self.samples.targets.cpu().numpy(), clients, s.alpha, self.least, "partition", s.seed, self.name)
+
+    def head(self) -> nn.Module:
+        return ClassHead(self._settings.dim, self.classes)
+
+    def loss(self, party: Party, rows: Tensor) -> Callable[[], Tensor]:
+        read, labels = party.reading(self._modality, self.samples.inputs, self.read_order(rows)), self.samples.targets[rows]
+        return lambda: party.head(read(), labels)
+
+    def read_order(self, rows: Tensor) -> Tensor:
+        """Return the rows whose inputs stand beside the labels of ``rows``: the same ones."""
+        return rows

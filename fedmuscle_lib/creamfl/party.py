@@ -1,0 +1,216 @@
+"""A party: networks for one or two modalities, public pairs, and training. Server and clients are parties.
+
+Letters: ``b`` batch, ``d`` dimension, ``n`` public pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.core.training import FlopMeter, put_weights, resume_optimiser
+from fedmuscle_lib.models import FrozenStates
+
+AT_ONCE = 256  # samples that are embedded at once, where no step follows
+Embeddings = Mapping[str, Tensor]  # of public pairs by modality, (b, d) or (n, d)
+PublicLoss = Callable[[Embeddings, Tensor, int], Tensor]  # of a batch's embeddings, its rows, and its position in the pass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a party trains.
+
+    Attributes:
+        optimiser: "adam" (without weight decay, gradients clipped) or "sgd" (with momentum).
+        lr: before any schedule.
+        batch_size, public_batch: samples in a step on its own data and on public pairs.
+        clip: largest norm of a gradient with Adam.
+        momentum, weight_decay: of SGD. The authors' code, as for ``clip``.
+        embeds_in_training: whether networks stay in training mode when they embed the public pairs for others.
+    """
+
+    optimiser: Literal["adam", "sgd"]
+    lr: float
+    batch_size: int
+    public_batch: int
+    clip: float = 2.0
+    momentum: float = 0.9
+    weight_decay: float = 5e-5
+    embeds_in_training: bool = False
+
+    def made(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.optimiser == "adam":
+            return torch.optim.Adam(parameters, lr=self.lr, fused=True)
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+
+class Party:
+    """Networks that share a space, and what trains them.
+
+    Args:
+        name: for errors, such as "client 3".
+        models: a network for each modality (:mod:`fedmuscle_lib.creamfl.networks`); parties share the weights that nobody trains.
+        head: what its own loss has beside them.
+        public: the public pairs, by modality, as the networks read them; n rows each.
+        states: the frozen states of the run's samples, which its parties share.
+        recipe: of training.
+        address: prefix of every draw's address.
+
+    Attributes:
+        meter: floating-point operations so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        models: Mapping[str, Any],
+        head: nn.Module,
+        public: Mapping[str, Tensor],
+        states: FrozenStates,
+        recipe: Recipe,
+        address: tuple[object, ...],
+    ) -> None:
+        self.name, self.models, self.head, self.public, self.recipe, self.address = name, dict(models), head, public, recipe, address
+        self.meter = FlopMeter()
+        self._states = states
+        shared = [p for model in self.models.values() for p in model.parameters() if p.requires_grad]
+        self._trained = [*shared, *head.parameters()]
+        self._optimiser = recipe.made(self._trained)
+        self._epochs = 0
+        self._embedded: dict[str, Tensor] | None = None
+        self._counted = False  # whether the embeddings that the weights give were computed, here or before a break
+
+    def at(self, share: float) -> None:
+        """Set learning rates to this share of the recipe's."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self.recipe.lr * share
+
+    def reading(self, modality: str, inputs: Tensor, rows: Tensor) -> Callable[[], Tensor]:
+        """Read ``inputs[rows]``, computing and counting what is frozen, and return what embeds them within a step: () -> (b, d)."""
+        model = self.models[modality]
+        kept = self._states.of(model, inputs)
+        self.meter.done += kept.bill()
+        self.meter.total += kept.flops * len(rows)
+        return partial(model.represent, kept.take(rows))
+
+    def over_public(self, loss: PublicLoss, what: str, *address: object) -> float:
+        """One pass of steps over the public pairs in an order drawn by the address; returns the mean loss.
+
+        Its steps have the optimiser of all others: in the authors' code too, Adam's moments are mostly those of the party's own loss, so
+        that a far smaller loss takes far smaller steps.
+
+        Args:
+            what: the loss by name.
+
+        Raises:
+            Diverged: a loss is not finite; the message names the party.
+        """
+        n = len(next(iter(self.public.values())))
+        losses = []
+        for position, rows in enumerate(batches(n, self.recipe.public_batch, *address)):
+            reads = {modality: self.reading(modality, inputs, rows) for modality, inputs in self.public.items()}
+            step = partial(_loss_of, loss, reads, rows.to(self._device), position)
+            losses.append(self._step((what, len(rows)), step))
+        return self._mean(losses, f"{what} on public pairs")
+
+    def over_own(self, rows: Tensor, loss: Callable[[Tensor], Callable[[], Tensor]]) -> float:
+        """One pass over own samples; returns the mean loss.
+
+        Args:
+            rows: of these samples, (m,).
+            loss: of a batch of them, read before the step that it is computed in.
+
+        Raises:
+            Diverged: a loss is not finite; the message names the party.
+        """
+        parts = batches(len(rows), self.recipe.batch_size, "local order", *self.address, self._epochs)
+        self._epochs += 1
+        return self._mean([self._step(("local", len(part)), loss(rows[part])) for part in parts], "local loss")
+
+    def _step(self, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
+        for module in (*self.models.values(), self.head):
+            if not module.training:
+                module.train()
+        self._embedded, self._counted = None, False
+
+        def once() -> Tensor:
+            self._optimiser.zero_grad(set_to_none=True)
+            value = loss()
+            value.backward()
+            if self.recipe.optimiser == "adam":
+                nn.utils.clip_grad_norm_(self._trained, self.recipe.clip)
+            self._optimiser.step()
+            return value.detach()
+
+        return self.meter.run(key, once)
+
+    def _mean(self, losses: list[Tensor], what: str) -> float:
+        mean = float(torch.stack(losses).mean())
+        if not math.isfinite(mean):
+            raise Diverged(f"{self.name}: the {what} is not finite; is a temperature too small, or a learning rate too large?")
+        return mean
+
+    def represent(self) -> dict[str, Tensor]:
+        """Embeddings (n, d) of the public pairs by modality, detached. They are computed once for each state of the weights."""
+        if self._embedded is None:
+            before = self.meter.total, self.meter.done
+            self._embedded = {m: self.embed(m, inputs, self.recipe.embeds_in_training) for m, inputs in self.public.items()}
+            if self._counted:
+                self.meter.total, self.meter.done = before
+            self._counted = True
+        return self._embedded
+
+    @torch.no_grad()
+    def embed(self, modality: str, inputs: Tensor, training: bool = False) -> Tensor:
+        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode."""
+        self.models[modality].train(training)
+        parts = torch.arange(len(inputs)).split(AT_ONCE)
+        return torch.cat([self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows)) for rows in parts])
+
+    def check_weights(self) -> None:
+        """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+        for modality, model in self.models.items():
+            for name, weight in model.trainable_state().items():
+                if not torch.isfinite(weight).all():
+                    raise Diverged(f"{self.name}: {name} for {modality} is not finite after training; is a learning rate too large?")
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self.public.values())).device
+
+    def state(self) -> dict[str, Any]:
+        """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
+        self.at(1.0)
+        return {
+            "models": {modality: model.trainable_state() for modality, model in self.models.items()},
+            "head": dict(self.head.state_dict()),
+            "optimiser": self._optimiser.state_dict(),
+            "epochs": self._epochs,
+            "counted": self._counted,
+            "flops": (self.meter.total, self.meter.done),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue as if training had never stopped.
+
+        Raises:
+            ValueError: naming the party; the state is not of its models.
+        """
+        for modality, model in self.models.items():
+            put_weights(self.name, model, model.trainable_state(), state["models"][modality])
+        put_weights(self.name, self.head, self.head.state_dict(), state["head"])
+        resume_optimiser(self.name, self.recipe.optimiser, self._optimiser, state["optimiser"])
+        self._epochs, self._counted, self._embedded = state["epochs"], state["counted"], None
+        self.meter.total, self.meter.done = state["flops"]
+
+
+def _loss_of(loss: PublicLoss, reads: Mapping[str, Callable[[], Tensor]], rows: Tensor, position: int) -> Tensor:
+    return loss({modality: read() for modality, read in reads.items()}, rows, position)

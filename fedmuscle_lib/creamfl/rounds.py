@@ -1,0 +1,99 @@
+"""The rounds of a run: the server's pass, the participants', what the server makes of it, evaluation, and an account of the cost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from fedmuscle_lib.creamfl.build import SERVER, build
+from fedmuscle_lib.creamfl.party import Party
+from fedmuscle_lib.creamfl.retrieval import WHOLE, Recall, recalls
+from fedmuscle_lib.creamfl.settings import Settings
+from fedmuscle_lib.runs.system import Tick
+
+
+class Rounds:
+    """A federation between two rounds (see ``fedmuscle_lib.runs.system.Experiment``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.federation = build(settings)
+        self.algorithm = settings.made()
+        self.rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def round(self, round: int) -> Tick:
+        """Do a round.
+
+        Raises:
+            Diverged: a loss, a weight or an embedding is not finite; the message names the party.
+            RefusedMessage: a client's embeddings can't be used; the message names the client.
+        """
+        s, server, clients = self.settings, self.federation.server, self.federation.clients
+        parties: dict[str, Party] = {SERVER: server} | {str(number): client for number, client in clients.items()}
+        before = {name: party.meter.total for name, party in parties.items()}
+        server.at((1 + math.cos(math.pi * round / s.rounds)) / 2)
+        for client in clients.values():
+            client.at(0.1 ** sum(round >= drop for drop in s.drops) if len(client.models) == 1 else 1.0)
+        local = server.fit(round)
+        uploads = self.algorithm.gather(server, clients, round)
+        distilled = self.algorithm.absorb(server, uploads, round) if uploads else math.nan
+        server.check_weights()
+        self._account(round, parties, before, (local, distilled))
+        due = (round + 1) % s.evaluate_every == 0 or round == s.rounds - 1
+        found = self._evaluate(round) if due else []
+        shown = tuple((f"{each.direction} R@{each.k}", each.value) for each in found if each.gallery == WHOLE and each.k == 1)
+        aligned = [public for _, public in self.algorithm.losses.values()]
+        return Tick(s.title, round + 1, s.rounds, len(aligned), local, fmean(aligned) if aligned else None, shown)
+
+    def _evaluate(self, round: int) -> list[Recall]:
+        server, test = self.federation.server, self.federation.test
+        counted = server.meter.total, server.meter.done  # an evaluation is not part of training
+        z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
+        server.meter.total, server.meter.done = counted
+        found = list(recalls(z["images"], z["texts"], self.federation.image_of, self.settings.folds))
+        self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
+        return found
+
+    def _account(self, round: int, parties: dict[str, Party], before: dict[str, int], of_server: tuple[float, float]) -> None:
+        """A row of costs and losses for the server and each participant."""
+        server, kinds = self.federation.server, self.federation.kinds
+        losses = {SERVER: of_server} | {str(number): both for number, both in self.algorithm.losses.items()}
+        took_part = [SERVER, *(str(number) for r, number in server.downlink if r == round)]
+        for name in took_part:
+            own = {"round": round + 1, "party": name}
+            sent = [ledger.get((round, int(name)), 0) if name != SERVER else 0 for ledger in (server.uplink, server.downlink)]
+            cost = {"uplink_bytes": sent[0], "downlink_bytes": sent[1], "flops": parties[name].meter.total - before[name]}
+            self.rows["costs"].append(own | {"kind": kinds[int(name)] if name != SERVER else SERVER} | cost)
+            local, public = losses.get(name, (math.nan, math.nan))
+            self.rows["losses"].append(own | {"local": local, "public": public})
+
+    def resumed(self, finished: int) -> Tick:
+        return Tick(self.settings.title, finished, self.settings.rounds, len(self.federation.clients), resumed=True)
+
+    def state(self) -> dict[str, Any]:
+        federation = self.federation
+        return {"server": federation.server.state(), "clients": {number: client.state() for number, client in federation.clients.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.federation.server.restore(state["server"])
+        for number, client in self.federation.clients.items():
+            client.restore(state["clients"][number])
+
+    def facts(self) -> dict[str, Any]:
+        """Parameters that each kind of party trains, and samples of each client."""
+        federation = self.federation
+        parties = {SERVER: federation.server} | {federation.kinds[number]: client for number, client in federation.clients.items()}
+        return {
+            "trained": {name: _trained(party) for name, party in parties.items()},
+            "samples": {str(number): len(client.rows) for number, client in federation.clients.items()},
+            "test_captions": len(federation.image_of),
+        }
+
+
+def _trained(party: Party) -> int:
+    modules: list[torch.nn.Module] = [*party.models.values(), party.head]
+    return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)

@@ -1,0 +1,108 @@
+"""The server: a party with a model of both modalities. It draws participants, sends its embeddings, checks answers, and counts bytes.
+
+Of what a client sends it keeps a copy, which it checks, and every client gets a copy of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.core.tensors import unit_rows
+from fedmuscle_lib.creamfl.party import Embeddings, Party
+from fedmuscle_lib.muscle import NORM_TOLERANCE
+
+
+class Server(Party):
+    """One federation's server.
+
+    Args:
+        clients: the modalities of each client, by its number.
+        party: as :class:`Party`'s.
+
+    Attributes:
+        uplink, downlink: bytes by (round, client), rounds from 0.
+    """
+
+    def __init__(self, clients: Mapping[int, tuple[str, ...]], **party: Any) -> None:
+        super().__init__("the server", **party)
+        self.clients = dict(clients)
+        self.uplink: dict[tuple[int, int], int] = defaultdict(int)
+        self.downlink: dict[tuple[int, int], int] = defaultdict(int)
+        self._awaited: dict[int, int] = {}  # the round, by the client who is asked for embeddings in it
+        self._received: dict[int, dict[str, Tensor]] = {}
+
+    def participants(self, round: int, count: int) -> tuple[int, ...]:
+        """Draw who takes part in ``round``: without replacement, uniformly over clients of all kinds, in the order of numbers."""
+        numbers = sorted(self.clients)
+        order = torch.randperm(len(numbers), generator=generator("participants", *self.address, round))
+        return tuple(sorted(numbers[i] for i in order[:count].tolist()))
+
+    def fit(self, round: int) -> float:
+        """One pass over the public pairs by the server's own loss; returns its mean.
+
+        Raises:
+            Diverged: a loss is not finite.
+        """
+        return self.over_public(partial(_pairs, self), "contrast", "server order", *self.address, round)
+
+    def send(self, client: int, round: int) -> dict[str, Tensor]:
+        """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of ``round`` and count them."""
+        message = {modality: z.clone() for modality, z in self.represent().items()}
+        self._awaited[client] = round
+        self.downlink[round, client] += sum(z.nbytes for z in message.values())
+        return message
+
+    def receive(self, client: int, round: int, embeddings: object) -> None:
+        """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities, and count them.
+
+        Raises:
+            RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, a modality is missing or
+                not its own, or a matrix is no dense floating-point tensor on the server's device, of another shape, not finite, or not
+                of unit norm.
+        """
+        if type(client) is not int or self._awaited.get(client) != round:
+            raise RefusedMessage(f"client {client} sent embeddings in round {round + 1} that nobody asked it for")
+        if type(embeddings) is not dict or embeddings.keys() != set(self.clients[client]):
+            found = f"of {sorted(map(str, embeddings))}" if isinstance(embeddings, dict) else f"as a {type(embeddings).__name__}"
+            raise RefusedMessage(f"client {client} sent embeddings {found}; {sorted(self.clients[client])} are expected")
+        own = {}
+        for modality in self.clients[client]:
+            n, d = self.represent()[modality].shape
+            place = f"the public {modality} in round {round + 1}"
+            own[modality] = unit_rows(f"client {client}", embeddings[modality], (n, d), place, self._device, NORM_TOLERANCE)
+        self._received[client] = own
+        del self._awaited[client]
+        self.uplink[round, client] += sum(z.nbytes for z in own.values())
+
+    def collect(self) -> list[dict[str, Tensor]]:
+        """Return what the round's participants sent, in the order of their numbers.
+
+        Raises:
+            RefusedMessage: naming the clients that were asked and have not answered.
+        """
+        if self._awaited:
+            raise RefusedMessage(f"no embeddings from clients {sorted(self._awaited)}")
+        received = [self._received[client] for client in sorted(self._received)]
+        self._received = {}
+        return received
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"uplink": dict(self.uplink), "downlink": dict(self.downlink)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        for ledger in ("uplink", "downlink"):
+            getattr(self, ledger).clear()
+            getattr(self, ledger).update(state[ledger])
+
+
+def _pairs(server: Server, z: Embeddings, rows: Tensor, position: int) -> Tensor:
+    return server.head(z["images"], z["texts"])

@@ -1,0 +1,74 @@
+"""CreamFL's system: what runs ask of it (see ``fedmuscle_lib.runs.system``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from fedmuscle_lib.core.versions import versions
+from fedmuscle_lib.creamfl import algorithms, kinds
+from fedmuscle_lib.creamfl.captions import SETS
+from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
+from fedmuscle_lib.creamfl.rounds import Rounds
+from fedmuscle_lib.creamfl.settings import Settings
+from fedmuscle_lib.models import architecture_of, checkpoint_folder
+from fedmuscle_lib.runs.address import files_digest, hash_of
+from fedmuscle_lib.runs.system import Experiment, System
+
+CORE = 1  # version of what every run of this system computes by: data, draws, networks, parties, losses, retrieval
+_NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for
+
+
+class _CreamFL(System[Settings]):
+    name, settings = "creamfl", Settings
+    # metrics: recall in per cent after an evaluated round, by gallery ("whole", or "fold": the mean over folds), and chance.
+    # costs, losses: a row for the server and each participant; party is "server" or a client's number. flops are those of training, every
+    # call through the whole network. losses: local is the mean over the last pass over own data (the server's are the public pairs), public
+    # over the last pass towards others' embeddings; NaN where there was none.
+    tables = {
+        "metrics": {"round": int, "gallery": str, "direction": str, "k": int, "value": float, "chance": float},
+        "costs": {"round": int, "party": str, "kind": str, "uplink_bytes": int, "downlink_bytes": int, "flops": int},
+        "losses": {"round": int, "party": str, "local": float, "public": float},
+        "measures": {"round": int, "party": str, "measure": str, "value": float},
+    }
+
+    def asked(self, settings: Settings) -> dict[str, Any]:
+        algorithm = algorithms.get(settings.algorithm)
+        found = {"core": str(CORE)} | versions(algorithm)
+        for name in settings.clients:
+            found |= versions(kinds.get(name))
+        return {
+            "system": self.name,
+            "settings": settings.seen(_NAMES | settings.places()),
+            "options": algorithm.Options(**settings.own_options).model_dump(mode="json"),
+            "versions": found,
+        }
+
+    def inputs(self, settings: Settings) -> dict[str, str]:
+        folders = {getattr(settings, f"{name}_folder") for name in SETS}
+        folders |= {folder for name in settings.clients for folder in kinds.get(name).folders(settings)}
+        found = {folder: files_digest(settings.data_dir / folder) for folder in sorted(folders)}
+        for name in sorted({settings.tokenizer, *settings.networks.values()}):
+            if name.removesuffix(PIE) not in SCRATCH:
+                found[f"checkpoint {name}"] = _digest(settings, name)
+        return found
+
+    def begin(self, settings: Settings) -> Experiment:
+        return Rounds(settings)
+
+    def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
+        return 0 * metrics.value + 100 / settings.test_size
+
+
+def _digest(settings: Settings, name: str) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
+    folder = checkpoint_folder(settings.models_path, name)
+    if not (folder / "config.json").exists():
+        return ""
+    return hash_of(
+        [[files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors")], versions(architecture_of(folder))]
+    )
+
+
+SYSTEM = _CreamFL()

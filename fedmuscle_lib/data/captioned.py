@@ -1,0 +1,96 @@
+"""Captioned images: folders of images with all of their captions, of which a run takes disjoint parts.
+
+A folder holds ``images/`` and ``image_file_name_to_caption.pkl``, as the layout's public sets do. Where ``dataset.json`` lies beside them,
+Karpathy's file as it is published, test images are those of its split "test" and others those of its other splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmuscle_lib.core.errors import DataError, line_of
+from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.data.encodings import Pixels, Tokens
+from fedmuscle_lib.data.layout import refuse_unfinished
+from fedmuscle_lib.data.pickles import load_pickle
+from fedmuscle_lib.data.public import CAPTIONS, caption_fault, images_of
+
+KARPATHY = "dataset.json"
+TEST = "test"  # the part, and Karpathy's split
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """Images with their captions.
+
+    Attributes:
+        paths: of n images.
+        captions: those of each image, m in all.
+    """
+
+    paths: tuple[Path, ...]
+    captions: tuple[tuple[str, ...], ...]
+
+    @property
+    def image_of(self) -> Tensor:
+        """The row of each caption's image, (m,), ascending."""
+        return torch.repeat_interleave(torch.tensor([len(own) for own in self.captions]))
+
+    def firsts(self) -> Captioned:
+        """The same images, each with its first caption alone."""
+        return Captioned(self.paths, tuple(own[:1] for own in self.captions))
+
+    def encoded(self, encoding: Pixels | Tokens) -> Tensor:
+        """The images, (n, 3, h, w), or the captions, (m, l), as the encoding says."""
+        return encoding.load(self.paths) if isinstance(encoding, Pixels) else encoding.encode(list(chain(*self.captions)))
+
+
+def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
+    """Take disjoint parts of a folder, the same ones in every run with these sizes.
+
+    Args:
+        sizes: images of each part by its name; "test" stands for test images where the folder tells them from others.
+
+    Raises:
+        DataError: the folder is missing, unfinished or has too few images, or an image has no caption; the message names it.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; `python -m data_prep` makes captioned sets")
+    refuse_unfinished(folder)
+    captions, tests = load_pickle(folder / CAPTIONS), _tests(folder)
+    paths = images_of(folder)
+    order = [paths[i] for i in np.random.default_rng(derived_seed("captioned images")).permutation(len(paths))]
+    found, taken = {}, set[Path]()
+    for name, size in sizes.items():
+        free = [path for path in order if path not in taken and (tests is None or (path.name in tests) == (name == TEST))]
+        if len(free) < size:
+            raise DataError(f"{folder}: {size} images were asked for {name}, {len(free)} of {len(paths)} are left; ask for fewer")
+        taken.update(free[:size])
+        found[name] = Captioned(tuple(free[:size]), tuple(_captions(folder, captions, path.name) for path in free[:size]))
+    return found
+
+
+def _tests(folder: Path) -> set[str] | None:
+    """Names of the images of Karpathy's test split; None where the folder has no such file."""
+    if not (folder / KARPATHY).exists():
+        return None
+    try:
+        return {image["filename"] for image in read_json(folder / KARPATHY)["images"] if image["split"] == TEST}
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{folder / KARPATHY}: not Karpathy's file of splits ({line_of(repr(error))})") from None
+
+
+def _captions(folder: Path, captions: Mapping[str, object], name: str) -> tuple[str, ...]:
+    given = captions.get(name)
+    own = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
+    if fault := next(filter(None, map(caption_fault, own)), "" if own else "no caption"):
+        raise DataError(f"{folder / CAPTIONS}: {line_of(name)} has {fault}")
+    return own

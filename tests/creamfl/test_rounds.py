@@ -1,0 +1,154 @@
+"""Rounds of a whole federation: resumed to the bit, and what each arm does and does not."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+import torch
+
+from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.creamfl import algorithms
+from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
+from fedmuscle_lib.creamfl.networks import Pooled
+from fedmuscle_lib.creamfl.rounds import Rounds
+
+
+def rounds(world, count: int, **given) -> Rounds:
+    made = Rounds(tiny.settings(world, **given))
+    for round in range(count):
+        made.round(round)
+    return made
+
+
+def weights(party) -> list[torch.Tensor]:
+    return [t.clone() for model in party.models.values() for t in model.trainable_state().values()]
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+@pytest.mark.parametrize("given", [{"algorithm": "creamfl"}, {"algorithm": "frozen"}, {"label_order": 1, "augmented_public": 1}])
+def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed, given):
+    """Costs, too: what a resumed client computes again is not counted twice."""
+    history = cut_off_and_resumed(tiny.settings(mini_world, **given), 2)
+    assert len(history.costs) == 3 * 5 and set(history.costs.kind) == {"server", "images", "texts", "pairs"}
+
+
+def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(mini_world):
+    runs = [rounds(mini_world, 1, algorithm=name, seed=seed) for name, seed in (("creamfl", 0), ("shuffled", 0), ("creamfl", 1))]
+    drawn = [set(run.federation.server.downlink) for run in runs]
+    assert drawn[0] == drawn[1] != drawn[2]
+    first = [run.rows["losses"][0]["local"] for run in runs]
+    assert first[0] == first[1] != first[2], "the server's first pass comes before anybody answers"
+
+
+def test_who_rests_is_not_trained_and_who_takes_part_is(mini_world):
+    run, start = rounds(mini_world, 1, algorithm="creamfl_muscle"), rounds(mini_world, 0)
+    drawn = {number for _, number in run.federation.server.downlink}
+    assert len(drawn) == 4
+    assert drawn == {k for k, client in run.federation.clients.items() if not same(client, start.federation.clients[k])}
+
+
+def test_controls_leave_out_what_they_say(mini_world):
+    start = rounds(mini_world, 0)
+    by = {name: rounds(mini_world, 1, algorithm=name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled")}
+    for name in ("local", "own"):
+        assert not by[name].server.downlink and not by[name].server.uplink
+    for name in ("local", "own", "frozen"):
+        assert all(same(client, start.federation.clients[k]) for k, client in by[name].clients.items())
+    for k in range(6):
+        assert same(by["shuffled"].clients[k], by["creamfl_muscle"].clients[k]), "clients are shuffled at the server"
+    servers = [by[name].server for name in by]
+    assert not any(same(a, b) for i, a in enumerate(servers) for b in servers[:i])
+
+
+def test_public_pairs_are_embedded_once_a_round_and_party(mini_world, monkeypatch):
+    passes = []
+    represent = Pooled.represent
+
+    def counted(self, inputs):
+        passes.append((id(self), len(inputs), torch.is_grad_enabled()))
+        return represent(self, inputs)
+
+    monkeypatch.setattr(Pooled, "represent", counted)
+    run = rounds(mini_world, 1, algorithm="creamfl", evaluate_every=9)
+    embedded = [model for model, n, graded in passes if n == 24 and not graded]
+    server = [id(model) for model in run.federation.server.models.values()]
+    drawn = [client for number, client in run.federation.clients.items() if (0, number) in run.federation.server.downlink]
+    assert all(embedded.count(model) == 1 for model in server)
+    assert all(embedded.count(id(model)) == 2 for client in drawn for model in client.models.values()), "before its first round, and after"
+    passes.clear()
+    run.round(1)
+    again = [k for k in run.federation.clients if {(0, k), (1, k)} <= set(run.federation.server.downlink)]
+    embedded = [model for model, n, graded in passes if n == 24 and not graded]
+    assert again and all(embedded.count(id(model)) == 1 for k in again for model in run.federation.clients[k].models.values())
+
+
+def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
+    checkpoints = {
+        "images.images": "vit-tiny",
+        "texts.texts": "distilbert-base",
+        "pairs.images": "vit-tiny",
+        "pairs.texts": "distilbert-base",
+    }
+    federation = tiny.federation(mini_world, networks=tiny.TINY_NETWORKS | checkpoints)
+    readers = [federation.clients[k].models["images"] for k in (0, 1, 4, 5)]
+    frozen = [{id(p) for p in model.parameters() if not p.requires_grad} for model in readers]
+    trained = [{id(p) for p in model.parameters() if p.requires_grad} for model in readers]
+    backbones = [{id(p) for p in model.backbone.parameters() if not p.requires_grad} for model in readers]
+    assert len(backbones[0]) > 20 and all(own == backbones[0] for own in backbones) and all(own > backbones[0] for own in frozen)
+    assert not trained[0] & trained[1]
+
+
+def test_labels_of_sorted_texts_are_those_of_others(mini_world):
+    """The authors' code sorts a batch's texts by length, and not its labels."""
+    kinds = [tiny.federation(mini_world, label_order=order).clients[2].kind for order in (0, 1)]
+    rows = torch.arange(40)
+    lengths = (kinds[0].samples.inputs[rows] != 0).sum(1)
+    assert torch.equal(kinds[0].read_order(rows), rows)
+    assert torch.equal((kinds[1].samples.inputs[kinds[1].read_order(rows)] != 0).sum(1), lengths.sort(descending=True).values)
+
+
+def test_augmented_pairs_differ_between_parties_and_not_between_rounds(mini_world):
+    plain, one = (tiny.federation(mini_world, augmented_public=value) for value in (0, 1))
+    images = [one.clients[k].public["images"] for k in (0, 1)]
+    assert not torch.equal(images[0], images[1]) and not torch.equal(images[0], plain.clients[0].public["images"])
+    assert torch.equal(one.server.public["texts"], plain.server.public["texts"]), "the server reads captions as they are"
+    dropped = (plain.clients[2].public["texts"] != 0).sum() - (one.clients[2].public["texts"] != 0).sum()
+    assert 0 < dropped < 0.25 * (plain.clients[2].public["texts"] != 0).sum()
+
+
+def test_a_loss_that_is_not_finite_names_its_party(mini_world):
+    with pytest.raises(Diverged, match=r"^(the server|client \d): "):
+        rounds(mini_world, 3, server_lr=1e30)
+
+
+def test_learning_rates_fall_as_the_code_has_it(mini_world):
+    run = rounds(mini_world, 0, drops=(1, 2), server_lr=1.0, algorithm="local")
+    rates = []
+    fit = run.federation.server.fit
+    parties = (run.federation.server, run.federation.clients[0], run.federation.clients[4])
+
+    def watched(round):
+        rates.append([party._optimiser.param_groups[0]["lr"] / party.recipe.lr for party in parties])
+        return 0.0 * round if round else fit(round) * 0
+
+    run.federation.server.fit = watched
+    for round in range(3):
+        run.federation.server.check_weights = lambda: None
+        run.round(round)
+    assert rates == [pytest.approx(row) for row in ([1, 1, 1], [0.75, 0.1, 1], [0.25, 0.01, 1])]
+
+
+def test_an_aggregation_of_ones_own_is_a_subclass(mini_world, monkeypatch):
+    monkeypatch.setattr(algorithms.Algorithm, "registry", dict(algorithms.Algorithm.registry))
+
+    class Mean(CreamFL):
+        name, label, source = "mean_of_clients", "CreamFL, mean", "ours"
+
+        def aggregate(self, uploads, received, modality):
+            return torch.stack(list(uploads)).mean(0)
+
+    mean, weighted = (rounds(mini_world, 1, algorithm=name).federation.server for name in ("mean_of_clients", "creamfl"))
+    assert not same(mean, weighted)
