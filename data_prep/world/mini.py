@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from data_prep import MINI_WEIGHTS
-from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
+from data_prep.io.writers import labelled, noise, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
@@ -30,7 +31,7 @@ from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put, read_json
 
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOLS = {f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")}  # three users of a task divide one, in the non-IID setting
@@ -59,7 +60,7 @@ _write_images = partial(write_images, compress_level=0)  # each has the same byt
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (25883 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (26484 small files) unless it is there complete; return its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
@@ -84,6 +85,7 @@ def prepare(data_dir: Path) -> dict:
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
         _captioned(root, words)
+        _synthetic(root)
         _labelled(root, words)
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
         manifest = _manifest(root)
@@ -115,9 +117,9 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 
 def _version() -> str:
-    """Return a version that changes with the world's recipe and with the shipped backbones."""
-    files = (path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts)
-    weights = b"".join(path.read_bytes() for path in files)
+    """Return a version that changes with the world's recipe, the shipped backbones and the shipped images."""
+    files = [path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts]
+    weights = b"".join(path.read_bytes() for path in [*files, *sorted(MINI_DIFFUSION.glob("synthetic.*"))])
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
@@ -197,6 +199,19 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
 
 
+def _synthetic(root: Path) -> None:
+    """Write the synthetic images, and as many of noise. The former are shipped: another processor would round theirs otherwise.
+
+    `python -m data_prep synthetic` made them of the users' images; ``pretrain.synthetic`` says how the sheet is laid out.
+    """
+    sheet = np.asarray(Image.open(MINI_DIFFUSION / "synthetic.png"))
+    rows, users = sheet.shape[0] // SIZE, sheet.shape[1] // SIZE
+    images = sheet.reshape(rows, SIZE, users, SIZE, 3).swapaxes(1, 2).reshape(-1, SIZE, SIZE, 3)
+    _write_images(root / "public/synthetic", images)
+    shutil.copyfile(MINI_DIFFUSION / "synthetic.json", root / "public/synthetic" / MANIFEST)
+    _write_images(root / "public/noise", noise(len(images), SIZE))
+
+
 def _labelled(root: Path, words: Vocabulary) -> None:
     """Write the labelled set: large handwritten digits, balanced. From scratch, printed glyphs are too easy for a tail to suffer."""
     classes = np.array(words.digits)
@@ -208,7 +223,7 @@ def _labelled(root: Path, words: Vocabulary) -> None:
 
 
 def _manifest(root: Path) -> dict:
-    paths = sorted(path for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and path != root / MANIFEST)
     files = [str(path.relative_to(root)) for path in paths]
     return {"name": "mini", "version": _version(), "sha256": _sum(root, files), "files": files}
 
