@@ -172,7 +172,7 @@ def synthetic(
     models_path: Annotated[
         Path | None, typer.Option(help="The folder of the checkpoints, or of the small model.", show_default="models, or as shipped")
     ] = None,
-    strength: Annotated[float, typer.Option(min=0, max=1, help="Share of the way to pure noise: 0 leaves images as they are.")] = 0.6,
+    strength: Annotated[float, typer.Option(min=0, max=1, help="Share of the way to pure noise: 0 leaves images as they are.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     device: Annotated[str, typer.Option(help="Where Stable Diffusion runs, such as cuda.")] = "cpu",
     sheet: Annotated[Path | None, typer.Option(help="Write the images as one PNG file there instead, as mini ships them.")] = None,
