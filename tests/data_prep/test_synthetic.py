@@ -223,10 +223,11 @@ def test_the_shipped_images_are_the_shipped_models_of_the_users_images(mini_worl
 
 
 def test_the_shipped_images_are_made_again(mini_world: Path) -> None:
-    """To the bit on the processor that made them; on others a pixel may be rounded otherwise."""
+    """To the bit on the processor that made them; on others a pixel may be rounded otherwise. The noise of the first images is the same
+    however many follow."""
     pytest.importorskip("diffusers")
     request = json.loads((MINI_DIFFUSION / "synthetic.json").read_text())["request"]
     made: Callable[..., Tensor] = synthetic.small(MINI_DIFFUSION, request["strength"]).make
-    shipped = read_public(mini_world / PUBLIC_SETS["synthetic"], 300, Pixels(SIDE))
-    again = made(originals(mini_world, SIDE).flatten(0, 1), request["seed"])
+    shipped = read_public(mini_world / PUBLIC_SETS["synthetic"], 12, Pixels(SIDE))
+    again = made(originals(mini_world, SIDE).flatten(0, 1)[:12], request["seed"])
     assert np.abs(again.numpy().astype(int) - shipped.numpy().astype(int)).mean() < 0.5
