@@ -179,8 +179,9 @@ def synthetic(
     force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
 ) -> None:
     """Make the public sets synthetic and noise: 50 images a user of Setup1, from its own. Needs the extra `diffusion`."""
-    from data_prep.pretrain.synthetic import PIPELINES, write, write_sheet
+    from data_prep.pretrain.synthetic import PIPELINES, claim, write, write_sheet
 
+    claim(data_dir, sheet, force)
     usual = {"stable-diffusion": ROOT / "models", "small": MINI_DIFFUSION}
     made_by = PIPELINES[pipeline](models_path or usual[pipeline], strength, device)
     if sheet:

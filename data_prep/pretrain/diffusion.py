@@ -64,12 +64,12 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
         NotOurs: ``out`` holds something else.
         OSError: the folder can't be written.
     """
+    claim(out)
     need_diffusers()
     from diffusers import UNet2DModel
 
     if side % (2 * BLOCK):
         raise ValueError(f"side: {side} pixels are no multiple of {2 * BLOCK}, which the model halves twice")
-    claim(out)
     batches, started = _files(images, side) if images else _upstream(), time.process_time()
     torch.manual_seed(seed)
     rng, noise = np.random.RandomState(seed), scheduler()

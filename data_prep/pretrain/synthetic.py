@@ -21,11 +21,12 @@ from kornia.filters import canny
 from PIL import Image
 from torch import Tensor
 
-from data_prep.io.build import Place, Run, prepare
+from data_prep.io.build import Place, Run, prepare, refuse_others
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
 from data_prep.io.writers import noise, write_images
 from data_prep.pretrain import diffusion
+from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import digest, named, put
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.coco import Instances
@@ -38,6 +39,7 @@ USERS = (("MLC_setup", 0), ("MLC_setup", 1), ("MLC_setup", 2), ("IC/CIFAR100", 0
 STABLE_DIFFUSION = ("stable-diffusion-v1-5/stable-diffusion-v1-5", "lllyasviel/sd-controlnet-canny")
 STABLE_SIDE = 512  # pixels that it was trained at
 STABLE_GUIDANCE = 3.0  # of ControlNet's guess mode, which needs no prompt; its authors recommend 3 to 5
+_START = b'{\n "dataset": "synthetic",'  # of what lies beside a sheet
 ENTRY = Entry(
     name="synthetic",
     title="Synthetic images of Setup1's users",
@@ -159,15 +161,33 @@ def write(data_dir: Path, pipeline: Pipeline, seed: int, say: Callable[[str], No
         OSError: a folder can't be read or written.
     """
     private = originals(data_dir, pipeline.side)
-    places = tuple(Place(PUBLIC_SETS[name]) for name in ("synthetic", "noise"))
 
     def write_sets(run: Run) -> None:
         made = pipeline.make(private.flatten(0, 1), seed).permute(0, 2, 3, 1).numpy()
-        for place, images in zip(places, (made, noise(len(made), pipeline.side)), strict=True):
+        for place, images in zip(run.places, (made, noise(len(made), pipeline.side)), strict=True):
             write_images(run.root / place.folder, images)
 
-    source = Source.of(data_dir / "archives", None, None)
-    return prepare(Run(ENTRY, facts_of(pipeline, private, seed), source, places, data_dir, say, force=force), write_sets)
+    return prepare(_run(data_dir, facts_of(pipeline, private, seed), say, force), write_sets)
+
+
+def _run(data_dir: Path, options: dict[str, Any], say: Callable[[str], None], force: bool) -> Run:
+    places = tuple(Place(PUBLIC_SETS[name]) for name in ("synthetic", "noise"))
+    return Run(ENTRY, options, Source.of(data_dir / "archives", None, None), places, data_dir, say, force=force)
+
+
+def claim(data_dir: Path, sheet: Path | None, force: bool) -> None:
+    """Check, before hours of making, that :func:`write_sheet` may write ``sheet``, or if that is None, that :func:`write` may write.
+
+    Raises:
+        SourceError, NotOurs: naming what lies in the place.
+    """
+    if sheet is None:
+        return refuse_others(_run(data_dir, {}, print, force))
+    about = sheet.with_suffix(".json")
+    ownership.reach(sheet, sheet.parent)
+    ownership.headed(about, _START)
+    if not about.exists():  # nothing says that the sheet is ours
+        ownership.headed(sheet, _START)
 
 
 def write_sheet(data_dir: Path, pipeline: Pipeline, seed: int, path: Path) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from data_prep import MINI_DIFFUSION
 from data_prep.__main__ import main
 from data_prep.pretrain import diffusion, synthetic
-from data_prep.pretrain.synthetic import EACH, STABLE_DIFFUSION, USERS, Pipeline, originals, write, write_sheet
+from data_prep.pretrain.synthetic import EACH, STABLE_DIFFUSION, USERS, Pipeline, claim, originals, write, write_sheet
 from data_prep.world import mini
 from fedmuscle_lib.core.files import digest
 from fedmuscle_lib.data.encodings import Pixels
@@ -195,6 +195,7 @@ def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users: P
 
 def test_a_sheet_is_unpacked_to_the_images_that_it_was_made_of(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_sheet(users, Pipeline(inverted, SIDE, {"pipeline": "inverted"}), 3, tmp_path / "shipped/synthetic.png")
+    claim(users, tmp_path / "shipped/synthetic.png", force=False)  # what the command wrote it may replace
     monkeypatch.setattr(mini, "MINI_DIFFUSION", tmp_path / "shipped")
     mini._synthetic(tmp_path / "world")
     made = read_public(tmp_path / "world/public/synthetic", 300, Pixels(SIDE))
