@@ -34,6 +34,27 @@ MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTI
 ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
 ALONE = tuple(name for name in ABLATION_ARMS if name != "fedmuscle")  # of them those in which no user hears of another
 _AS_IT_IS = "the profile as it is"
+# What the paper leaves open, each in another way than the profiles have it (`open` of a setting's field). Figure 5 varies batches.
+OPEN_CHOICES: dict[str, dict[str, Any]] = {
+    "alignment before local training": {"order": "alignment_first"},
+    "evaluated after a refit": {"refit": 1},
+    "one AdamW for both losses": {"optimisers": "shared"},
+    "a new AdamW in each round": {"optimisers": "each_round"},
+    "weight decay of 0": {"weight_decay": 0.0},
+    "head on the representation": {"head_on": "representation"},
+    "head on normalised features": {"head_on": "normalised"},
+    "head of one layer": {"head_layers": 1},
+    "head 256 wide": {"head_hidden": 256},
+    "head 1024 wide": {"head_hidden": 1024},
+    "projection as it was drawn": {"projection": "frozen"},
+    "LoRA in attention alone": {"lora_layers": "attention"},
+    "LoRA in the last blocks": {"lora_blocks": "last"},
+    "LoRA's alpha of 32": {"lora_alpha": 32},
+    "LoRA with a dropout of 0.1": {"lora_dropout": 0.1},
+    "the CLS token as features": {"pooling": "cls"},
+    "local images flipped and cropped": {"augmentation": "weak"},
+    "the same local data for each seed": {"local_draw": "fixed"},
+}
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
 

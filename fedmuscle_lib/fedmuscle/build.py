@@ -61,7 +61,8 @@ def build(settings: Settings) -> Federation:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             try:
-                model = kind(backbone, task.n_outputs(classes), **model_options(reads, user))
+                options = model_options(reads, user)
+                model = kind(backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options)
             except ValueError as error:
                 raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
@@ -79,6 +80,7 @@ def build(settings: Settings) -> Federation:
                 weight_decay=reads.weight_decay,
                 optimisers="separate" if "optimisers" in algorithm.ignores else reads.optimisers,
                 projection=reads.projection,
+                augmentation=reads.augmentation,
                 address=(reads.seed,),
             )
         )

@@ -23,10 +23,10 @@ from torch.nn import Parameter
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.core.randomness import batches, derived_seed
 from fedmuscle_lib.core.tensors import like
 from fedmuscle_lib.data.samples import Samples
-from fedmuscle_lib.fedmuscle.augmentation import View
+from fedmuscle_lib.fedmuscle.augmentation import View, weak
 from fedmuscle_lib.fedmuscle.messages import LabelSpace, Reply
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.models import FrozenStates, State, UserModel
@@ -80,6 +80,7 @@ class Client:
         optimisers: whether local training and alignment have an AdamW each, since their gradients differ in scale, one, or new ones in
             every round.
         projection: whether it is trained or stays as it was drawn.
+        augmentation: of local images in local training.
         address: prefix of every draw's address, such as the seed.
 
     Attributes:
@@ -103,6 +104,7 @@ class Client:
         weight_decay: float,
         optimisers: Literal["separate", "shared", "each_round"] = "separate",
         projection: Literal["trained", "frozen"] = "trained",
+        augmentation: Literal["none", "weak"] = "none",
         address: tuple[object, ...],
     ) -> None:
         self.user, self.task, self.model, self.classes = user, task, model, classes
@@ -112,12 +114,14 @@ class Client:
         self.meter = FlopMeter()
         self._adamw: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "fused": True}
         self._optimisers = optimisers
+        self._augments = augmentation == "weak" and isinstance(task, Classification) and task.reads == "images"
         self._untrained = set(model.projection.parameters()) if projection == "frozen" else set()
         self._new_optimisers()
         self._epochs = 0
         self._pending: Tensor | None = None
         self.start = {name: p.clone() for name, p in model.trainable_state().items()}
         self._forget_losses()
+        self.begin_round(0)
 
     def _new_optimisers(self) -> None:
         self._local = torch.optim.AdamW(self._trained(p for p in self.model.parameters() if p.requires_grad), **self._adamw)
@@ -129,8 +133,9 @@ class Client:
     def _trained(self, parameters: Iterable[Parameter]) -> list[Parameter]:
         return [p for p in parameters if p not in self._untrained]
 
-    def begin_round(self) -> None:
-        """Make new optimisers where every round has its own."""
+    def begin_round(self, round: int) -> None:
+        """Begin the round's draws, and make new optimisers where every round has its own."""
+        self._round, self._drawn = round, 0
         if self._optimisers == "each_round":
             self._new_optimisers()
 
@@ -197,7 +202,8 @@ class Client:
         """
         self.model.train()
         inputs = self.seen(rows, view)
-        self._pending = self.meter.run(("represent", len(rows), view is None), lambda: self.model.represent(inputs))
+        with self._dropout():
+            self._pending = self.meter.run(("represent", len(rows), view is None), lambda: self.model.represent(inputs))
         return self._pending.detach()
 
     def align(self, reply: Reply) -> float:
@@ -244,9 +250,15 @@ class Client:
             raise ValueError(f"user {self.user.number} reads texts, of which there are no augmented views")
         return view(self.public[rows])
 
+    def own(self, rows: Tensor) -> State | Tensor:
+        """Return samples of D^n as the model reads them in local training."""
+        if not self._augments:
+            return self.read(self.train.inputs, rows)
+        return weak("local", *self.address, self._epochs, *rows.tolist())(self.train.inputs[rows])
+
     def local_loss(self, rows: Tensor) -> Callable[[], Tensor]:
         """L^n on samples of D^n, to be computed within a step."""
-        inputs, targets = self.read(self.train.inputs, rows), self.train.targets[rows]
+        inputs, targets = self.own(rows), self.train.targets[rows]
         return lambda: self.task.loss(self.model(inputs), targets)
 
     def fit_batch(self, rows: Tensor, number: int = 0) -> Tensor:
@@ -291,12 +303,24 @@ class Client:
         self._local_loss = mean if losses else math.nan
         return mean
 
+    @contextmanager
+    def _dropout(self) -> Iterator[None]:
+        """Give the pass inside draws that depend on no other draw."""
+        if not self.model.drops:
+            yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed("dropout", *self.address, self._round, self._drawn))
+            self._drawn += 1
+            yield
+
     def _step(self, optimiser: torch.optim.Optimizer, key: tuple, loss: Callable[[], Tensor]) -> Tensor:
         if not self.model.training:
             self.model.train()
 
         def once() -> Tensor:
-            value = loss()
+            with self._dropout():
+                value = loss()
             optimiser.zero_grad(set_to_none=True)
             value.backward()
             optimiser.step()
@@ -353,13 +377,13 @@ class Client:
 
         The copy sees its local data in an order of its own.
         """
-        state, losses, address = copy.deepcopy(self.state()), self._local_loss, self.address
+        state, losses, address, drawn = copy.deepcopy(self.state()), self._local_loss, self.address, self._drawn
         self.address = (*address, "aside")
         try:
             yield
         finally:
             self.restore(state)
-            self._local_loss, self.address = losses, address
+            self._local_loss, self.address, self._drawn = losses, address, drawn
 
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.

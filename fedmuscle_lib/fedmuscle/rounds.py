@@ -42,7 +42,7 @@ class Rounds:
         flops = [client.meter.total for client in clients]
         due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
         for client in clients:
-            client.begin_round()
+            client.begin_round(round)
         for phase in self.algorithm.phases():
             if phase == "after_local":
                 local_loss = self.algorithm.local_update(self.federation, round)

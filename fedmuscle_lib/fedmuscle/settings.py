@@ -166,6 +166,12 @@ class Settings(RunSettings):
         neutral=1.0,
     )
 
+    augmentation: Literal["none", "weak"] = training(
+        "none",
+        "Of local images in local training: none, or a flip and a crop. Users who segment or read texts have none.",
+        neutral="none",
+        open="open; our default: none",
+    )
     order: Literal["local_first", "alignment_first"] = training(
         "local_first",
         'Which phase comes first in a round of FedMuscle and its variants. Section 5: "The users then perform T CL epochs", after E local '
@@ -203,6 +209,14 @@ class Settings(RunSettings):
         "LoRA's updates are scaled by alpha / rank.",
         ge=1,
         open="open; our default: the default rank, so that nothing is rescaled",
+    )
+    lora_dropout: float = model(
+        0.0,
+        "Probability with which training drops an input of a LoRA matrix A.",
+        ge=0,
+        lt=1,
+        neutral=0.0,
+        open="open; our default: none",
     )
     lora_layers: ByTask[Literal["attention", "linear"]] = model(
         "attention",

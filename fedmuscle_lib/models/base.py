@@ -43,6 +43,7 @@ class UserModel(Versioned, nn.Module, ABC):
         proj_dim: d of the paper.
         lora_layers: "attention" (queries and values) or "linear" (every linear layer; in a CNN the 1 x 1 convolutions).
         lora_blocks: "all", "last" (:meth:`first_of_last`) or "none".
+        lora_dropout: probability with which training drops an input of a LoRA matrix A.
         pooling: "mean" over positions, or "cls", the first token.
         pooled_stages: which stages the features are pooled from, if the backbone has several, as a SegFormer has.
         precision: of the backbone's matrix products, by autocast; projection, head and every loss stay in float32.
@@ -55,6 +56,7 @@ class UserModel(Versioned, nn.Module, ABC):
         attention: how the architecture calls the layers that make queries and values; empty if it has no attention.
         deep_embeddings: whether what stands before the first block is worth keeping even where every block is adapted.
         depth: how many blocks, counted from the first, training never changes.
+        drops: whether training drops inputs of LoRA's matrices.
         read: blocks whose outputs the head reads beside the features, by index.
         memory_format: in which convolutions run.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
@@ -87,6 +89,7 @@ class UserModel(Versioned, nn.Module, ABC):
         head_hidden: int,
         head_on: HeadOn,
         pooling: Pooling = "mean",
+        lora_dropout: float = 0.0,
         pooled_stages: Stages = "last",
         precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
@@ -97,14 +100,14 @@ class UserModel(Versioned, nn.Module, ABC):
             raise ValueError(f"pooling: a {backbone.config.model_type} has no first token that stands for the whole input")
         self.head_on, self.pooling, self.pooled_stages, self.precision = head_on, pooling, pooled_stages, precision
         width = self.width(backbone)
-        self.backbone = backbone
-        self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha)
+        self.backbone, self.drops, self._dropouts = backbone, lora_dropout > 0, list[nn.Module]()
+        self.depth = self._adapt(lora_layers, lora_blocks, rank, lora_alpha, lora_dropout)
         self._blocks = [backbone.get_submodule(name) for name in self.block_names(backbone)]
         self.projection = nn.Linear(width, proj_dim)
         self.head = self.build_head(head, backbone, proj_dim if head_on == "representation" else width, head_hidden, n_outputs)
         self._only_pooled = head in ("two layers", "linear")
 
-    def _adapt(self, layers: Layers, blocks: Blocks, rank: int, alpha: int) -> int:
+    def _adapt(self, layers: Layers, blocks: Blocks, rank: int, alpha: int, dropout: float) -> int:
         """Add LoRA matrices to the backbone; return the index of the first block that has some."""
         names = self.block_names(self.backbone)
         if blocks == "none":
@@ -114,7 +117,7 @@ class UserModel(Versioned, nn.Module, ABC):
         if not targets:
             raise ValueError(f"lora_layers: {self.backbone.config.model_type} has no layers of the kind {layers!r}")
         # in bfloat16 a sum with the weight would round the adapters away
-        adapt(self.backbone, targets, rank, alpha, merged=self.precision == "float32")
+        self._dropouts = adapt(self.backbone, targets, rank, alpha, merged=self.precision == "float32", dropout=dropout)
         return next(i for i, name in enumerate(names) if any(_within(target, name) for target in targets))
 
     def _layers_of(self, blocks: Sequence[str], layers: Layers) -> list[str]:
@@ -124,9 +127,11 @@ class UserModel(Versioned, nn.Module, ABC):
         return [name for name in kept if any(_within(name, block) for block in blocks)]
 
     def train(self, mode: bool = True) -> UserModel:
-        """Set training mode for the head alone. The backbone stays in evaluation mode, without dropout: the paper states none."""
+        """Set training mode for the head and LoRA's dropout. The backbone stays in evaluation mode: the paper states no dropout."""
         super().train(mode)
         self.backbone.eval()
+        for dropout in self._dropouts:
+            dropout.train(mode)
         return self
 
     def width(self, backbone: PreTrainedModel) -> int:

@@ -14,20 +14,27 @@ from torch.autograd import Function
 from torch.nn.functional import linear
 
 
-def adapt(backbone: nn.Module, targets: Sequence[str], rank: int, alpha: int, *, merged: bool = True) -> None:
+def adapt(
+    backbone: nn.Module, targets: Sequence[str], rank: int, alpha: int, *, merged: bool = True, dropout: float = 0.0
+) -> list[nn.Module]:
     """Add LoRA matrices of a rank to the layers of a backbone that ``targets`` names in full, and freeze everything else.
 
     Args:
         merged: compute linear layers as one product, see :class:`Merged`.
+        dropout: probability with which training drops an input of a matrix A, in which case no product is merged.
+
+    Returns:
+        The adapted layers' dropouts.
     """
     # by full names: a name's ending alone could fit a layer outside of the chosen blocks
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=0.0)
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=dropout)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "fan_in_fan_out is set to")  # peft sets what GPT-2's transposed layers need
         inject_adapter_in_model(config, backbone)
     for layer in backbone.modules():
-        if merged and type(layer) is lora.Linear:
+        if merged and not dropout and type(layer) is lora.Linear:
             layer.__class__ = Merged
+    return [layer.lora_dropout for layer in backbone.modules() if isinstance(layer, lora.LoraLayer)]
 
 
 class Merged(lora.Linear):

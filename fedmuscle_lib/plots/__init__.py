@@ -9,6 +9,7 @@ from fedmuscle_lib.core.style import Marker, save
 from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.bounds import bounds
+from fedmuscle_lib.plots.choices import choices
 from fedmuscle_lib.plots.claims import claims
 from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2

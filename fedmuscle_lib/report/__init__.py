@@ -13,6 +13,7 @@ from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
     HEADLINE,
+    OPEN_CHOICES,
     OTHER_MOMENT,
     TUNED_BASELINE,
     arm,
@@ -23,7 +24,16 @@ from fedmuscle_lib.fedmuscle.arms import (
     run_map,
     run_points,
 )
-from fedmuscle_lib.report.ablation import by_point, costs_at_points, delta_at_points, minus_first, of_groups, table_at_points, write_points
+from fedmuscle_lib.report.ablation import (
+    by_effect,
+    by_point,
+    costs_at_points,
+    delta_at_points,
+    minus_first,
+    of_groups,
+    table_at_points,
+    write_points,
+)
 from fedmuscle_lib.report.compare import (
     delta_over,
     gain_difference,

@@ -63,6 +63,14 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
 
 
+def by_effect(points: Sequence[Point]) -> list[Point]:
+    """The first point, then the others from the one that moves FedMuscle's Delta most from the first's to the one that does so least."""
+    first, *others = points
+    moved = minus_first(points).difference.abs().tolist()
+    order = sorted(range(len(others)), key=lambda i: -moved[i])
+    return [first, *(others[i] for i in order)]
+
+
 def costs_at_points(points: Sequence[Point]) -> pd.DataFrame:
     """``report.costs`` at every point."""
     return _at_every(points, costs)

@@ -25,8 +25,8 @@ _DELTA = {
 # Choices that the paper leaves open and that are no settings: what, and ours.
 _CHOICES = {
     "projection": "one linear layer, then normalised",
-    "dropout": "none, in LoRA, heads and backbones",
-    "augmentation": "none of local data; of public data what an algorithm's authors have",
+    "dropout": "none, in heads and backbones",
+    "augmentation of public data": "what an algorithm's authors have",
     "schedule of the learning rate": "none",
     "AdamW's moments": "kept from round to round",
     "threshold of F1": "a probability of 0.5",

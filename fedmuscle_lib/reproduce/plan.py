@@ -91,7 +91,8 @@ def _given(types: Collection[str], wanted: dict[str, Any], overrides: Any) -> di
     """Of ``wanted`` what a notebook declares; settings that it does not declare go into its ``overrides``."""
     if isinstance(overrides, dict):
         overrides = {name: value for name, value in overrides.items() if name not in types}
-    return {name: value for name, value in (wanted | ({"overrides": overrides} if overrides else {})).items() if name in types}
+    given = wanted | ({"overrides": overrides} if overrides else {})
+    return {name: given[name] for name in types if name in given}  # in the notebook's order, in which it names its folder too
 
 
 def settings_of(path: Path) -> type[RunSettings]:

@@ -174,6 +174,27 @@ def test_what_is_trained_aside_leaves_no_trace(settings):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("choice", [{"lora_dropout": 0.5, "lora_blocks": "all"}, {"augmentation": "weak"}])
+def test_draws_of_local_training_have_an_address_and_none_is_made_in_evaluation(settings, choice):
+    usual, client, other = (build(settings(**given)).clients[2] for given in ({"lora_blocks": "all"}, choice, choice))
+    assert client.evaluate() == usual.evaluate(), "nothing is trained yet"
+    with client.aside():
+        client.fit(1)
+    loss = client.fit(2)
+    torch.rand(3)
+    assert loss == other.fit(2) != usual.fit(2)
+    assert client.evaluate() == client.evaluate()
+
+
+def test_images_alone_are_augmented(settings):
+    clients = build(settings(setup="setup2", users=(1, 4, 7, 9), public="flickr30k", augmentation="weak")).clients
+    for client in clients:
+        rows = torch.arange(2)
+        seen, stored = client.own(rows), client.read(client.train.inputs, rows)
+        same = type(seen) is type(stored) and (isinstance(seen, dict) or torch.equal(seen, stored))
+        assert same == (client.user.task in ("SS", "TC"))
+
+
 def steps_of(client):
     """How many steps its optimiser of local training has taken for each parameter, by name."""
     names = [name for name, p in client.model.named_parameters() if p.requires_grad]

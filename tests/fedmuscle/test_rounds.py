@@ -90,6 +90,7 @@ def test_a_run_of_every_open_choice_is_resumed_to_the_bit(settings, cut_off_and_
     choices = {"order": "alignment_first", "refit": 1, "optimisers": "shared", "public_batch_size": 20, "local_draw": "fixed"}
     cut_off_and_resumed(settings(rounds=3, **choices), 2)
     cut_off_and_resumed(settings(rounds=3, optimisers="each_round", projection="frozen", head_on="normalised"), 2)
+    cut_off_and_resumed(settings(rounds=3, lora_blocks="all", lora_dropout=0.5, augmentation="weak", refit=1), 2)
 
 
 # --- numbers that are not finite ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import pytest
 from histories import history
 
-from fedmuscle_lib import plots, report
+from fedmuscle_lib import Settings, plots, report
 from fedmuscle_lib.fedmuscle import arms as module
 from fedmuscle_lib.report.paper import paper_points
 
@@ -84,3 +84,15 @@ def test_the_figure_has_a_panel_for_each_value_of_the_other_column(asked):
     figure = plots.ablation(rows, "others", "M", panel="local_epochs", titles="E = {}")
     assert [ax.get_title() for ax in figure.axes] == ["E = 1", "E = 2"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1", "3"]
+
+
+def test_every_setting_that_the_paper_leaves_open_is_turned_in_a_notebook():
+    """But the settings of users who segment, read texts or have another precision, the checkpoints, and those that Figure 5 varies."""
+    turned = {name for settings in report.OPEN_CHOICES.values() for name in settings}
+    elsewhere = {"mask_size", "text_length", "pooled_stages", "precision", "backbones", "public_batch_size"}
+    assert turned - {"head_layers"} == {name for name in Settings.model_fields if Settings.about(name)["open"]} - elsewhere
+
+
+def test_choices_are_ordered_by_how_far_they_move_delta(asked):
+    found = report.by_effect(points([{"others": n} for n in (3, 4, 1)], seeds=[0]))
+    assert [point.varied["others"] for point in found] == [3, 1, 4]

@@ -68,6 +68,11 @@ def test_each_notebook_gets_what_it_declares(folder):
     }
 
 
+def test_parameters_come_in_the_notebooks_order_in_which_it_names_its_folder(folder):
+    path = notebook(folder, "table", parameters=PARAMETERS + "\nlabel: str = ''  # of a figure\nsize: int = 1  # of it")
+    assert [*planned([path], size=2, label="x", rounds=3)[path]] == ["profile", "seeds", "output", "overrides", "label", "size"]
+
+
 def test_a_setup_goes_to_a_notebook_that_takes_one_and_into_the_settings_of_others(folder):
     takes = notebook(folder, "takes", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
     given = planned([takes, notebook(folder, "table")], setup="setup1_unequal", rounds=3)

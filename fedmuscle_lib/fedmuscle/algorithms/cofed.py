@@ -50,7 +50,7 @@ class FitLabelled(ClientSide):
 
         def fit_batch(drawn: Tensor, number: int) -> Tensor:
             own, public = drawn[drawn < n], drawn[drawn >= n]
-            inputs = [client.read(client.train.inputs, own)] if len(own) else []
+            inputs = [client.own(own)] if len(own) else []
             inputs += [client.seen(rows[public - n])] if len(public) else []
             wanted = labels[torch.cat([own, public])]
 

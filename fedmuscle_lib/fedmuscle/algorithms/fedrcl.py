@@ -26,7 +26,7 @@ class _RelaxedContrast(ClientSide):
     weight: float
 
     def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
-        inputs, targets = client.read(client.train.inputs, rows), client.train.targets[rows]
+        inputs, targets = client.own(rows), client.train.targets[rows]
 
         def loss() -> Tensor:
             outputs, levels = client.model.forward_with_levels(inputs)
