@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.models import OptionInfo
 
-from data_prep import MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
+from data_prep import MINI_DIFFUSION, MINI_WEIGHTS, REAL_MODELS, SMALL_WEIGHTS
 from data_prep.datasets import MODULES
 from data_prep.io.build import Place, Run, plan, prepare
 from data_prep.io.entry import Entry, Option, SourceError
@@ -33,7 +33,7 @@ from fedmuscle_lib.core.files import ROOT
 
 app = App(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 _MINI, _REAL, _ARCHIVES = ROOT / "data/mini", ROOT / "data/real", ROOT / "data/real/archives"
-_MADE = {MINI_WEIGHTS: ", as shipped", SMALL_WEIGHTS: ", as shipped"}
+_MADE = {MINI_WEIGHTS: ", as shipped", MINI_DIFFUSION: ", as shipped", SMALL_WEIGHTS: ", as shipped"}
 
 
 def _default(path: Path, help: str) -> OptionInfo:
@@ -144,6 +144,51 @@ def text_backbones(
         f"{NAME}: {_cost(report)}, perplexity {report['perplexity']} ({report['trivial_perplexity']} by frequency), "
         f"{report['accuracy']:.1%} of the tokens guessed -> {out / NAME}"
     )
+
+
+@app.command()
+def diffusion(
+    images: Annotated[
+        Path | None, typer.Option(help="Learn from the images in this folder and below it.", show_default="upstream images of mini")
+    ] = None,
+    side: Annotated[int, typer.Option(min=16, help="Side of the images in pixels, a multiple of 4.")] = 32,
+    out: Annotated[Path, _default(MINI_DIFFUSION, "Where to save it.")] = MINI_DIFFUSION,
+    steps: Steps = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
+) -> None:
+    """Train the small diffusion model, which `synthetic` uses: 20 minutes on one core. Needs the extra `diffusion`."""
+    from data_prep.pretrain.diffusion import STEPS, train
+
+    report = train(out, images, side, steps or STEPS, seed)
+    typer.echo(f"{out.name}: {_cost(report)}, mean squared error of the velocity {report['loss']} on new images -> {out}")
+
+
+@app.command()
+def synthetic(
+    data_dir: Annotated[Path, _default(_REAL, "Where the users' files are, and where to write public/synthetic and public/noise.")] = _REAL,
+    pipeline: Annotated[
+        Literal["stable-diffusion", "small"], typer.Option(help="Stable Diffusion with ControlNet, or the model that `diffusion` trains.")
+    ] = "stable-diffusion",
+    models_path: Annotated[
+        Path | None, typer.Option(help="The folder of the checkpoints, or of the small model.", show_default="models, or as shipped")
+    ] = None,
+    strength: Annotated[float, typer.Option(min=0, max=1, help="Share of the way to pure noise: 0 leaves images as they are.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+    device: Annotated[str, typer.Option(help="Where Stable Diffusion runs, such as cuda.")] = "cpu",
+    sheet: Annotated[Path | None, typer.Option(help="Write the images as one PNG file there instead, as mini ships them.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
+) -> None:
+    """Make the public sets synthetic and noise: 50 images a user of Setup1, from its own. Needs the extra `diffusion`."""
+    from data_prep.pretrain.synthetic import PIPELINES, claim, write, write_sheet
+
+    claim(data_dir, sheet, force)
+    usual = {"stable-diffusion": ROOT / "models", "small": MINI_DIFFUSION}
+    made_by = PIPELINES[pipeline](models_path or usual[pipeline], strength, device)
+    if sheet:
+        write_sheet(data_dir, made_by, seed, sheet)
+    else:
+        write(data_dir, made_by, seed, typer.echo, force)
+    typer.echo(f"synthetic: by {pipeline} -> {sheet or data_dir / 'public'}")
 
 
 @app.command()

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib import plots, report
-from fedmuscle_lib.data.public import PUBLIC_SETS
+from fedmuscle_lib.data.public import PUBLIC_SETS, images_of
 from fedmuscle_lib.fedmuscle.arms import settings_of
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
@@ -201,7 +201,7 @@ def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
         rows=min(len(users), 10),
         description="users",
     )
-    there = [name for name, folder in PUBLIC_SETS.items() if name == shown.public or (shown.data_dir / folder).is_dir()]
+    there = [name for name in PUBLIC_SETS if name == shown.public or _has_enough(shown, name)]
     controls = {"users": listed, "public": ipywidgets.Dropdown(options=there, value=shown.public, description="public set")}
     for name, text in _NUMBERS.items():
         value = getattr(shown, name)
@@ -209,6 +209,12 @@ def _controls(shown: Settings) -> dict[str, ipywidgets.ValueWidget]:
             kind = ipywidgets.FloatText if isinstance(value, float) else ipywidgets.IntText
             controls[name] = kind(value=value, description=text, step=0.05 if isinstance(value, float) else 1)
     return controls
+
+
+def _has_enough(shown: Settings, public: str) -> bool:
+    """Return whether a public set is there and holds as many images as are asked for."""
+    folder = shown.data_dir / PUBLIC_SETS[public]
+    return folder.is_dir() and len(images_of(folder)) >= shown.public_size
 
 
 def _models(shown: Settings) -> dict[str, ipywidgets.Dropdown]:

@@ -77,6 +77,12 @@ PREPARING = {
         Row(lambda to: ["backbones", "hybrid-vit-small", "--archives", "archives", "--fresh", "--out", to], "hybrid-vit-small"),
     ],
     "text-backbones": [Row(lambda to: ["text-backbones", "--archives", "archives", "--out", to], "gpt2")],
+    "diffusion": [Row(lambda to: ["diffusion", "--steps", 1, "--out", to / "model"], "model")],
+    "synthetic": [
+        Row(lambda to: ["synthetic", "--data-dir", to], "public/synthetic"),
+        Row(lambda to: ["synthetic", "--data-dir", to, "--sheet", to / "sheet.png"], "sheet.png"),
+        Row(lambda to: ["synthetic", "--data-dir", to, "--sheet", to / "sheet.png"], "sheet.json"),
+    ],
     "pretrained": [
         Row(lambda to, name=name: ["pretrained", name, "--archives", "archives", "--models-path", to], name)  # type: ignore[misc]
         for name in (next(iter(shipped())), "minilm-l6")

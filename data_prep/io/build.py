@@ -183,7 +183,7 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
     ):
         run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
-    _refuse_others(run)
+    refuse_others(run)
     data_dir.mkdir(parents=True, exist_ok=True)
     _terms(run)
     with alone(name, data_dir) as scratch:
@@ -192,7 +192,7 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         read_back(run.root)
         _report(run)
         manifest = run.manifest()
-        _refuse_others(run)  # another command may have come first in the hours since
+        refuse_others(run)  # another command may have come first in the hours since
         for place in run.places:  # before any is moved: the old users of one may have the new public images of another
             most = max(_files(data_dir, place), _files(run.root, place))
             _write(data_dir / place.folder, manifest | {"whole": False, "files": most})
@@ -217,7 +217,7 @@ def alone(command: str, folder: Path) -> Iterator[Path]:
         raise SourceError(f"{folder}: another `data_prep {command}` is at work here") from None
 
 
-def _refuse_others(run: Run) -> None:
+def refuse_others(run: Run) -> None:
     """Raise SourceError if a place holds files that this command did not write, unless ``force`` is given.
 
     Raises:

@@ -25,6 +25,7 @@ LAYOUT = (
     *(f"IC/{name}/{split}" for name in ("CIFAR100", "CIFAR10", "FOOD101", "CALTECH101") for split in _SPLITS),
     *(f"TC/{name}/{split}" for name in ("yahoo_qa", "ag_news") for split in _SPLITS),
     *("MLC_setup/public_Pascal", "MLC_setup/public_COCO", "IC/CIFAR100/public", "IC/CIFAR10/public", "TC/flicker_public/images"),
+    *("public/synthetic", "public/noise"),
 )
 
 
@@ -50,6 +51,11 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_leve
         with named(folder / name):
             Image.fromarray(image).save(folder / name, optimize=False, compress_level=compress_level)
     return names
+
+
+def noise(n: int, side: int) -> np.ndarray:
+    """Draw ``n`` images of noise, the same everywhere: each byte of a pixel is uniform and independent; (n, side, side, 3) uint8."""
+    return np.random.RandomState(0).randint(0, 256, (n, side, side, 3), np.uint8)
 
 
 def labelled(name: str) -> str:

@@ -23,9 +23,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from data_prep import MINI_WEIGHTS
-from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
+from data_prep.io.writers import labelled, noise, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
@@ -65,7 +66,7 @@ _write_images = partial(write_images, compress_level=0)  # each has the same byt
 
 
 def prepare(data_dir: Path) -> dict:
-    """Write the world below ``data_dir`` (28434 small files) unless it is there complete; return its manifest.
+    """Write the world below ``data_dir`` (29035 small files) unless it is there complete; return its manifest.
 
     Of an earlier world, its own files are replaced; what else lies beside them stays.
 
@@ -90,6 +91,7 @@ def prepare(data_dir: Path) -> dict:
                     _client(root, task, split, client, sizes[task], words)
         _public(root, words)
         _captioned(root, words)
+        _synthetic(root)
         _labelled(root, words)
         _scenes(root, words)
         shutil.copytree(MINI_WEIGHTS, root / "models", ignore=shutil.ignore_patterns(UNFINISHED))
@@ -122,9 +124,9 @@ def _read_manifest(data_dir: Path) -> dict | None:
 
 
 def _version() -> str:
-    """Return a version that changes with the world's recipe and with the shipped backbones."""
-    files = (path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts)
-    weights = b"".join(path.read_bytes() for path in files)
+    """Return a version that changes with the world's recipe, the shipped backbones and the shipped images."""
+    files = [path for path in sorted(MINI_WEIGHTS.rglob("*")) if path.is_file() and UNFINISHED not in path.parts]
+    weights = b"".join(path.read_bytes() for path in [*files, *sorted(MINI_DIFFUSION.glob("synthetic.*"))])
     return f"{VERSION}-{hashlib.sha256(weights).hexdigest()[:12]}"
 
 
@@ -201,6 +203,19 @@ def _captioned(root: Path, words: Vocabulary) -> None:
     _write_captioned(root / "TC/flicker_public", images, few, 1, rng)  # the README's spelling
 
 
+def _synthetic(root: Path) -> None:
+    """Write the synthetic images, and as many of noise. The former are shipped: another processor would round theirs otherwise.
+
+    `python -m data_prep synthetic` made them of the users' images; ``pretrain.synthetic`` says how the sheet is laid out.
+    """
+    sheet = np.asarray(Image.open(MINI_DIFFUSION / "synthetic.png"))
+    rows, users = sheet.shape[0] // SIZE, sheet.shape[1] // SIZE
+    images = sheet.reshape(rows, SIZE, users, SIZE, 3).swapaxes(1, 2).reshape(-1, SIZE, SIZE, 3)
+    _write_images(root / "public/synthetic", images)
+    shutil.copyfile(MINI_DIFFUSION / "synthetic.json", root / "public/synthetic" / MANIFEST)
+    _write_images(root / "public/noise", noise(len(images), SIZE))
+
+
 def _labelled(root: Path, words: Vocabulary) -> None:
     """Write the labelled set: large handwritten digits, balanced. From scratch, printed glyphs are too easy for a tail to suffer."""
     classes = np.array(words.digits)
@@ -226,7 +241,7 @@ def _write_captioned(folder: Path, images: np.ndarray, classes: np.ndarray, each
 
 
 def _manifest(root: Path) -> dict:
-    paths = sorted(path for path in root.rglob("*") if path.is_file() and path.name != MANIFEST)
+    paths = sorted(path for path in root.rglob("*") if path.is_file() and path != root / MANIFEST)
     files = [str(path.relative_to(root)) for path in paths]
     return {"name": "mini", "version": _version(), "sha256": _sum(root, files), "files": files}
 

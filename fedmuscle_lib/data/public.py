@@ -19,6 +19,8 @@ PUBLIC_SETS: dict[str, str] = {
     "cifar100": "IC/CIFAR100/public",  # the original README's "unlabeled CIFAR-100 images"
     "cifar10": "IC/CIFAR10/public",  # the original README's "if using CIFAR10 public dataset"; mini has none
     "flickr30k": "TC/flicker_public",  # the original README's "unlabeled Flickr images"; its spelling
+    "synthetic": "public/synthetic",  # Appendix J: images that Setup1's users make of their own; in no layout
+    "noise": "public/noise",  # as many images of noise, a control
 }
 CAPTIONS = "image_file_name_to_caption.pkl"
 MOST_CAPTION = 10_000  # characters

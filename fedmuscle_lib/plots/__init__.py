@@ -15,6 +15,7 @@ from fedmuscle_lib.plots.delta_map import delta_map
 from fedmuscle_lib.plots.figure2 import figure2
 from fedmuscle_lib.plots.figure6 import figure6
 from fedmuscle_lib.plots.figure7 import figure7
+from fedmuscle_lib.plots.figure9 import figure9
 from fedmuscle_lib.plots.figure10 import figure10
 from fedmuscle_lib.plots.gains import controls, in_short
 from fedmuscle_lib.plots.palette import STYLES, styles

@@ -34,7 +34,15 @@ from fedmuscle_lib.report.ablation import (
     table_at_points,
     write_points,
 )
-from fedmuscle_lib.report.compare import delta_over, gain_difference, in_short, over_baseline, per_user_difference, rank_agreement
+from fedmuscle_lib.report.compare import (
+    delta_over,
+    gain_difference,
+    in_short,
+    over_baseline,
+    per_user_difference,
+    public_difference,
+    rank_agreement,
+)
 from fedmuscle_lib.report.costs import costs, ledger, relative_costs, replies
 from fedmuscle_lib.report.delta import (
     DELTA_COLUMNS,

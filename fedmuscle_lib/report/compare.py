@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, arm, baseline_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, arm, baseline_of, is_blind
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
@@ -61,6 +61,23 @@ def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase 
         ValueError: the two have no seed and public set in common.
     """
     return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
+
+
+def public_difference(histories: Sequence[History], reference: str, phase: Phase = HEADLINE) -> pd.DataFrame:
+    """Delta of each arm that looks at public data on each public set minus its Delta on the set ``reference``, on the same seeds.
+
+    Returns:
+        algorithm, public, over (the reference), difference (points), std, n_seeds, ci_low, ci_high.
+
+    Raises:
+        ValueError: a set has no seed in common with the reference.
+    """
+    rows = delta_by_seed(histories, phase)
+    rows = rows[~rows.algorithm.map(is_blind)].rename(columns={"algorithm": "arm", "public": "algorithm"})
+    sets = [name for name in dict.fromkeys(rows.algorithm) if name != reference]
+    parts = [paired_difference(rows, name, reference, ["arm"], "delta").assign(public=name, over=reference) for name in sets]
+    found = pd.concat(parts, ignore_index=True).rename(columns={"arm": "algorithm"})
+    return found[["algorithm", "public", "over", "difference", "std", "n_seeds", "ci_low", "ci_high"]]
 
 
 def delta_over(histories: Sequence[History], reference: str) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
         ({"rounds": "many"}, "^rounds: .*integer.*'many'"),
         ({"rounds": 0}, "^rounds: .*greater than or equal to 1"),
         ({"lr": -1e-3}, "^lr: .*greater than 0"),
-        ({"public": "imagenet"}, "^public: unknown public set 'imagenet'; known: cifar10, cifar100, coco, flickr30k, voc"),
+        ({"public": "imagenet"}, "^public: unknown public set 'imagenet'; known: cifar10, cifar100, coco, flickr30k, noise"),
         ({"tau": 0}, "^tau = 0.0 for user 1, user 2: must be positive"),
         ({"tau": 0.1}, "^tau_prime = 0.15 exceeds tau = 0.1 for user 1, user 2"),
         ({"tau_prime": -0.1}, "tau_prime = -0.1 for user 1, user 2: must be positive"),

@@ -25,6 +25,14 @@ def test_every_delta_minus_that_of_a_control():
     assert shown.loc["FedMuscle", "coco"] == "+10.00" and shown.loc["Local training", "voc"] == "+0.00 [+0.00, +0.00]"
 
 
+def test_delta_on_a_public_set_is_compared_with_that_on_another():
+    runs = [history("local", [40] * 6, seed=seed) for seed in (0, 1)]
+    runs += [history("fedmuscle", [v + seed] * 6, seed=seed, public=name) for seed in (0, 1) for name, v in (("voc", 44), ("noise", 42))]
+    (row,) = report.public_difference(runs, "voc").itertuples()
+    assert (row.algorithm, row.public, row.over, row.n_seeds) == ("fedmuscle", "noise", "voc", 2)
+    assert row.difference == pytest.approx(100 * (42 - 44) / 40)
+
+
 def test_fedmuscles_delta_stands_against_every_other_over_all_users_and_by_task():
     """Users 5 and 6 of setup1, whose local metric is 50, have IC10; FedDF stands against its own control as well."""
     values = {"local": [50] * 6, "fedmuscle": [51] * 6, "feddf": [50] * 4 + [53] * 2, "own_teacher": [49] * 6}

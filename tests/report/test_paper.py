@@ -50,6 +50,13 @@ def test_setup_2_stands_beside_its_cells(name, of_cells, printed):
     assert "nan" not in report.side_by_side(table, delta).to_string()  # Table 9 has no deviations
 
 
+def test_table_6_stands_beside_its_cells():
+    runs = as_runs("table6")
+    table, delta = report.table(runs, paper=("table6",)), report.delta(runs, paper=("table6",)).set_index("algorithm")
+    assert len(table) == 2 * 6 and (table["mean"] == table.paper_mean).all() and set(table.public) == {"synthetic"}
+    assert round(delta.delta["fedmuscle"], 2) == delta.paper_delta["fedmuscle"] == 18.32
+
+
 def test_table_9_improves_on_local_training_but_on_table_2_for_one_user_only():
     gains = report.paper_gains("table2", "table9")
     wide = gains[gains.task.isin(["SS", "TC"])].pivot(index="user", columns="algorithm", values="gain")

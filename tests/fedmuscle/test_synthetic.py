@@ -1,0 +1,49 @@
+"""The synthetic public set beside the users' images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedmuscle_lib import plots
+from fedmuscle_lib.fedmuscle.synthetic import how_it_was_made, nearest, neighbours, samples
+
+TWO = {"users": (5, 6), "others": 1, "public_size": 40, "batch_size": 8}
+
+
+def test_the_nearest_neighbour_of_a_copy_is_its_original_at_distance_0():
+    known = torch.rand(9, 12, generator=torch.Generator().manual_seed(0))
+    distance, which = nearest(known[[4, 2]], known)
+    assert distance.tolist() == [0, 0] and which.tolist() == [4, 2]
+    distance, which = nearest(known[:3], known, others=True)
+    assert (distance > 0).all() and not (which == torch.arange(3)).any()
+    brute = [min((known[i] - known[j]).norm().item() for j in range(9) if j != i) for i in range(3)]
+    assert distance.tolist() == pytest.approx(brute)
+
+
+def test_images_of_every_set_are_compared_with_each_users_own(settings):
+    rows = neighbours(settings(**TWO), ["synthetic", "noise"])
+    assert len(rows) == 2 * 2 * 3
+    assert set(rows.images) == {"private", "synthetic", "noise"} and set(rows.space) == {"pixels", "features"}
+    assert (rows.nearest > 0).all() and (rows.p5 <= rows.nearest).all()
+    assert rows.set_index("images").n.to_dict() == {"private": 50, "synthetic": 50, "noise": 40}
+    assert rows[rows.images == "synthetic"].own.between(0, 100).all() and rows[rows.images != "synthetic"].own.isna().all()
+    pixels = rows[rows.space == "pixels"].pivot(index="user", columns="images", values="nearest")
+    assert (pixels.noise > pixels.synthetic).all()
+
+
+def test_a_figure_has_a_private_and_a_synthetic_image_of_each_user(settings):
+    shown = samples(settings(**TWO))
+    assert shown.user.tolist() == [5, 6] and shown.synthetic[0].shape == shown.private[0].shape == (32, 32, 3)
+    figure = plots.figure9(shown)
+    assert len(figure.axes) == 4 and figure.axes[0].get_title() == "user 5\nIC100"
+
+
+def test_the_manifest_says_how_the_images_were_made(settings):
+    made = how_it_was_made(settings(**TWO)).set_index("setting").value
+    assert made["pipeline"] == "small" and made["each"] == "50"
+
+
+def test_users_of_another_setup_made_no_images(settings):
+    with pytest.raises(ValueError, match="^setup: no synthetic images were made from those of user 1 of setup_noniid"):
+        neighbours(settings(setup="setup_noniid", users=(1, 2), others=1), ["noise"])
