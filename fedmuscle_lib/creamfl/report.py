@@ -84,20 +84,26 @@ def table(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     return ours.merge(theirs[["public", "user", "algorithm", "paper_mean", "paper_std"]], how="left")
 
 
-def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
-    """Delta, the mean of the six relative gains over server alone, in per cent: as Table 3's, for each seed and then over seeds.
+def by_seed(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
+    """Delta of each run, the mean of the six relative gains over server alone in per cent: public (the gallery), algorithm, seed, delta.
 
     It is undefined, NaN, where a recall of the server alone is 0.
-
-    Returns:
-        public (the gallery), algorithm, delta, delta_std, n_seeds, ci_low, ci_high, paper_delta.
     """
     rows = scores(histories, moment)
     base = rows[rows.algorithm == BASELINE].set_index(["seed", *CELL]).value
     under = base.reindex(pd.MultiIndex.from_frame(rows[["seed", *CELL]])).to_numpy()
     gains = rows.assign(gain=100 * (rows.value / under - 1).where(under > 0))
-    by_seed = gains.groupby(["public", "algorithm", "seed"], sort=False).gain.mean(skipna=False).reset_index()
-    ours = over_seeds(by_seed, ["public", "algorithm"], "gain").rename(columns={"mean": "delta", "std": "delta_std"})
+    return gains.groupby(["public", "algorithm", "seed"], sort=False).gain.mean(skipna=False).rename("delta").reset_index()
+
+
+def delta(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
+    """Delta as Table 3's, for each seed and then over seeds.
+
+    Returns:
+        public (the gallery), algorithm, delta, delta_std, n_seeds, ci_low, ci_high, paper_delta.
+    """
+    rows = by_seed(histories, moment)
+    ours = over_seeds(rows, ["public", "algorithm"], "delta").rename(columns={"mean": "delta", "std": "delta_std"})
     theirs = paper_table("table3_delta").rename(columns={"delta_paper": "paper_delta"}).replace({"public": PAPER})
     columns = ["public", "algorithm", "delta", "delta_std", "n_seeds", "ci_low", "ci_high", "paper_delta"]
     return ours.merge(theirs[["public", "algorithm", "paper_delta"]], how="left")[columns]
@@ -230,6 +236,7 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> Non
         "table_best_round": table(histories, BEST),
         "delta": delta(histories),
         "delta_best_round": delta(histories, BEST),
+        "delta_by_seed": by_seed(histories),
         "differences": differences(histories),
         "curve": curve(histories),
         "costs": costs(histories),
