@@ -22,21 +22,22 @@ class FlopMeter:
     Attributes:
         total: operations of training as written, in which every call passes through the whole backbone.
         done: operations that ran; frozen states are computed once (``fedmuscle_lib.models.frozen``).
+        per_step: operations of a step by its key.
     """
 
     total: int = 0
     done: int = 0
-    _per_step: dict[tuple, int] = field(default_factory=dict)
+    per_step: dict[tuple, int] = field(default_factory=dict)
 
     def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
-        if key in self._per_step:
+        if key in self.per_step:
             result = step()
         else:
             with FlopCounterMode(display=False) as counter:
                 result = step()
-            self._per_step[key] = counter.get_total_flops()
-        self.total += self._per_step[key]
-        self.done += self._per_step[key]
+            self.per_step[key] = counter.get_total_flops()
+        self.total += self.per_step[key]
+        self.done += self.per_step[key]
         return result
 
 

@@ -196,6 +196,7 @@ class Party:
             "epochs": self._epochs,
             "counted": self._counted,
             "flops": (self.meter.total, self.meter.done),
+            "per_step": [(list(key), flops) for key, flops in self.meter.per_step.items()],  # a GRU's depend on the first batch's texts
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -210,6 +211,7 @@ class Party:
         resume_optimiser(self.name, self.recipe.optimiser, self._optimiser, state["optimiser"])
         self._epochs, self._counted, self._embedded = state["epochs"], state["counted"], None
         self.meter.total, self.meter.done = state["flops"]
+        self.meter.per_step = {tuple(key): flops for key, flops in state["per_step"]}
 
 
 def _loss_of(loss: PublicLoss, reads: Mapping[str, Callable[[], Tensor]], rows: Tensor, position: int) -> Tensor:

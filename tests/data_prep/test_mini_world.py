@@ -33,7 +33,7 @@ from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.setups import SETUPS, task_of
 
-DIGEST = "543b0c652b251665e693f9e64a10153c602f30d5235533a000361e709ab34ae4"  # of names and contents of the whole world
+DIGEST = "e647214f33eb25c02182f2a912523ed50b8667501d09a85b5fdb306c50ff4ea0"  # of names and contents of the whole world
 DOWNSTREAM = (*Vocabulary.ic100, *Vocabulary.digits)
 
 

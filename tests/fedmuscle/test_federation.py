@@ -233,14 +233,14 @@ def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(setting
 
 def test_optimisers_of_a_round_forget_the_last_one(settings):
     client = build(settings(optimisers="each_round")).clients[2]
-    client.begin_round()
+    client.begin_round(0)
     client.fit(1)
     assert set(steps_of(client).values()) == {0, 2}
-    client.begin_round()
+    client.begin_round(1)
     assert set(steps_of(client).values()) == {0}
     kept = build(settings()).clients[2]
     kept.fit(1)
-    kept.begin_round()
+    kept.begin_round(1)
     assert set(steps_of(kept).values()) == {0, 2}
 
 
