@@ -191,7 +191,8 @@ def test_a_model_without_realigned_heads_says_so(line, store, mini_world, tmp_pa
 def test_each_systems_algorithms_are_listed(capsys):
     assert main(["algorithms"]) == 0
     first, second, third = capsys.readouterr().out.strip().split("\n\n")
-    assert first.startswith("run --algorithm\n") and second.startswith("fedloge --algorithm\n") and third.startswith("creamfl --algorithm\n")
+    listed = ["run --algorithm", "fedloge --algorithm", "creamfl --algorithm"]
+    assert [part.splitlines()[0] for part in (first, second, third)] == listed
     assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
     assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second and "FedProx" not in first
 
