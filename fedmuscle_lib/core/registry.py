@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any, ClassVar, Self
 
 _FEW = 30  # names that an error can list in one line
 
@@ -31,14 +29,42 @@ def import_modules(package: str) -> None:
         importlib.import_module(f"{package}.{module.name}")
 
 
-def registered(name: str, registry: Mapping[str, T], kind: str, package: str) -> T:
-    """Return what is called ``name``. An unknown name makes the package look for new modules in its folder first.
+class Registered:
+    """Base of a family of classes that are found by name.
 
-    Raises:
-        ValueError: there is none; the message says of what ``kind`` it should be, and what may have been meant.
+    The family's root says with ``family=`` what its members are called in errors. A subclass of the root that sets ``name`` registers
+    itself; one without a name is a base of others.
+
+    Attributes:
+        name: for settings and files.
     """
-    if name not in registry:
-        import_modules(package)
-    if name not in registry:
-        raise ValueError(f"unknown {kind} {name!r}{meant(name, registry)}")
-    return registry[name]
+
+    family: ClassVar[str]
+    registry: ClassVar[dict[str, type[Any]]]  # each root has its own
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, family: str = "", **options: object) -> None:
+        super().__init_subclass__(**options)
+        if family:
+            cls.family, cls.registry = family, {}
+        elif "name" in cls.__dict__:
+            cls.registry[cls.name] = cls
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Every member's name, alphabetically."""
+        return sorted(cls.registry)
+
+    @classmethod
+    def get(cls, name: str) -> type[Self]:
+        """Return the member called ``name``. An unknown name makes the root's package look for new modules in its folder first.
+
+        Raises:
+            ValueError: there is none; the message says what may have been meant.
+        """
+        if name not in cls.registry:
+            import_modules(cls.__module__.rpartition(".")[0])
+        if name not in cls.registry:
+            raise ValueError(f"unknown {cls.family} {name!r}{meant(name, cls.registry)}")
+        found: type[Self] = cls.registry[name]
+        return found

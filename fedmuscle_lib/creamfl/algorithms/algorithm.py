@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.creamfl.client import Client
 from fedmuscle_lib.creamfl.party import Embeddings
 from fedmuscle_lib.creamfl.server import Server
 
 
-class Algorithm(Versioned, ABC):
+class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Args:
@@ -34,8 +35,6 @@ class Algorithm(Versioned, ABC):
         losses: of each client in this round by number: private and public.
     """
 
-    registry: ClassVar[dict[str, type[Algorithm]]] = {}
-    name: ClassVar[str]
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
 
@@ -43,11 +42,6 @@ class Algorithm(Versioned, ABC):
         """Frozen and strict; every field says where its value comes from."""
 
         model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        if "name" in cls.__dict__:
-            Algorithm.registry[cls.name] = cls
 
     def __init__(self, options: Mapping[str, Any], seed: int, participants: int, epochs: int) -> None:
         self.options: Any = self.Options(**options)  # of the class's own kind

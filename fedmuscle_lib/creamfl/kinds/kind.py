@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
+from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.creamfl.losses import ClassHead
 from fedmuscle_lib.creamfl.party import Party
@@ -17,7 +18,7 @@ from fedmuscle_lib.data.partition import balanced_partition
 from fedmuscle_lib.tasks import SingleLabelClassification
 
 
-class Kind(Versioned, ABC):
+class Kind(Registered, Versioned, ABC, family="kind of client"):
     """One kind, with the data that its clients divide. Subclasses that set ``name`` register themselves.
 
     Args:
@@ -33,14 +34,7 @@ class Kind(Versioned, ABC):
         DataError: data are missing or damaged; the message names the file.
     """
 
-    registry: ClassVar[dict[str, type[Kind]]] = {}
-    name: ClassVar[str]
     modalities: ClassVar[tuple[str, ...]]
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        if "name" in cls.__dict__:
-            Kind.registry[cls.name] = cls
 
     @abstractmethod
     def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None: ...

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import derived_seed
+from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.fedloge.networks import NETWORKS, Network
 from fedmuscle_lib.fedloge.preprocessing import LocalData
@@ -76,7 +77,7 @@ class Visit:
     round: int
 
 
-class Method(Versioned, ABC):
+class Method(Registered, Versioned, ABC, family="method"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     A client trains parameters of ``shared`` and ``private`` by one loss. Where a paper has several losses with an optimiser each, their
@@ -91,8 +92,6 @@ class Method(Versioned, ABC):
             second has a realigned head in the first one's place, and whose way of predicting that is.
     """
 
-    registry: ClassVar[dict[str, type[Method]]] = {}
-    name: ClassVar[str]
     label: ClassVar[str]
     realignments: ClassVar[tuple[tuple[str, str, str, str], ...]] = ()
 
@@ -100,11 +99,6 @@ class Method(Versioned, ABC):
         """Frozen and strict."""
 
         model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        if "name" in cls.__dict__:
-            Method.registry[cls.name] = cls
 
     def __init__(self, problem: Problem, options: Mapping[str, Any] | None = None) -> None:
         self.problem = problem

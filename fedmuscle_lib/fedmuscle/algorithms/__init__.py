@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from fedmuscle_lib.core.registry import import_modules, registered
+from fedmuscle_lib.core.registry import import_modules
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import PHASES, Algorithm, ClientSide, Federation, Group, IgnoredSetting, Phase, Reading
 
 import_modules(__name__)
-
-
-def names() -> list[str]:
-    """Every algorithm's name, alphabetically."""
-    return sorted(Algorithm.registry)
-
-
-def get(name: str) -> type[Algorithm]:
-    """Return the algorithm called ``name``. An unknown name makes the package look for new modules in its folder first.
-
-    Raises:
-        ValueError: there is none; the message says what may have been meant.
-    """
-    return registered(name, Algorithm.registry, "algorithm", __name__)
+names, get = Algorithm.names, Algorithm.get

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.fedmuscle.messages import Batch, LabelSpace
 from fedmuscle_lib.fedmuscle.server import Server
@@ -100,7 +101,7 @@ class Reading:
         return described.__get__(self, kind) if hasattr(described, "__get__") else getattr(self._settings, name)
 
 
-class Algorithm(Versioned, ABC):
+class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     """One row of a table. Subclasses that set ``name`` register themselves.
 
     Attributes:
@@ -118,8 +119,6 @@ class Algorithm(Versioned, ABC):
         tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the defaults themselves, ``{}``, come first.
     """
 
-    registry: ClassVar[dict[str, type[Algorithm]]] = {}
-    name: ClassVar[str]
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
     heads: ClassVar[tuple[Head, ...]] = get_args(Head)
@@ -132,11 +131,6 @@ class Algorithm(Versioned, ABC):
         """Frozen and strict; every field says where its value comes from."""
 
         model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def __init_subclass__(cls, **options: object) -> None:
-        super().__init_subclass__(**options)
-        if "name" in cls.__dict__:
-            Algorithm.registry[cls.name] = cls
 
     def __init__(self, settings: Any) -> None:
         self.settings = Reading(settings, type(self))
