@@ -8,17 +8,7 @@ from matplotlib.figure import Figure
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.style import forest, housed, legend, save
 from fedmuscle_lib.plots.palette import styles
-from fedmuscle_lib.report import TUNED_BASELINE, delta_of_worlds, label
-
-_ARMS = ("fedmuscle", "self", "head_only", TUNED_BASELINE)
-_NAMES = {
-    "small": "real, CNNs",
-    "small, setup1_vit_paper": "real, ViTs, all blocks",
-    "small, setup1_vit": "real, ViTs, last blocks",
-    "small, setup1_unequal": "real, unequal models",
-    "mini": "generated, ViTs",
-    "mini, setup1_unequal": "generated, unequal models",
-}
+from fedmuscle_lib.report import IN_SHORT, delta_of_worlds, label
 
 
 @housed
@@ -32,8 +22,8 @@ def worlds(rows: pd.DataFrame) -> Figure:
     """
     paper = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta").head(1)
     paper = paper.assign(world="the paper", theirs=paper.paper_delta, delta=float("nan"), ci_low=float("nan"), ci_high=float("nan"))
-    ours = pd.concat([rows[rows.algorithm == arm] for arm in _ARMS])
-    together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True).replace({"world": _NAMES})
+    ours = pd.concat([rows[rows.algorithm == arm] for arm in IN_SHORT])
+    together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True)
     look = styles(together.algorithm)
     lines = together.rename(columns={"world": "line", "algorithm": "arm", "delta": "value"})
     figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5)

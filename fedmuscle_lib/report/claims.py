@@ -100,6 +100,17 @@ def holm(p: pd.Series) -> pd.Series:
     return (known * list(factors)).cummax().clip(upper=1.0).reindex(p.index)
 
 
+def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The rows that ``where`` selects, such as "public=voc algorithm='fedmuscle, tuned'".
+
+    Raises:
+        KeyError, ValueError: there is no such column, or its value should be a number.
+    """
+    for column, value in (part.split("=", 1) for part in shlex.split(where)):
+        rows = rows[rows[column] == (value if rows[column].dtype.kind in "OUT" else float(value))]
+    return rows
+
+
 def _contrasts(path: Path, claim: Claim) -> list[pd.Series]:
     """The value of each contrast on every seed that all of its rows have; none if a row is not there."""
     if not path.exists():
@@ -108,10 +119,7 @@ def _contrasts(path: Path, claim: Claim) -> list[pd.Series]:
     for contrast in claim.contrasts:
         terms = []
         for term in contrast:
-            own = rows
-            for part in shlex.split(term[1:]):
-                column, _, value = part.partition("=")
-                own = own[own[column] == (value if own[column].dtype.kind in "OUT" else float(value))]
+            own = selected(rows, term[1:])
             if own.empty:
                 return []
             terms.append((-1 if term[0] == "-" else 1) * own.set_index("seed")[claim.column].astype(float))

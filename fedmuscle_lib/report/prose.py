@@ -13,12 +13,13 @@ A sentence without numbers is kept true by a claim behind it, which selects a ro
     FedMuscle gains over local training.<!-- claim figures/mini/controls/delta.csv: public=voc algorithm=fedmuscle is above 0 -->
 
 "undecided" is an interval that includes 0. A row of one seed has no interval and can't be undecided; there the number's sign counts.
+
+A whole table stands between ``<!-- table NAME -->`` and ``<!-- /table -->``, each on a line of its own (``reproduced.TABLES``).
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from math import isfinite
 from pathlib import Path
 
@@ -26,12 +27,15 @@ import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.report.claims import selected
+from fedmuscle_lib.report.reproduced import TABLES
 
 _PAGES = ("*.md", "docs/**/*.md", "notebooks/**/*.ipynb", "figures/**/*.md")
 _BEGIN = "<!-- from "
 _AT_START = re.compile(rf'^[ "]*{_BEGIN}', re.MULTILINE)
 _QUOTE = re.compile(rf"({_BEGIN}(\S+): (.*?) -->)(.*?)(?=<!-- /from -->)")
 _CLAIM = re.compile(r"<!-- claim (\S+): (.*?) is (above 0|below 0|undecided) -->")
+_TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.(\d+))?")
 
 
@@ -41,7 +45,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def from_csv(text: str, root: Path = ROOT) -> str:
-    """``text`` with every marked number as its CSV file has it.
+    """``text`` with every marked number and table as the CSV files have it.
 
     Raises:
         ValueError: a mark is not closed in its line, or begins it, its file, row or columns are not there, numbers and columns don't
@@ -51,6 +55,7 @@ def from_csv(text: str, root: Path = ROOT) -> str:
         raise ValueError(f"{unclosed} marks '{_BEGIN}FILE: ROW -->' are misspelt or not closed in their line")
     if at_start := len(_AT_START.findall(text)):
         raise ValueError(f"{at_start} lines begin with a mark, which Markdown takes for HTML: put a word before it")
+    text = _TABLE.sub(lambda table: f"{table[1]}\n{TABLES[table[2]](root)}\n\n{table[3]}", text)
     return _QUOTE.sub(lambda quote: _rewritten(quote, root), text)
 
 
@@ -90,11 +95,8 @@ def false_claims(text: str, root: Path = ROOT) -> list[str]:
 
 
 def _values(path: Path, row: str) -> list[float]:
-    chosen = dict(part.split("=", 1) for part in shlex.split(row))
-    shown = chosen.pop("show", "")
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    for column, value in chosen.items():
-        rows = rows[rows[column] == value]
+    where, _, shown = row.partition(" show=")
+    rows = selected(pd.read_csv(path, dtype=str, keep_default_na=False), where)
     if len(rows) != 1:
         raise ValueError(f"{len(rows)} rows instead of one")
     usual = [name for name in ("delta", "difference", "mean", "ci_low", "ci_high") if name in rows and rows[name].item()]

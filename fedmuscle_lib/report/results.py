@@ -1,6 +1,6 @@
 """``RESULTS.md``: every Delta of the reference on one page, made from the committed CSV files and nothing else.
 
-``python -m fedmuscle_lib.report.results`` writes it.
+Real images come first. ``python -m fedmuscle_lib.report.results`` writes it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT, read_json
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.statistics import with_intervals
 
 _HEAD = """# Results
@@ -32,6 +33,13 @@ that its local test lacks. After ± stands the standard deviation over seeds (n 
 
 `bridge` has differences of accuracies in points, the mean over FedMuscle's users with one label a sample, whose training sets have long
 tails there.
+
+## FedMuscle and its controls in every world
+
+<!-- table worlds -->
+<!-- /table -->
+
+![The same as a figure](figures/worlds.svg)
 """
 
 
@@ -44,7 +52,7 @@ def results_page(figures: Path) -> str:
         DataError, KeyError: a notebook's folder has no readable provenance.json, or its delta.csv lacks a column.
     """
     parts = [_HEAD]
-    for profile in sorted(path for path in figures.iterdir() if path.is_dir()):
+    for profile in sorted((path for path in figures.iterdir() if path.is_dir()), reverse=True):  # real images first
         if entries := sorted({path.parent for name in _TABLES for path in profile.glob(f"*/{name}")}):
             parts.append(f"## Profile `{profile.name}`\n")
             parts += [_section(entry, f"{figures.name}/{profile.name}") for entry in entries]
@@ -101,4 +109,4 @@ def _listed(facts: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    files.write(ROOT / "RESULTS.md", results_page(ROOT / "figures"))
+    files.write(ROOT / "RESULTS.md", from_csv(results_page(ROOT / "figures")))

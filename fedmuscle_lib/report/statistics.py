@@ -45,16 +45,16 @@ def side_of_zero(low: float, high: float) -> int:
     return int(low > 0) - int(high < 0)
 
 
-def interval(low: float, high: float) -> str:
+def interval(low: float, high: float, digits: int = 2) -> str:
     """Such as [+1.02, +2.50]."""
-    return f"[{low:+.2f}, {high:+.2f}]"
+    return f"[{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
-def with_interval(value: float, low: float, high: float) -> str:
+def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
     """Such as "+1.76 [+1.02, +2.50]", or "+1.76" if there is no interval."""
     if pd.isna(value):
         return "undefined: a local metric is 0"
-    return f"{value:+.2f}" + (f" {interval(low, high)}" if pd.notna(low) else "")
+    return f"{value:+.{digits}f}" + (f" {interval(low, high, digits)}" if pd.notna(low) else "")
 
 
 def with_intervals(rows: pd.DataFrame, value: str, low: str = "ci_low", high: str = "ci_high") -> list[str]:

@@ -27,6 +27,14 @@ _GAINS = {"head_only": "head only over local training (%)", "probe": "logistic p
 _LOCAL, _ALIGNMENT, _PER_LOCAL = "local steps", "alignment steps", "alignment steps per local step"
 _SPREAD = "largest mean local cell of a task over its smallest"
 _SIGNS = {name: f"Δ of {name}" for name in ("fedmuscle", "self", "frozen_peers", "anchored", "shuffled")}
+_IN_WORDS = {
+    "small": "real, CNNs",
+    "small, setup1_vit_paper": "real, ViTs, all blocks",
+    "small, setup1_vit": "real, ViTs, last blocks",
+    "small, setup1_unequal": "real, unequal models",
+    "mini": "generated, ViTs",
+    "mini, setup1_unequal": "generated, unequal models",
+}
 
 
 def world(histories: Sequence[History], shots: Mapping[str, float]) -> pd.DataFrame:
@@ -74,9 +82,10 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 
 
 def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
-    """``delta.csv`` of every committed reference of ``controls``, with a column ``world``."""
+    """``delta.csv`` of every committed reference of ``controls``, with a column ``world`` that names it in words."""
     found = _references("delta.csv", figures)
-    return pd.concat([found[world].assign(world=_name(*world)) for world in _in_order(found)], ignore_index=True)
+    names = {world: _name(*world) for world in _in_order(found)}
+    return pd.concat([found[world].assign(world=_IN_WORDS.get(name, name)) for world, name in names.items()], ignore_index=True)
 
 
 def _references(file: str, figures: Path) -> dict[tuple[str, str], pd.DataFrame]:
