@@ -160,7 +160,7 @@ class Method(Versioned, ABC):
         for passes, trained in self.phases(visit):
             for parameter in (*visit.shared.parameters(), *visit.private.parameters()):
                 parameter.requires_grad_(any(parameter is one for one in trained))
-            optimiser = torch.optim.SGD(trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+            optimiser = torch.optim.SGD(trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True)
             for _ in range(passes):
                 batches = visit.data.batches(visit.round, epoch, recipe.batch_size)
                 losses = torch.stack([self._step(optimiser, visit, x, y) for x, y in batches])
