@@ -12,8 +12,11 @@ import typer
 from fedmuscle_lib import bench, report
 from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.fedloge import Settings as LongTailed
+from fedmuscle_lib.fedloge.bench import bench_fedloge
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.runs import Store, run
+from fedmuscle_lib.runs.settings import parse as parsed
 from fedmuscle_lib.runs.settings import try_device
 
 
@@ -37,17 +40,26 @@ def _step(settings: Settings) -> None:
 BENCHES: dict[str, Callable[[Settings], object]] = {"run": _run, "loss": _loss, "step": _step, "local": bench.bench_local}
 
 
+FEDLOGE = "fedloge"  # which has settings of its own
+
+
 def command(
-    name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
+    name: Annotated[str, typer.Argument(metavar="|".join(sorted([*BENCHES, FEDLOGE])), help="What to measure on this machine.")],
     parameter: Parameters = None,
 ) -> None:
     """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
 
-    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training.
+    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training. `fedloge`
+    is a round of FedLoGe's system.
     """
-    if name not in BENCHES:
-        raise ValueError(f"no benchmark {name!r}{meant(name, BENCHES)}")
+    if name not in (*BENCHES, FEDLOGE):
+        raise ValueError(f"no benchmark {name!r}{meant(name, [*BENCHES, FEDLOGE])}")
     given = named_values(parameter)
+    if name == FEDLOGE:
+        long_tailed = parsed(LongTailed, given)
+        try_device(long_tailed.device)
+        bench_fedloge(long_tailed)
+        return
     if (algorithm := given.get("algorithm", "fedmuscle")) != "fedmuscle":
         raise ValueError(f"algorithm: bench measures FedMuscle, not {algorithm!r}")
     threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not

@@ -1,6 +1,7 @@
 """Convolutional networks from scratch, images (b, 3, h, w) of any side from 16 px -> features (b, d), all of them at least 0.
 
-Batch norm throughout: the federation averages its running statistics with the weights.
+Batch norm throughout: the federation averages its running statistics with the weights. Maps and weights have their channels last in memory:
+so the CPU's convolutions, batch norm and pooling are fastest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
 
 class Network(nn.Sequential):
@@ -22,9 +24,11 @@ class Network(nn.Sequential):
     def __init__(self, *layers: nn.Module, dim: int) -> None:
         super().__init__(*layers)
         self.dim = dim
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
-        return super().forward(images).mean((2, 3))
+        maps = super().forward(images.contiguous(memory_format=torch.channels_last))
+        return adaptive_avg_pool2d(maps, 1).flatten(1)
 
 
 def conv_bn(width_in: int, width_out: int, size: int = 3, stride: int = 1) -> nn.Sequential:
@@ -66,8 +70,9 @@ def small_cnn() -> Network:
     """Make a network of three convolutions for minutes on a CPU: 16, 32 and 64 channels; d = 64."""
     layers: list[nn.Module] = []
     for width_in, width_out in pairwise((3, 16, 32, 64)):
-        layers += [conv_bn(width_in, width_out), nn.ReLU(), nn.MaxPool2d(2)]
-    return Network(*layers[:-1], dim=64)  # the mean over positions stands in for the last pooling
+        layers += [conv_bn(width_in, width_out), nn.MaxPool2d(2), nn.ReLU()]  # in this order, ReLU has a quarter of the work
+    del layers[-2]  # the mean over positions stands in for the last pooling
+    return Network(*layers, dim=64)
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {

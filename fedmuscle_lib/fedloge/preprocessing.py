@@ -35,17 +35,20 @@ class Preprocessing:
         mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (self.mean, self.std))
         return (images.float() / 255 - mean) / std
 
-    def augment(self, images: Tensor, draws: torch.Generator) -> Tensor:
-        """Crop and mirror images (b, 3, h, w), each in its own way, drawn by a CPU generator."""
+    def drawn(self, b: int, draws: torch.Generator) -> Tensor:
+        """Draw how each of b images is cropped and mirrored, (3, b): rows down, columns across, and 1 if it is mirrored."""
+        corner = torch.randint(2 * self.padding + 1, (2, b), generator=draws)
+        mirrored = torch.rand(b, generator=draws) < (0.5 if self.flip else 0)
+        return torch.cat([corner, mirrored[None]])
+
+    def augment(self, images: Tensor, drawn: Tensor) -> Tensor:
+        """Crop and mirror images (b, 3, h, w), each in its own way, (3, b); the result has its channels last in memory."""
         b, _, h, w = images.shape
-        corner = torch.randint(2 * self.padding + 1, (2, b, 1), generator=draws)
-        mirrored = torch.rand(b, 1, generator=draws) < (0.5 if self.flip else 0)
-        down, across = torch.arange(h).expand(b, h), torch.arange(w).expand(b, w)
-        down, across = corner[0] + down, corner[1] + torch.where(mirrored, w - 1 - across, across)
-        padded = nn.functional.pad(images, [self.padding] * 4)
-        one = torch.arange(b)[:, None, None].to(images.device)
-        cropped = padded[one, :, down[:, :, None].to(images.device), across[:, None, :].to(images.device)]  # (b, h, w, 3)
-        return cropped.permute(0, 3, 1, 2)
+        down, across, mirrored = drawn.to(images.device)
+        padded = nn.functional.pad(images.permute(0, 2, 3, 1), (0, 0, *[self.padding] * 4))
+        windows = padded.unfold(1, h, 1).unfold(2, w, 1)  # (b, rows down, columns across, 3, h, w)
+        cropped = windows[torch.arange(b, device=images.device), down, across]
+        return torch.where(mirrored.bool()[:, None, None, None], cropped.flip(3), cropped)
 
 
 @torch.no_grad()
@@ -81,9 +84,12 @@ class LocalData:
 
         The order and each image's crop follow from the seed, the client, the round and the epoch, and from nothing that was drawn before.
         """
-        for step, rows in enumerate(batches(len(self), size, "local order", *self._address, round, epoch)):
-            drawn = self.preprocessing.augment(self.samples.inputs[rows], generator("augmentation", *self._address, round, epoch, step))
-            yield self.preprocessing.read(drawn), self.samples.targets[rows]
+        order = batches(len(self), size, "local order", *self._address, round, epoch)
+        address = ("augmentation", *self._address, round, epoch)
+        drawn = [self.preprocessing.drawn(len(rows), generator(*address, step)) for step, rows in enumerate(order)]
+        images = self.preprocessing.augment(self.samples.inputs[torch.cat(order)], torch.cat(drawn, 1))  # an epoch at once
+        for rows, batch in zip(order, images.split([len(rows) for rows in order]), strict=True):
+            yield self.preprocessing.read(batch), self.samples.targets[rows]
 
     def features(self, backbone: nn.Module) -> Tensor:
         """Features (n, d) of the samples as they are."""

@@ -13,6 +13,10 @@ def numbered(side: int = 16) -> torch.Tensor:
     return (1 + torch.arange(side * side)).view(1, 1, side, side).expand(1, 3, side, side).clamp(max=255).to(torch.uint8)
 
 
+def augmented(preprocessing: Preprocessing, images: torch.Tensor) -> torch.Tensor:
+    return preprocessing.augment(images, preprocessing.drawn(len(images), torch.Generator().manual_seed(0)))
+
+
 def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
     side, padding = 12, 2
     image = numbered(side)
@@ -20,14 +24,14 @@ def test_a_crop_is_a_window_of_the_padded_image_mirrored_or_not():
     windows = [padded[:, i : i + side, j : j + side] for i in range(2 * padding + 1) for j in range(2 * padding + 1)]
     for flip in (True, False):
         wanted = windows + ([window.flip(-1) for window in windows] if flip else [])
-        crops = Preprocessing(padding=padding, flip=flip).augment(image.expand(1000, -1, -1, -1), torch.Generator().manual_seed(0))
+        crops = augmented(Preprocessing(padding=padding, flip=flip), image.expand(1000, -1, -1, -1))
         seen = {next(i for i, one in enumerate(wanted) if torch.equal(one, crop)) for crop in crops}
         assert seen == set(range(len(wanted)))
 
 
 def test_without_padding_and_flip_images_stay():
     images = toy.samples((3, 2)).inputs
-    assert torch.equal(Preprocessing(padding=0, flip=False).augment(images, torch.Generator().manual_seed(0)), images)
+    assert torch.equal(augmented(Preprocessing(padding=0, flip=False), images), images)
 
 
 def test_each_channel_is_normalised_by_its_own():

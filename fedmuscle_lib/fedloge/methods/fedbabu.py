@@ -50,7 +50,7 @@ class FedBABU(Method):
         if not len(visit.data):
             return {"fine-tuned": head}
         h = visit.data.features(visit.shared["backbone"])
-        optimiser = torch.optim.SGD(head.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        optimiser = recipe.optimiser(head.parameters())
         address = ("fine-tuning", self.problem.seed, visit.data.client, visit.round)
         with torch.enable_grad():
             for epoch in range(self.options.tuned_epochs):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
@@ -54,6 +54,10 @@ class Recipe:
     weight_decay: float = 0.0
     batch_size: int = 8
     epochs: int = 5
+
+    def optimiser(self, parameters: Iterable[nn.Parameter]) -> torch.optim.SGD:
+        """Make the SGD of a visit."""
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +158,7 @@ class Method(Registered, Versioned, ABC, family="method"):
         for passes, trained in self.phases(visit):
             for parameter in (*visit.shared.parameters(), *visit.private.parameters()):
                 parameter.requires_grad_(any(parameter is one for one in trained))
-            optimiser = torch.optim.SGD(trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+            optimiser = recipe.optimiser(trained)
             for _ in range(passes):
                 batches = visit.data.batches(visit.round, epoch, recipe.batch_size)
                 losses = torch.stack([self._step(optimiser, visit, x, y) for x, y in batches])
