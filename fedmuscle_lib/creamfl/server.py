@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from fedmuscle_lib.core.errors import RefusedMessage, line_of, shown
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import unit_rows
-from fedmuscle_lib.creamfl.party import Embeddings, Party
+from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 
@@ -51,7 +50,7 @@ class Server(Party):
         Raises:
             Diverged: a loss is not finite.
         """
-        return self.over_public(partial(_pairs, self), "contrast", "server order", *self.address, round)
+        return self.over_public(lambda z, *_: self.head(z["images"], z["texts"]), "contrast", "server order", *self.address, round)
 
     def send(self, client: int, round: int) -> dict[str, Tensor]:
         """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of ``round`` and count them."""
@@ -106,10 +105,4 @@ class Server(Party):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        for ledger in ("uplink", "downlink"):
-            getattr(self, ledger).clear()
-            getattr(self, ledger).update(state[ledger])
-
-
-def _pairs(server: Server, z: Embeddings, rows: Tensor, position: int) -> Tensor:
-    return server.head(z["images"], z["texts"])
+        self.uplink, self.downlink = (defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink"))
