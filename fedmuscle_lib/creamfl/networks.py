@@ -113,7 +113,7 @@ class Pooled(nn.Module):
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}
 
 
-# Appendix M's networks, and two for tests and teaching: class and arguments, before which those of texts take the size of their vocabulary.
+# Appendix M's networks, and two for tests and teaching: class and sizes. Those of texts take the size of their vocabulary first.
 SCRATCH: dict[str, tuple[type[Encoder], tuple[Any, ...]]] = {
     "resnet-tiny": (ResNet, ([16, 32], [1, 1], "basic", 16)),
     "resnet-18": (ResNet, ([64, 128, 256, 512], [2, 2, 2, 2], "basic", 64)),
@@ -151,8 +151,9 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
     """
     base = name.removesuffix(PIE)
     if base in SCRATCH:
-        (encoder, sizes), size = SCRATCH[base], (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
-        return Pooled(encoder(*size, *sizes), settings.dim, name.endswith(PIE)).to(settings.device)
+        encoder, sizes = SCRATCH[base]
+        vocabulary = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
+        return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(settings.device)
     folder: Path = checkpoint_folder(settings.models_path, name)
     lora = {"rank": settings.rank, "lora_alpha": settings.rank, "lora_layers": "linear", "lora_blocks": settings.lora_blocks}
     head = {"head": "linear", "head_hidden": 1, "head_on": "features", "proj_dim": settings.dim}
