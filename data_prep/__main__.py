@@ -305,6 +305,7 @@ def _write(
     """Run a data set's command with its ``own`` options; those not given have their defaults."""
     module, entry = _DATA_SETS[name]
     options = {"seed": 0} | {option.name: option.default for option in entry.takes} | dict(own)  # every manifest names a seed
+    entry = module.edition(entry, options) if hasattr(module, "edition") else entry
     places = module.places(options) if hasattr(module, "places") else (Place(entry.folder),)
     run = Run(entry, options, source, places, data_dir, typer.echo, allow_subset, force)
     if dry_run:

@@ -130,6 +130,25 @@ def coco(folder: Path, train: int = 80, test: int = 24, zips: bool = True) -> No
     write_zip(folder / "annotations_trainval2017.zip", annotations)
 
 
+def coco_captions(folder: Path, year: int = 2014, train: int = 30, val: int = 12, karpathy: bool = True) -> None:
+    """Five to seven captions an image, in another order than their ids'; of four val images two are "test", one "restval", one "val"."""
+    captions, split = {}, []
+    for part, n, start in ((f"train{year}", train, 0), (f"val{year}", val, 1000)):
+        names = {start + i: f"COCO_{part}_{start + i:012d}.jpg" if year == 2014 else f"{start + i:012d}.jpg" for i in range(1, n + 1)}
+        images = [
+            {"id": i, "file_name": name, "width": 20, "height": 14, "coco_url": f"http://127.0.0.1:9/{part}/{name}"}
+            for i, name in names.items()
+        ]
+        said = [{"id": 10 * i + k, "image_id": i, "caption": f"caption {k} of {i} "} for i in names for k in range(5 + i % 3)]
+        captions[f"annotations/captions_{part}.json"] = json.dumps({"images": images, "annotations": said[::-1]}).encode()
+        write_zip(folder / f"{part}.zip", {f"{part}/{name}": picture(i) for i, name in names.items()})
+        splits = ("val", "test", "test", "restval") if start else ("train",)
+        split += [{"cocoid": i, "split": splits[i % len(splits)], "sentences": []} for i in names]
+    write_zip(folder / f"annotations_trainval{year}.zip", captions)
+    if karpathy:
+        write_zip(folder / "caption_datasets.zip", {"dataset_coco.json": json.dumps({"dataset": "coco", "images": split}).encode()})
+
+
 def voc_mask(i: int) -> np.ndarray:
     """Classes 1 + i % 20 and 15 with a rim of 255, and on every third image a single pixel of class 20."""
     mask = np.zeros((60, 80), np.uint8)

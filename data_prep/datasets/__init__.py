@@ -4,6 +4,7 @@ A data set's module defines:
 
 * ``ENTRIES``: an ``Entry`` for each data set in it, from ``catalogue.toml`` or built in the module;
 * ``write(run)``: reads the archives of ``run.entry`` and writes the folder ``run.folder``;
+* ``edition(entry, options)``, if its archives depend on the options: the ``Entry`` with those that are read;
 * ``places(options)``, if its commands write several folders: a tuple of ``Place``, which ``write`` writes below ``run.root``.
 
 Hugging Face ``datasets`` cannot take the place of these modules: it downloads conversions of its own, and reads neither the official

@@ -30,7 +30,7 @@ ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
 # fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
-Image = tuple[str, str]  # train2017 or val2017, and file name
+Image = tuple[str, str]  # the archive that it is in, such as train2017, and file name
 
 
 def places(options: dict) -> tuple[Place, ...]:
@@ -67,7 +67,7 @@ def write(run: Run) -> None:
     def take(image: Image, content: bytes) -> None:
         kept[image] = keep(content, image[1], folders[image], run.options.get("size"), sides[image])
 
-    _gather(run, {image: urls[image] for image in folders}, take)
+    gather(run, {image: urls[image] for image in folders}, take)
     for (part, split, client), records in users.items():
         source = _from(part, split)
         records = [record for record in records if (source, record["file_name"]) in kept]
@@ -122,8 +122,11 @@ def _divide(run: Run, train: list[dict], test: list[dict], everything: list[dict
     return users, [free[i] for i in rng.permutation(len(free))[:n]]
 
 
-def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
+def gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], None]) -> None:
     """Call ``take`` with each wanted image: from an archive if it is at hand, else fetched from its official address.
+
+    Args:
+        wanted: the official address of each image.
 
     Raises:
         SourceError: at the end, if images were missing or refused by ``take``, unless ``skip_missing`` is given.
@@ -132,7 +135,9 @@ def _gather(run: Run, wanted: dict[Image, str], take: Callable[[Image, bytes], N
     for archive in run.entry.archives[1:]:
         split = archive.name.removesuffix(".zip")
         names = {image[1]: url for image, url in wanted.items() if image[0] == split}
-        if names and not run.source.official and run.source.size(archive) is not None:
+        if not names:
+            continue
+        if not run.source.official and run.source.size(archive) is not None:
             lost |= _from_zip(run.archive(archive), split, names, take)
         else:
             lost |= _one_by_one(run, split, names, take)

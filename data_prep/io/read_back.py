@@ -7,7 +7,7 @@ from pathlib import Path
 from data_prep.io.entry import SourceError
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
-from fedmuscle_lib.data import labelled_sets
+from fedmuscle_lib.data import captioned, labelled_sets
 from fedmuscle_lib.data.client_files import Pickled
 from fedmuscle_lib.data.coco import Instances
 from fedmuscle_lib.data.encodings import Pixels, Words
@@ -18,9 +18,10 @@ _SEGMENTED = "semseg_setup"  # whose users need masks
 
 
 def read_back(root: Path) -> None:
-    """Read users' files, public sets and labelled sets below ``root``, which has the layout of ``fedmuscle_lib.data.layout``.
+    """Read users' files, public sets, captioned folders and labelled sets below ``root``.
 
-    Validation and test files without samples, which were asked for or noted, are passed over.
+    The layout is that of ``fedmuscle_lib.data.layout``. Validation and test files without samples, which were asked for or noted, are left
+    out.
 
     Raises:
         SourceError: naming a file below ``root`` that no run could read.
@@ -35,10 +36,21 @@ def read_back(root: Path) -> None:
                 read_public(folder, n, _SMALL)
                 if (folder / CAPTIONS).exists():
                     read_public(folder, n, Words())
+        for folder in sorted((root / "MM").glob("*/")):
+            _read_captioned(folder)
         for folder in sorted((root / labelled_sets.FOLDER).glob("*/")):
             labelled_sets.read(root, folder.name, _SMALL.size)
     except DataError as error:
         raise SourceError(f"{str(error).removeprefix(f'{root}/')}: no run could read what was written; nothing is put in place") from None
+
+
+def _read_captioned(folder: Path) -> None:
+    paths = images_of(folder)
+    tests = len(captioned.test_images(folder, paths) or ())
+    sizes = {captioned.TEST: tests, "others": len(paths) - tests}
+    for part in captioned.parts(folder, {name: size for name, size in sizes.items() if size}).values():
+        part.encoded(_SMALL)
+        part.encoded(Words())
 
 
 def _read_pickled(path: Path) -> None:

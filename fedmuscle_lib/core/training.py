@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,13 @@ class FlopMeter:
     total: int = 0
     done: int = 0
     per_step: dict[tuple, int] = field(default_factory=dict)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing of what is done inside, such as an evaluation."""
+        before = self.total, self.done
+        yield
+        self.total, self.done = before
 
     def run(self, key: tuple, step: Callable[[], Tensor]) -> Tensor:
         if key in self.per_step:

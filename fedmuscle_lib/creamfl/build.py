@@ -32,16 +32,10 @@ ERASED, DROPPED = 0.2, 0.1  # code: probabilities of an image to be erased in pa
 
 @dataclass(frozen=True)
 class Federation:
-    """Server, clients by number, and the test set as the server reads it.
-
-    Attributes:
-        kinds: of each client.
-        image_of: the row of each test caption's image.
-    """
+    """Server, clients by number, and the test set as the server reads it; ``image_of`` is the row of each test caption's image."""
 
     server: Server
     clients: Mapping[int, Client]
-    kinds: Mapping[int, str]
     test: Mapping[str, Tensor]
     image_of: Tensor
 
@@ -64,7 +58,7 @@ class _Builder:
         self._public: dict[tuple[str, Pixels | Tokens], Tensor] = {}
 
     def federation(self) -> Federation:
-        s, clients, of_kind = self.settings, dict[int, Client](), dict[int, str]()
+        s, clients = self.settings, dict[int, Client]()
         for name in (name for name, count in s.clients.items() if count):
             kind = kinds.get(name)(s, {modality: self.encoding(name, modality) for modality in kinds.get(name).modalities})
             try:
@@ -73,16 +67,14 @@ class _Builder:
                 raise DataError(f"{', '.join(kind.folders(s))}: {error}") from None
             for rows in shares:
                 number = len(clients)
-                party = self.party(name, number, kind.modalities, kind)
-                clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **party)
-                of_kind[number] = name
+                clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **self.party(name, number, kind))
         test = {modality: self.read(self.sets["test"], SERVER, modality) for modality in MODALITIES}
-        server = Server({k: tuple(client.models) for k, client in clients.items()}, **self.party(SERVER, SERVER, MODALITIES))
-        return Federation(server, clients, of_kind, test, self.sets["test"].image_of.to(s.device))
+        server = Server({k: tuple(client.models) for k, client in clients.items()}, **self.party(SERVER, SERVER))
+        return Federation(server, clients, test, self.sets["test"].image_of.to(s.device))
 
-    def party(self, name: str, number: object, modalities: tuple[str, ...], kind: Kind | None = None) -> dict[str, Any]:
-        """Arguments of a party; initial weights are drawn by its number, or name."""
-        s = self.settings
+    def party(self, name: str, number: object, kind: Kind | None = None) -> dict[str, Any]:
+        """Arguments of a client, or without a kind of the server; initial weights are drawn by its number, or name."""
+        s, modalities = self.settings, kind.modalities if kind else MODALITIES
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", s.seed, number))
             models = {m: network(s, s.network_of(name, m), self.encoding(name, m)) for m in modalities}

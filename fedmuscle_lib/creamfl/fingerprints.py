@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,10 @@ _AS_PUBLISHED = {"label_order": 1, "server_training_mode": 1, "augmented_public"
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
     few = _FEW | where
-    shipped = [name for name in algorithms.names() if _is_shipped(algorithms.get(name))]
-    own = {f"{name}.{option}": value for name in shipped for option, value in algorithms.get(name).Options().model_dump().items()}
+    shipped = short_runs.shipped(algorithms)
+    own = {f"{name}.{option}": value for name, kind in shipped.items() for option, value in kind.Options().model_dump().items()}
     found = {name: Settings(algorithm=name, options=own, **few) for name in shipped}
     return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=TINY_NETWORKS, image_size=32, **few, **_AS_PUBLISHED)}
-
-
-def _is_shipped(kind: type) -> bool:
-    """Return whether the class is of the library's own folders; what a test or a user has put elsewhere is not."""
-    return FILE.parent in Path(sys.modules[kind.__module__].__file__ or "").parents
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
@@ -50,8 +44,7 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
 
 def modules() -> list[str]:
     """Modules whose classes the short runs go through."""
-    classes = [*(algorithms.get(name) for name in algorithms.names()), *(kinds.get(name) for name in ("images", "texts", "pairs"))]
-    return short_runs.modules_of(kind for kind in classes if _is_shipped(kind))
+    return short_runs.modules_of([*short_runs.shipped(algorithms).values(), *short_runs.shipped(kinds).values()])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Those from scratch are transformers' classes and torch's GRU, with random weight
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,9 +32,6 @@ class Encoder(nn.Module):
 
     reads: ClassVar[Modality]
     width: int
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
 
 
 class ResNet(Encoder):
@@ -117,16 +113,15 @@ class Pooled(nn.Module):
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}
 
 
-# Appendix M's networks, and two for tests and teaching; those of texts take the size of their vocabulary.
-SCRATCH: dict[str, Callable[..., Encoder]] = {
-    "resnet-tiny": lambda: ResNet([16, 32], [1, 1], "basic", 16),
-    "resnet-18": lambda: ResNet([64, 128, 256, 512], [2, 2, 2, 2], "basic", 64),
-    "resnet-101": lambda: ResNet([256, 512, 1024, 2048], [3, 4, 23, 3], "bottleneck", 64),
-    "gru-tiny": lambda vocabulary: GRU(vocabulary, 32, 16),
-    "gru": lambda vocabulary: GRU(vocabulary, 300, 128),  # code: 300-d embeddings, 2 x 128
-    "bert": BERT,
+# Appendix M's networks, and two for tests and teaching: class and sizes. Those of texts take the size of their vocabulary first.
+SCRATCH: dict[str, tuple[type[Encoder], tuple[Any, ...]]] = {
+    "resnet-tiny": (ResNet, ([16, 32], [1, 1], "basic", 16)),
+    "resnet-18": (ResNet, ([64, 128, 256, 512], [2, 2, 2, 2], "basic", 64)),
+    "resnet-101": (ResNet, ([256, 512, 1024, 2048], [3, 4, 23, 3], "bottleneck", 64)),
+    "gru-tiny": (GRU, (32, 16)),
+    "gru": (GRU, (300, 128)),  # code: 300-d embeddings, 2 x 128
+    "bert": (BERT, ()),
 }
-_TEXTS = {"gru-tiny", "gru", "bert"}
 
 
 def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
@@ -138,7 +133,7 @@ def encoding_of(settings: Any, modality: str, name: str) -> Pixels | Tokens:
     """
     base = name.removesuffix(PIE)
     folder = checkpoint_folder(settings.models_path, settings.tokenizer if base in SCRATCH else name)
-    reads = ("texts" if base in _TEXTS else "images") if base in SCRATCH else architecture_of(folder).reads
+    reads = SCRATCH[base][0].reads if base in SCRATCH else architecture_of(folder).reads
     if reads != modality:
         raise ValueError(f"networks: {name} reads {reads}, not {modality}")
     if modality == "texts":
@@ -156,12 +151,12 @@ def network(settings: Any, name: str, encoding: Pixels | Tokens) -> Any:
     """
     base = name.removesuffix(PIE)
     if base in SCRATCH:
-        size = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
-        return Pooled(SCRATCH[base](*size), settings.dim, name.endswith(PIE)).to(settings.device)
+        encoder, sizes = SCRATCH[base]
+        vocabulary = (len(encoding.tokenizer),) if isinstance(encoding, Tokens) else ()
+        return Pooled(encoder(*vocabulary, *sizes), settings.dim, name.endswith(PIE)).to(settings.device)
     folder: Path = checkpoint_folder(settings.models_path, name)
-    lora: dict[str, Any] = {"rank": settings.rank, "lora_alpha": settings.rank, "lora_layers": "linear"}
-    lora["lora_blocks"] = settings.lora_blocks
-    backbone = load_backbone(folder, settings.device)
-    model = architecture_of(folder)(backbone, 1, head="linear", head_hidden=1, head_on="features", proj_dim=settings.dim, **lora)
+    lora = {"rank": settings.rank, "lora_alpha": settings.rank, "lora_layers": "linear", "lora_blocks": settings.lora_blocks}
+    head = {"head": "linear", "head_hidden": 1, "head_on": "features", "proj_dim": settings.dim}
+    model = architecture_of(folder)(load_backbone(folder, settings.device), 1, **head, **lora)
     model.head.requires_grad_(False)
     return model.to(settings.device)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -66,6 +67,7 @@ class Party:
 
     Attributes:
         meter: floating-point operations so far.
+        trained: parameters that it trains.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Party:
         self._states = states
         shared = [p for model in self.models.values() for p in model.parameters() if p.requires_grad]
         self._trained = [*shared, *head.parameters()]
+        self.trained = sum(p.numel() for p in self._trained)
         self._optimiser = recipe.made(self._trained)
         self._epochs = 0
         self._embedded: dict[str, Tensor] | None = None
@@ -161,10 +164,8 @@ class Party:
     def represent(self) -> dict[str, Tensor]:
         """Embeddings (n, d) of the public pairs by modality, detached. They are computed once for each state of the weights."""
         if self._embedded is None:
-            before = self.meter.total, self.meter.done
-            self._embedded = {m: self.embed(m, inputs, self.recipe.embeds_in_training) for m, inputs in self.public.items()}
-            if self._counted:
-                self.meter.total, self.meter.done = before
+            with self.meter.paused() if self._counted else nullcontext():
+                self._embedded = {m: self.embed(m, inputs, self.recipe.embeds_in_training) for m, inputs in self.public.items()}
             self._counted = True
         return self._embedded
 

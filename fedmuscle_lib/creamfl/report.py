@@ -9,16 +9,16 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.creamfl import algorithms
-from fedmuscle_lib.creamfl.arms import BASELINE, Run
+from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
 from fedmuscle_lib.creamfl.captions import SETS
 from fedmuscle_lib.creamfl.retrieval import FOLD, WHOLE
-from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.report.paper import paper_table
-from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, spread, write_results
+from fedmuscle_lib.report.provenance import changed, manifests, named, origins, provenance_by_algorithm, spread, write_results
 from fedmuscle_lib.report.statistics import (
+    beside,
     interval,
     over_seeds,
-    paired_difference,
+    paired_differences,
     side_of_zero,
     wide,
     with_interval,
@@ -30,15 +30,7 @@ CELL = ["public", "user", "model", "task", "metric"]  # a row of the contract's 
 LAST, BEST = "last round", "best round"
 PAPER = {"1K test images": FOLD, "5K test images": WHOLE}
 # What is subtracted from what: minuend and subtrahend.
-PAIRS = (
-    ("creamfl", BASELINE),
-    ("creamfl_muscle", BASELINE),
-    ("creamfl_muscle", "creamfl"),
-    ("creamfl_muscle", "pairwise"),
-    ("creamfl_muscle", "own"),
-    ("creamfl_muscle", "frozen"),
-    ("creamfl_muscle", "shuffled"),
-)
+PAIRS = (("creamfl", BASELINE), *(("creamfl_muscle", other) for other in (BASELINE, "creamfl", *CONTROLS)))
 _SHOWN = ("i2t_R@1", "i2t_R@10", "t2i_R@1", "t2i_R@10")
 # What the paper or the code has, and is no setting here: what, ours, theirs.
 _CHOICES = (
@@ -63,12 +55,10 @@ def scores(histories: Sequence[Run], moment: str = LAST) -> pd.DataFrame:
     """
     found = []
     for history in histories:
-        rows = history.metrics
+        rows = history.final()
         if moment == BEST:
-            sums = rows[rows.k == 1].groupby("round").value.sum()
-            rows = rows[rows["round"] == sums.idxmax()]
-        else:
-            rows = history.final()
+            best = history.metrics[history.metrics.k == 1].groupby("round").value.sum().idxmax()
+            rows = history.metrics[history.metrics["round"] == best]
         found.append(rows.assign(seed=history.settings.seed, algorithm=history.settings.algorithm))
     every = pd.concat(found, ignore_index=True)
     every["user"] = every.direction + "_R@" + every.k.astype(str)
@@ -115,11 +105,7 @@ def differences(histories: Sequence[Run], pairs: Iterable[tuple[str, str]] = PAI
     Returns:
         public, user, a, b, difference (of a minus b, percentage points), std, n_seeds, ci_low, ci_high.
     """
-    rows = scores(histories)
-    arms = set(rows.algorithm)
-    found = [paired_difference(rows, a, b, ["public", "user"], "value").assign(a=a, b=b) for a, b in pairs if {a, b} <= arms]
-    columns = ["public", "user", "a", "b", "difference", "std", "n_seeds", "ci_low", "ci_high"]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    return paired_differences(scores(histories), pairs, ["public", "user"], "value")
 
 
 def curve(histories: Sequence[Run]) -> pd.DataFrame:
@@ -148,12 +134,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
 
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
     """Return settings and options that are not the paper's or the code's, and what both leave to us: setting, ours, theirs."""
-    first, fields = histories[0].settings, Settings.model_fields
-    rows = [(name, getattr(first, name), field.default) for name, field in fields.items() if name not in first.aside() | {"options"}]
-    for one in {history.settings.algorithm: history.settings for history in histories}.values():
-        usual = algorithms.get(one.algorithm).Options().model_dump()
-        rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
-    return pd.DataFrame([*(row for row in rows if row[1] != row[2]), *_CHOICES], columns=["setting", "ours", "theirs"])
+    return pd.DataFrame([*changed(histories, algorithms.get), *_CHOICES], columns=["setting", "ours", "theirs"])
 
 
 def label(arm: str) -> str:
@@ -170,7 +151,7 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     cells = rows.assign(
         method=rows.algorithm.map(label),
         column=rows.public + " " + rows.user.str.replace("_", " "),
-        cell=[with_std(mean, std) + _beside(paper) for mean, std, paper in zip(rows["mean"], rows["std"], rows.paper_mean, strict=True)],
+        cell=[with_std(row.mean, row.std) + beside(row.paper_mean, ".2f") for row in rows[["mean", "std", "paper_mean"]].itertuples()],
     )
     chance = cells.drop_duplicates("column").assign(method="chance")
     chance["cell"] = [f"{value:.1f}" for value in chance.chance]
@@ -179,15 +160,11 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     gains = gains.assign(
         method=gains.algorithm.map(label),
         column=gains.public + " Δ (%)",
-        cell=[cell + ("" if pd.isna(paper) else f" | {paper:+.2f}") for cell, paper in zip(ours, gains.paper_delta, strict=True)],
+        cell=[cell + beside(paper, "+.2f") for cell, paper in zip(ours, gains.paper_delta, strict=True)],
     )
     found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("").rename_axis(columns=None)
     order = [f"{gallery} {name}" for gallery in (FOLD, WHOLE) for name in (*(shown.replace("_", " ") for shown in _SHOWN), "Δ (%)")]
     return found.loc[[*dict.fromkeys(cells.method), "chance"], [name for name in order if name in found]]
-
-
-def _beside(paper: float) -> str:
-    return "" if pd.isna(paper) else f" | {paper:.2f}"
 
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
@@ -202,10 +179,8 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
 def verdicts(differences: pd.DataFrame) -> str:
     """Markdown, an item a difference of the whole test set's R@1: what its intervals allow one to say."""
     rows = differences[(differences.public == WHOLE) & differences.user.str.endswith("_R@1")]
-    items = []
-    for (a, b), own in rows.groupby(["a", "b"], sort=False):
-        items.append(f"- {label(a)} instead of {label(b)}: {'; '.join(map(_verdict, own.itertuples()))}.")
-    return "\n".join(items)
+    arms = rows.groupby(["a", "b"], sort=False)
+    return "\n".join(f"- {label(a)} instead of {label(b)}: {'; '.join(map(_verdict, own.itertuples()))}." for (a, b), own in arms)
 
 
 def _verdict(row: Any) -> str:
@@ -244,7 +219,5 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame) -> Non
         "overview": overview.reset_index(),
     }
     s = histories[0].settings
-    arms = [run.settings.algorithm for run in histories]
-    usual = Settings(profile=s.profile).model_dump(mode="json")
     data = manifests(s.data_dir, [*(getattr(s, f"{name}_folder") for name in SETS), s.images_folder, s.texts_folder])
-    write_results(frames, provenance_of(histories, folder.name, arms, usual, s.aside() - {"evaluate_every"}, data), folder)
+    write_results(frames, provenance_by_algorithm(histories, folder.name, data), folder)

@@ -7,8 +7,6 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from fedmuscle_lib.creamfl.build import SERVER, build
 from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.creamfl.retrieval import WHOLE, Recall, recalls
@@ -51,24 +49,22 @@ class Rounds:
 
     def _evaluate(self, round: int) -> list[Recall]:
         server, test = self.federation.server, self.federation.test
-        counted = server.meter.total, server.meter.done  # an evaluation is not part of training
-        z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
-        server.meter.total, server.meter.done = counted
+        with server.meter.paused():
+            z = {modality: server.embed(modality, inputs) for modality, inputs in test.items()}
         found = list(recalls(z["images"], z["texts"], self.federation.image_of, self.settings.folds))
         self.rows["metrics"] += [{"round": round + 1} | each._asdict() for each in found]
         return found
 
     def _account(self, round: int, parties: dict[str, Party], before: dict[str, int], of_server: tuple[float, float]) -> None:
         """A row of costs and losses for the server and each participant."""
-        server, kinds = self.federation.server, self.federation.kinds
-        losses = {SERVER: of_server} | {str(number): both for number, both in self.algorithm.losses.items()}
-        took_part = [SERVER, *(str(number) for r, number in server.downlink if r == round)]
-        for name in took_part:
-            own = {"round": round + 1, "party": name}
-            sent = [ledger.get((round, int(name)), 0) if name != SERVER else 0 for ledger in (server.uplink, server.downlink)]
-            cost = {"uplink_bytes": sent[0], "downlink_bytes": sent[1], "flops": parties[name].meter.total - before[name]}
-            self.rows["costs"].append(own | {"kind": kinds[int(name)] if name != SERVER else SERVER} | cost)
-            local, public = losses.get(name, (math.nan, math.nan))
+        server, losses = self.federation.server, self.algorithm.losses
+        rows = [(SERVER, SERVER, 0, 0, of_server)]
+        for number in (number for r, number in server.downlink if r == round):
+            sent = server.uplink.get((round, number), 0), server.downlink[round, number]
+            rows.append((str(number), self.federation.clients[number].kind.name, *sent, losses.get(number, (math.nan, math.nan))))
+        for name, kind, up, down, (local, public) in rows:
+            own, flops = {"round": round + 1, "party": name}, parties[name].meter.total - before[name]
+            self.rows["costs"].append(own | {"kind": kind, "uplink_bytes": up, "downlink_bytes": down, "flops": flops})
             self.rows["losses"].append(own | {"local": local, "public": public})
 
     def resumed(self, finished: int) -> Tick:
@@ -86,14 +82,9 @@ class Rounds:
     def facts(self) -> dict[str, Any]:
         """Parameters that each kind of party trains, and samples of each client."""
         federation = self.federation
-        parties = {SERVER: federation.server} | {federation.kinds[number]: client for number, client in federation.clients.items()}
+        parties = {SERVER: federation.server} | {client.kind.name: client for client in federation.clients.values()}
         return {
-            "trained": {name: _trained(party) for name, party in parties.items()},
+            "trained": {name: party.trained for name, party in parties.items()},
             "samples": {str(number): len(client.rows) for number, client in federation.clients.items()},
             "test_captions": len(federation.image_of),
         }
-
-
-def _trained(party: Party) -> int:
-    modules: list[torch.nn.Module] = [*party.models.values(), party.head]
-    return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)

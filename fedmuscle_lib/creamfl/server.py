@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.core.errors import RefusedMessage, line_of, shown
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.core.tensors import unit_rows
-from fedmuscle_lib.creamfl.party import Embeddings, Party
+from fedmuscle_lib.creamfl.party import Party
 from fedmuscle_lib.muscle import NORM_TOLERANCE
 
 
@@ -51,7 +50,7 @@ class Server(Party):
         Raises:
             Diverged: a loss is not finite.
         """
-        return self.over_public(partial(_pairs, self), "contrast", "server order", *self.address, round)
+        return self.over_public(lambda z, *_: self.head(z["images"], z["texts"]), "contrast", "server order", *self.address, round)
 
     def send(self, client: int, round: int) -> dict[str, Tensor]:
         """Hand the embeddings of all public pairs, (n, d) by modality, to a participant of ``round`` and count them."""
@@ -63,24 +62,31 @@ class Server(Party):
     def receive(self, client: int, round: int, embeddings: object) -> None:
         """Take a participant's embeddings of all public pairs, (n, d) for each of its modalities, and count them.
 
+        They may be of any floating-point type. The server's copy has its own type, and the ledger the bytes that were sent. After a refusal
+        the client can answer again, and what others sent is still there.
+
         Raises:
             RefusedMessage: naming the client, if nothing was sent to it in this round, it has answered already, a modality is missing or
                 not its own, or a matrix is no dense floating-point tensor on the server's device, of another shape, not finite, or not
                 of unit norm.
         """
-        if type(client) is not int or self._awaited.get(client) != round:
-            raise RefusedMessage(f"client {client} sent embeddings in round {round + 1} that nobody asked it for")
-        if type(embeddings) is not dict or embeddings.keys() != set(self.clients[client]):
-            found = f"of {sorted(map(str, embeddings))}" if isinstance(embeddings, dict) else f"as a {type(embeddings).__name__}"
-            raise RefusedMessage(f"client {client} sent embeddings {found}; {sorted(self.clients[client])} are expected")
-        own = {}
-        for modality in self.clients[client]:
-            n, d = self.represent()[modality].shape
+        if not type(client) is type(round) is int or self._awaited.get(client) != round:
+            who, when = client if type(client) is int else shown(client), round + 1 if type(round) is int else shown(round)
+            raise RefusedMessage(f"client {who} sent embeddings in round {when} that nobody asked it for")
+        expected = sorted(self.clients[client])
+        if type(embeddings) is not dict:
+            raise RefusedMessage(f"client {client} sent embeddings as a {type(embeddings).__name__}; {expected} are expected")
+        if any(type(name) is not str for name in embeddings) or sorted(embeddings) != expected:
+            found = line_of(", ".join(sorted(map(shown, embeddings))))
+            raise RefusedMessage(f"client {client} sent embeddings of [{found}]; {expected} are expected")
+        sent, ours = {}, self.represent()
+        for modality in expected:
+            n, d = ours[modality].shape
             place = f"the public {modality} in round {round + 1}"
-            own[modality] = unit_rows(f"client {client}", embeddings[modality], (n, d), place, self._device, NORM_TOLERANCE)
-        self._received[client] = own
+            sent[modality] = unit_rows(f"client {client}", embeddings[modality], (n, d), place, self._device, NORM_TOLERANCE)
+        self._received[client] = {modality: z.to(ours[modality].dtype) for modality, z in sent.items()}
         del self._awaited[client]
-        self.uplink[round, client] += sum(z.nbytes for z in own.values())
+        self.uplink[round, client] += sum(z.nbytes for z in sent.values())
 
     def collect(self) -> list[dict[str, Tensor]]:
         """Return what the round's participants sent, in the order of their numbers.
@@ -99,10 +105,4 @@ class Server(Party):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        for ledger in ("uplink", "downlink"):
-            getattr(self, ledger).clear()
-            getattr(self, ledger).update(state[ledger])
-
-
-def _pairs(server: Server, z: Embeddings, rows: Tensor, position: int) -> Tensor:
-    return server.head(z["images"], z["texts"])
+        self.uplink, self.downlink = (defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink"))

@@ -17,11 +17,9 @@ from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.creamfl import algorithms, kinds
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm
-from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profile, setting
+from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
 
-PROFILES: dict[str, dict[str, Any]] = {
-    path.stem: read_profile(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))
-}
+PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
 # Fields of a group of `creamfl --help`.
 federation, place, model, training, published, machine = (
@@ -136,12 +134,6 @@ class Settings(RunSettings):
         """The algorithm with its own hyper-parameters."""
         kind = algorithms.get(self.algorithm)
         return kind(self.own_options, self.seed, self.participants, self.local_epochs)
-
-    @property
-    def own_options(self) -> dict[str, Any]:
-        """The algorithm's own hyper-parameters, by their names in its Options."""
-        prefix = f"{self.algorithm}."
-        return {name.removeprefix(prefix): value for name, value in self.options.items() if name.startswith(prefix)}
 
     def network_of(self, party: str, modality: str) -> str:
         """The name of a party's network; where a kind of clients has none of its own, that of a kind with this one modality.

@@ -1,12 +1,13 @@
 """Captioned images: folders of images with all of their captions, of which a run takes disjoint parts.
 
 A folder holds ``images/`` and ``image_file_name_to_caption.pkl``, as the layout's public sets do. Where ``dataset.json`` lies beside them,
-Karpathy's file as it is published, test images are those of its split "test" and others those of its other splits.
+Karpathy's file as it is published, test images are those of its split "test" and others those of its other splits. It knows an image by its
+file's name without suffix, since ``data_prep`` writes an image that it scales down as a ``.png`` file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,15 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of
+from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.randomness import derived_seed
-from fedmuscle_lib.data.encodings import Pixels, Tokens
+from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickles import load_pickle
 from fedmuscle_lib.data.public import CAPTIONS, caption_fault, images_of
 
 KARPATHY = "dataset.json"
+SPLITS = ("train", "restval", "val", "test")  # Karpathy's
 TEST = "test"  # the part, and Karpathy's split
 
 
@@ -48,7 +50,7 @@ class Captioned:
         """The same images, each with its first caption alone."""
         return Captioned(self.paths, tuple(own[:1] for own in self.captions))
 
-    def encoded(self, encoding: Pixels | Tokens) -> Tensor:
+    def encoded(self, encoding: Encoding) -> Tensor:
         """The images, (n, 3, h, w), or the captions, (m, l), as the encoding says."""
         return encoding.load(self.paths) if isinstance(encoding, Pixels) else encoding.encode(list(chain(*self.captions)))
 
@@ -60,17 +62,17 @@ def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
         sizes: images of each part by its name; "test" stands for test images where the folder tells them from others.
 
     Raises:
-        DataError: the folder is missing, unfinished or has too few images, or an image has no caption; the message names it.
+        DataError: the folder is missing, unfinished or has too few images, or an image has no caption or no split; the message names it.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes captioned sets")
     refuse_unfinished(folder)
-    captions, tests = load_pickle(folder / CAPTIONS), _tests(folder)
-    paths = images_of(folder)
+    captions, paths = load_pickle(folder / CAPTIONS), images_of(folder)
+    tests = test_images(folder, paths)
     order = [paths[i] for i in np.random.default_rng(derived_seed("captioned images")).permutation(len(paths))]
     found, taken = {}, set[Path]()
     for name, size in sizes.items():
-        free = [path for path in order if path not in taken and (tests is None or (path.name in tests) == (name == TEST))]
+        free = [path for path in order if path not in taken and (tests is None or (path in tests) == (name == TEST))]
         if len(free) < size:
             raise DataError(f"{folder}: {size} images were asked for {name}, {len(free)} of {len(paths)} are left; ask for fewer")
         taken.update(free[:size])
@@ -78,14 +80,31 @@ def parts(folder: Path, sizes: Mapping[str, int]) -> dict[str, Captioned]:
     return found
 
 
-def _tests(folder: Path) -> set[str] | None:
-    """Names of the images of Karpathy's test split; None where the folder has no such file."""
-    if not (folder / KARPATHY).exists():
+def test_images(folder: Path, paths: Sequence[Path]) -> set[Path] | None:
+    """Return the images of Karpathy's split "test"; None where the folder has no such file.
+
+    Args:
+        paths: of the folder's images.
+
+    Raises:
+        DataError: the file is damaged, has an image in two splits, or lacks one of these images; the message names it.
+    """
+    file = folder / KARPATHY
+    if not file.exists():
         return None
+    splits: dict[str, str] = {}
     try:
-        return {image["filename"] for image in read_json(folder / KARPATHY)["images"] if image["split"] == TEST}
+        for image in read_json(file)["images"]:
+            name, split = Path(image["filename"]).stem, image["split"]
+            if split not in SPLITS:
+                raise DataError(f"{file}: {line_of(name)} is of the split {shown(split)}; one of {', '.join(SPLITS)} is expected")
+            if splits.setdefault(name, split) != split:
+                raise DataError(f"{file}: {line_of(name)} is of the splits {splits[name]} and {split}")
     except (KeyError, TypeError) as error:
-        raise DataError(f"{folder / KARPATHY}: not Karpathy's file of splits ({line_of(repr(error))})") from None
+        raise DataError(f"{file}: not Karpathy's file of splits ({line_of(repr(error))})") from None
+    if strangers := [path.name for path in paths if path.stem not in splits]:
+        raise DataError(f"{file}: lists no {line_of(strangers[0])}, which is among the images")
+    return {path for path in paths if splits[path.stem] == TEST}
 
 
 def _captions(folder: Path, captions: Mapping[str, object], name: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,9 @@ _QUICK = {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs"
 
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data are."""
-    shipped = [name for name in methods.names() if _is_shipped(name)]
-    own = {f"{name}.{option}": value for name in shipped for option, value in methods.get(name).Options().model_dump().items()}
+    shipped = short_runs.shipped(methods)
+    own = {f"{name}.{option}": value for name, kind in shipped.items() for option, value in kind.Options().model_dump().items()}
     return {name: Settings(algorithm=name, options=own | _QUICK, **_EVERY_METHOD | where) for name in shipped}
-
-
-def _is_shipped(name: str) -> bool:
-    """Return whether the method is of the library's own folder; what a test or a user has put elsewhere is not."""
-    return Path(sys.modules[methods.get(name).__module__].__file__ or "").parent == Path(methods.__file__).parent
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
@@ -40,7 +34,7 @@ def fingerprint(settings: Settings) -> dict[str, Any]:
 
 def modules() -> list[str]:
     """Modules whose classes the short runs go through."""
-    return short_runs.modules_of(methods.get(name) for name in methods.names() if _is_shipped(name))
+    return short_runs.modules_of(short_runs.shipped(methods).values())
 
 
 if __name__ == "__main__":

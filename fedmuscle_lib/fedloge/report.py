@@ -13,9 +13,8 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.report.provenance import manifests, named, origins, provenance_of, spread, write_results
-from fedmuscle_lib.report.statistics import interval, over_seeds, paired_difference, side_of_zero, wide, with_intervals, with_std
+from fedmuscle_lib.report.provenance import changed, manifests, named, origins, provenance_by_algorithm, spread, write_results
+from fedmuscle_lib.report.statistics import beside, interval, over_seeds, paired_difference, side_of_zero, wide, with_intervals, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
 # What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
@@ -114,12 +113,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
 
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
     """Settings, and the algorithms' own options, that are not those of the README's command: setting, ours, authors."""
-    first, fields = histories[0].settings, Settings.model_fields
-    rows = [(name, getattr(first, name), field.default) for name, field in fields.items() if name not in first.aside() | {"options"}]
-    for one in {history.settings.algorithm: history.settings for history in histories}.values():
-        usual = one.method.Options().model_dump()
-        rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
-    return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["setting", "ours", "authors"])
+    return pd.DataFrame(changed(histories, methods.get), columns=["setting", "ours", "authors"])
 
 
 def label(arm: str) -> str:
@@ -130,11 +124,10 @@ def label(arm: str) -> str:
 
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
     """:func:`table` laid out for reading: a row an algorithm and head, a column a measure and group, "ours | the authors'" in a cell."""
-    theirs = [f" | {value:.1f}" if pd.notna(value) else "" for value in table.authors_mean]
     rows = table.assign(
         method=[label(f"{row.algorithm}, {row.head}") for row in table.itertuples()],
         column=[_MEASURES[row.scope, row.masked] + ("" if row.group == ALL else f": {row.group}") for row in table.itertuples()],
-        cell=[with_std(mean, std) + beside for mean, std, beside in zip(table["mean"], table["std"], theirs, strict=True)],
+        cell=[with_std(row.mean, row.std) + beside(row.authors_mean, ".1f") for row in table[["mean", "std", "authors_mean"]].itertuples()],
     )
     found = wide(rows, "method", "column")
     order = [name + group for name in _MEASURES.values() for group in ("", ": head", ": middle", ": tail")]
@@ -201,11 +194,11 @@ def note(histories: Sequence[Run]) -> str:
 def _authors(histories: Sequence[Run]) -> list[str]:
     """Sentences: which logs the authors' figures are of, and what choosing the best round on the test set would add to them."""
     s = histories[0].settings
-    beside = cells(s)
-    beside = beside[beside.algorithm.isin([history.settings.algorithm for history in histories])]
-    if beside.empty:
+    theirs = cells(s)
+    theirs = theirs[theirs.algorithm.isin([history.settings.algorithm for history in histories])]
+    if theirs.empty:
         return [f"The authors have no log of `{s.data}` with alpha = {s.alpha:g} and imbalance = {s.imbalance:g}."]
-    known = logs().rename(columns={"log": "authors_log"}).merge(beside, on=[*CELL, "authors_log", "authors_mean"])
+    known = logs().rename(columns={"log": "authors_log"}).merge(theirs, on=[*CELL, "authors_log", "authors_mean"])
     settings = [
         f"`{row.authors_log}` ({row.clients} clients, {100 * row.participation:g} % of them in a round)"
         for row in known.drop_duplicates("authors_log").itertuples()
@@ -229,7 +222,4 @@ def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others
     """
     frames = {"table": table(histories), "costs": costs(histories), "departures": departures(histories), "overview": overview.reset_index()}
     runs, s = [*histories, *others], histories[0].settings
-    arms = [run.settings.algorithm for run in runs]
-    usual = Settings(profile=s.profile).model_dump(mode="json")
-    data = manifests(s.data_dir, [f"{FOLDER}/{s.data}"])
-    write_results(frames, provenance_of(runs, folder.name, arms, usual, s.aside() - {"evaluate_every"}, data), folder)
+    write_results(frames, provenance_by_algorithm(runs, folder.name, manifests(s.data_dir, [f"{FOLDER}/{s.data}"])), folder)

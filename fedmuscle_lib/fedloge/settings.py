@@ -17,11 +17,9 @@ from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods.method import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
-from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profile, setting
+from fedmuscle_lib.runs.settings import RunSettings, check_options, read_profiles, setting
 
-PROFILES: dict[str, dict[str, Any]] = {
-    path.stem: read_profile(path) for path in sorted((Path(__file__).parent / "profiles").glob("*.toml"))
-}
+PROFILES = read_profiles(Path(__file__).parent / "profiles")
 
 # Fields of a group of `fedloge --help`.
 federation, place, training, machine = (partial(setting, group) for group in ("Federation", "Data", "Training", "Machine"))
@@ -96,9 +94,3 @@ class Settings(RunSettings):
     def method(self) -> type[Method]:
         """The algorithm's class."""
         return methods.get(self.algorithm)
-
-    @property
-    def own_options(self) -> dict[str, Any]:
-        """The algorithm's own hyper-parameters, by their names in its Options."""
-        prefix = f"{self.algorithm}."
-        return {name.removeprefix(prefix): value for name, value in self.options.items() if name.startswith(prefix)}

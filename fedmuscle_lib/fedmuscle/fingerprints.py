@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.versions import PACKAGE, versions
+from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.dependencies import arithmetic, checkpoint_of
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -30,16 +29,10 @@ _EVERY_TASK |= {"public": "flickr30k", "train_samples": {"SS": 30}, "lora_blocks
 
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
-    every = {name: _EVERY_ALGORITHM | _LONGER.get(name, {}) | where for name in _shipped()}
+    every = {name: _EVERY_ALGORITHM | _LONGER.get(name, {}) | where for name in short_runs.shipped(algorithms)}
     options = {name: algorithms.get(name).named(algorithms.get(name).Options()) | _EAGER for name in every}
     found = {name: Settings(algorithm=name, options=options[name], **given) for name, given in every.items()}
     return found | {"tasks": Settings(algorithm="fedmuscle", **_EVERY_TASK, **where)}
-
-
-def _shipped() -> list[str]:
-    """Algorithms of the library's own folder; what a test or a user has put elsewhere is not among them."""
-    files = {name: sys.modules[algorithms.get(name).__module__].__file__ or "" for name in algorithms.names()}
-    return [name for name, file in files.items() if Path(file).parent == PACKAGE / "fedmuscle/algorithms"]
 
 
 def fingerprint(settings: Settings) -> dict[str, Any]:

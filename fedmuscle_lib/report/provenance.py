@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,28 @@ def write_results(frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, A
 def option(name: str, value: object) -> str:
     """Return what gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
     return " -p " + shlex.quote(f"{name}={json.dumps(value)}")
+
+
+def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) -> list[tuple[str, Any, Any]]:
+    """Return settings and algorithms' own options that are not the default: name, value, and default.
+
+    Args:
+        algorithm: the class of an algorithm, by its name.
+    """
+    first = histories[0].settings
+    told = {name: field for name, field in type(first).model_fields.items() if name not in first.aside() | {"options"}}
+    rows = [(name, getattr(first, name), field.default) for name, field in told.items()]
+    for one in {history.settings.algorithm: history.settings for history in histories}.values():
+        usual = algorithm(one.algorithm).Options().model_dump()
+        rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def provenance_by_algorithm(histories: Sequence[History[Any]], folder: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """:func:`provenance_of` runs whose arms are algorithms, and whose settings have the usual values of their profile."""
+    s = histories[0].settings
+    arms, usual = [history.settings.algorithm for history in histories], type(s)(profile=s.profile).model_dump(mode="json")
+    return provenance_of(histories, folder, arms, usual, s.aside() - {"evaluate_every"}, data)
 
 
 def provenance_of(

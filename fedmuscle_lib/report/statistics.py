@@ -7,6 +7,7 @@ Intervals are 95 % Student t intervals over seeds (ddof = 1). A single seed has 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import factorial
 
 import pandas as pd
@@ -40,6 +41,14 @@ def paired_difference(rows: pd.DataFrame, a: str, b: str, by: list[str], column:
     return over_seeds(pairs, by, "difference").rename(columns={"mean": "difference"})
 
 
+def paired_differences(rows: pd.DataFrame, pairs: Iterable[tuple[str, str]], by: list[str], column: str) -> pd.DataFrame:
+    """:func:`paired_difference` of each pair of arms (a, b) of which both are there: ``by``, a, b, and its other columns."""
+    arms = set(rows.algorithm)
+    found = [paired_difference(rows, a, b, by, column).assign(a=a, b=b) for a, b in pairs if {a, b} <= arms]
+    columns = [*by, "a", "b", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+
+
 def side_of_zero(low: float, high: float) -> int:
     """+1 or -1 if the interval lies on one side of 0, else 0 (no interval: 0)."""
     return int(low > 0) - int(high < 0)
@@ -70,6 +79,11 @@ def wide(rows: pd.DataFrame, index: str | list[str], columns: str | list[str]) -
 def with_std(mean: float, std: float, digits: int = 1) -> str:
     """Such as "61.4 ± 0.8", or "61.4" if there is no deviation."""
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
+
+
+def beside(value: float, form: str) -> str:
+    """What stands behind our number in a cell: " | " and another's, in the form of a format string; nothing where there is none."""
+    return "" if pd.isna(value) else f" | {value:{form}}"
 
 
 def rank_correlation(ours: pd.Series, paper: pd.Series) -> dict[str, float]:

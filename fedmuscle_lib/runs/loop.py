@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from fedmuscle_lib.core import versions
-from fedmuscle_lib.core.errors import Diverged, line_of, out_of_memory
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage, line_of, out_of_memory
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.settings import RunSettings
@@ -105,7 +105,7 @@ class _Training:
             except Diverged as error:
                 error.within(f"round {round + 1}")
                 raise
-            except OSError:
+            except (OSError, RefusedMessage):  # which say nothing of the checkpoint: it stays
                 raise
             except Exception as error:
                 if not round or round != resumed or out_of_memory(error):

@@ -131,6 +131,13 @@ class RunSettings(BaseModel):
         """The run's name in lines of progress and in errors, such as "fedmuscle voc seed 0"."""
         raise NotImplementedError
 
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """The algorithm's own hyper-parameters, by their names in its Options, where settings have ``algorithm`` and ``options``."""
+        named = self.model_dump(include={"algorithm", "options"})
+        prefix = f"{named['algorithm']}."
+        return {name.removeprefix(prefix): value for name, value in named["options"].items() if name.startswith(prefix)}
+
     def usual(self) -> Mapping[str, Any]:
         """The values of the settings' profile."""
         return self.profiles[self.profile]
@@ -242,6 +249,11 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
             known[name](**{name.partition(".")[2]: value})
         except ValidationError as error:
             raise ValueError(f"options: {name}: {error.errors()[0]['msg']} (got {value!r})") from None
+
+
+def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the profiles of a folder by name; raises as :func:`read_profile`."""
+    return {path.stem: read_profile(path) for path in sorted(folder.glob("*.toml"))}
 
 
 def read_profile(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,15 @@ def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
         "metrics": tables["metrics"].value.tolist(),
         "bytes": int(tables["costs"].filter(like="_bytes").to_numpy().sum()),
     }
+
+
+def shipped(package: Any) -> dict[str, Any]:
+    """Return the registered classes of a package by name, such as a system's algorithms, that lie in the package's own folder.
+
+    What a test or a user has put elsewhere is not among them.
+    """
+    files = {name: Path(sys.modules[package.get(name).__module__].__file__ or "") for name in package.names()}
+    return {name: package.get(name) for name, file in files.items() if file.parent == Path(package.__file__).parent}
 
 
 def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:

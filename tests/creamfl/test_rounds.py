@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import tiny
 import torch
 
-from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage
 from fedmuscle_lib.creamfl import algorithms
 from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
 from fedmuscle_lib.creamfl.networks import Pooled
 from fedmuscle_lib.creamfl.rounds import Rounds
+from fedmuscle_lib.creamfl.server import Server
+from fedmuscle_lib.runs import Store, run
 
 
 def rounds(world, count: int, **given) -> Rounds:
@@ -33,6 +36,26 @@ def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_
     """Costs, too: what a resumed client computes again is not counted twice."""
     history = cut_off_and_resumed(tiny.settings(mini_world, **given), 2)
     assert len(history.costs) == 3 * 5 and set(history.costs.kind) == {"server", "images", "texts", "pairs"}
+
+
+def test_a_refused_message_ends_a_run_whose_finished_rounds_stay(mini_world, store, tmp_path, monkeypatch):
+    """It ends it in the round after a resumption, too, and the run goes on from there once the client mends its ways."""
+    settings, receive = tiny.settings(mini_world, rounds=2), Server.receive
+
+    def spoilt(self, client, round, embeddings):
+        receive(self, client, round, {name: 2 * z for name, z in embeddings.items()} if round == 1 else embeddings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "receive", spoilt)
+        for _ in range(2):
+            finished = []
+            with pytest.raises(RefusedMessage, match=r"^client \d sent a representation that has norm 2, not 1"):
+                run(settings, progress=finished.append, store=store)
+            assert [tick.round for tick in finished] == [1]
+    finished = []
+    resumed = run(settings, progress=finished.append, store=store)
+    assert finished[0].resumed and finished[0].round == 1
+    pd.testing.assert_frame_equal(resumed.metrics, run(settings, progress=str, store=Store(tmp_path / "whole")).metrics, check_exact=True)
 
 
 def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(mini_world):

@@ -16,8 +16,10 @@ from fedmuscle_lib.creamfl import Settings, algorithms
 from fedmuscle_lib.creamfl.networks import encoding_of, network
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import PROFILES
-from fedmuscle_lib.data.captioned import parts
+from fedmuscle_lib.data.captioned import KARPATHY, parts
+from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.partition import balanced_partition, shards
+from fedmuscle_lib.data.public import CAPTIONS
 from fedmuscle_lib.runs.address import address_of
 
 
@@ -111,16 +113,77 @@ def test_parts_of_a_folder_are_disjoint_and_karpathys_where_it_has_them(folder):
         parts(folder, {"test": 3})
 
 
-def test_a_damaged_captioned_folder_is_named(folder):
-    (folder / "dataset.json").write_text('{"images": [{"filename": 1}]}')
-    with pytest.raises(DataError, match="dataset.json: not Karpathy's file"):
-        parts(folder, {"test": 1})
-    (folder / "dataset.json").unlink()
-    (folder / "image_file_name_to_caption.pkl").write_bytes(pickle.dumps({"0.png": [""]}))
-    with pytest.raises(DataError, match="image_file_name_to_caption.pkl: .*png has "):
-        parts(folder, {"public": 6})
+def test_karpathys_names_are_those_of_images_that_were_scaled_down(folder):
+    """`data_prep` writes these as .png files; Flickr30k's file says .jpg."""
+    split = {"images": [{"filename": f"{i}.jpg", "split": "test" if i < 2 else "train"} for i in range(6)]}
+    (folder / KARPATHY).write_text(json.dumps(split))
+    assert {path.name for path in parts(folder, {"test": 2})["test"].paths} == {"0.png", "1.png"}
+
+
+def _captions(change: object) -> tuple[str, bytes]:
+    """Captions of six images with a change."""
+    captions = {f"{i}.png": ["a caption"] for i in range(6)} | (change if isinstance(change, dict) else {})
+    return CAPTIONS, pickle.dumps({name: own for name, own in captions.items() if own is not None})
+
+
+def _splits(*records: object) -> tuple[str, bytes]:
+    """Splits of six images, of which one is a test image, and further records."""
+    whole = [{"filename": f"{i}.png", "split": "train" if i else "test"} for i in range(6)]
+    return KARPATHY, json.dumps({"images": [*whole, *records]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (_captions({"3.png": None}), "3.png has no caption"),
+        (_captions({"3.png": []}), "3.png has no caption"),
+        (_captions({"3.png": {"a": "b"}}), "3.png has no caption"),
+        (_captions({"3.png": ["one", ""]}), "3.png has '' for a caption"),
+        (_captions({"3.png": ["one", 7]}), "3.png has 7 for a caption"),
+        (_captions({"3.png": [b"\xff"]}), r"3.png has b'\\xff' for a caption"),
+        (_captions({"3.png": ["a" * 10_001]}), "3.png has a caption of 10,001 characters"),
+        (_captions({"3.png": ["half a \ud800"]}), "refused: it holds a text with half a character"),
+        ((CAPTIONS, b"\x80\x04}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00aK\x02u."), "refused: a dict in it has the key 'a' twice"),
+        ((CAPTIONS, pickle.dumps([1])), "holds a list, not a dict"),
+        ((CAPTIONS, b"3.png: a caption"), "it uses the instruction|not a readable pickle"),
+        (_splits({"filename": 1}), "not Karpathy's file"),
+        (_splits({"filename": 1, "split": "test"}), "not Karpathy's file"),
+        (_splits("3.png"), "not Karpathy's file"),
+        (_splits({"filename": "3.png", "split": "tset"}), "3 is of the split 'tset'; one of train, restval, val, test is expected"),
+        (_splits({"filename": "3.png", "split": None}), "3 is of the split None"),
+        (_splits({"filename": "3.png", "split": "test"}), "3 is of the splits train and test"),
+        ((KARPATHY, b'{"images": [{"filename": "0.png", "split": "test"}]}'), "lists no 1.png, which is among the images"),
+        ((KARPATHY, b'{"images": 7}'), "not Karpathy's file"),
+        ((KARPATHY, b'{"splits": []}'), "not Karpathy's file"),
+        ((KARPATHY, b"[]"), "holds a list, not an object"),
+        ((KARPATHY, b'{"images": "\xff"}'), "not JSON"),
+        (("images/3.png", b"no image"), "not a readable image"),
+    ],
+)
+def test_a_damaged_captioned_folder_is_named(folder, file, message):
+    """With the file and what it holds, in one line."""
+    name, content = file
+    (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}: .*{message}") as refused:
+        parts(folder, {"test": 1, "public": 5} if name == KARPATHY else {"public": 6}).popitem()[1].encoded(Pixels(8))
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"), [({"test": 1}, "1 images were asked for test, 0 of 6 are left"), ({"public": 7}, "7 images")]
+)
+def test_an_empty_split_is_named(folder, sizes, message):
+    (folder / KARPATHY).write_text(_splits()[1].decode().replace("test", "val"))
+    with pytest.raises(DataError, match=f"{folder}: {message}"):
+        parts(folder, sizes)
     with pytest.raises(DataError, match="no such folder"):
-        parts(folder / "nothing", {"public": 6})
+        parts(folder / "nothing", sizes)
+
+
+def test_a_caption_of_a_file_elsewhere_is_never_looked_for(folder):
+    name, content = _captions({"../outside.png": ["a caption"], "missing.png": 7})
+    (folder / name).write_bytes(content)
+    assert len(parts(folder, {"public": 6})["public"].captions) == 6
 
 
 # --- networks -----------------------------------------------------------------------------------------------------------------

@@ -27,12 +27,13 @@ from pycocotools.coco import COCO
 import data_prep
 from data_prep import __main__ as command_line
 from data_prep.__main__ import main
-from data_prep.datasets import CATALOGUE, MODULES, coco, voc
+from data_prep.datasets import CATALOGUE, MODULES, coco, coco_captions, voc
 from data_prep.datasets.partition import SIZES, Sizes
 from data_prep.io import build, fetch
 from data_prep.io.archives import opened
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import write_texts
+from fedmuscle_lib.data import captioned
 from fedmuscle_lib.data import labelled_sets as labelled_sets
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.pickles import load_pickle
@@ -47,6 +48,7 @@ SMALL = {
     "cifar10": ["--train-size", "5", "--val", "20", "--test", "20", "--public", "60"],
     "cifar100": ["--train-size", "10", "--val", "40", "--test", "100", "--public", "60"],
     "coco": ["--train-size", "4", "--pool", "6", "--val", "2", "--test", "6", "--public", "10"],
+    "coco-captions": ["--public", "20", "--test", "4", "--size", "16"],
     "voc": ["--clients", "3", "--train-size", "4", "--pool", "10", "--val", "3", "--test", "6", "--size", "32"],
     "flickr30k": ["--public", "8", "--size", "16"],
     "yahoo": ["--train-size", "10", "--val", "80", "--test", "30"],
@@ -67,6 +69,7 @@ MAKE: dict[str, Callable[[Path], None]] = {
     "cifar10": miniature.cifar10,
     "cifar100": miniature.cifar100,
     "coco": miniature.coco,
+    "coco-captions": miniature.coco_captions,
     "voc": miniature.voc,
     "flickr30k": miniature.flickr30k,
     "yahoo": lambda folder: miniature.topics(folder, "yahoo_answers_csv", 3, 10),
@@ -564,6 +567,124 @@ def test_coco_too_small_for_the_paper_says_so(archives: Path, data_dir: Path, ca
     assert "has 75 samples for 3 x 200 for MLC train, 2 x 1000 for SS train" in capsys.readouterr().err
 
 
+# --- COCO's captions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("year", [2014, 2017])
+@pytest.mark.parametrize("karpathy", [True, False])
+def test_coco_captions(archives: Path, data_dir: Path, year: int, karpathy: bool, capsys: pytest.CaptureFixture) -> None:
+    """CreamFL's test images are of the test split and its public ones of the others, whether Karpathy's or COCO's own."""
+    miniature.coco_captions(archives, year, karpathy=karpathy)
+    command = ["coco-captions", "--archives", archives, "--data-dir", data_dir, "--edition", year]
+    assert _run(*command, "--public", "28", "--test", "6", "--size", 16 if year == 2017 else 160) == 0
+    assert ("NOTE: no caption_datasets.zip: test images are COCO's own of val" in capsys.readouterr().out) is not karpathy
+    found = captioned.parts(data_dir / "MM/coco", {"test": 6, "public": 28})
+    ids = {name: {int(path.stem[-12:]) for path in part.paths} for name, part in found.items()}
+    assert not ids["test"] & ids["public"] and all(number > 1000 for number in ids["test"])
+    if karpathy:
+        assert {number % 4 for number in ids["test"]} == {1, 2} and {n % 4 for n in ids["public"] if n > 1000} <= {3}
+    for part in found.values():
+        for path, captions in zip(part.paths, part.captions, strict=True):
+            assert captions == tuple(f"caption {k} of {int(path.stem[-12:])}" for k in range(5))
+            assert path.suffix == (".png" if year == 2017 else ".jpg")
+    (manifest,) = _manifests(data_dir)
+    assert manifest["counts"]["found"] == {"images": 42, "captions": 252, "karpathy": 42 if karpathy else 0}
+
+
+def test_coco_captions_leaves_out_and_says_what_no_run_reads(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    """Captions that are empty, and images without any; images that both parts list are of the test set alone."""
+    miniature.coco_captions(archives, karpathy=False)
+
+    def change(document: dict) -> None:
+        for annotation in document["annotations"]:
+            if annotation["image_id"] == 3 or annotation["id"] == 50:
+                annotation["caption"] = " "
+        document["images"].append(document["images"][0] | {"id": 1001, "file_name": "COCO_val2014_000000001001.jpg"})
+
+    _change_captions(archives, change)
+    assert _run("coco-captions", "--archives", archives, "--data-dir", data_dir, "--public", "30", "--test", "12") == 0
+    said = capsys.readouterr().out
+    assert "NOTE: 6 captions are empty or too long" in said and "public images: 30 asked for, 29 got" in said
+    assert "NOTE: 1 images are listed for train and for val; they count for val alone" in said
+    found = captioned.parts(data_dir / "MM/coco", {"test": 12, "public": 29})
+    kept = {int(path.stem[-12:]): own for part in found.values() for path, own in zip(part.paths, part.captions, strict=True)}
+    assert kept.keys() == ({*range(1, 31)} - {3}) | {*range(1001, 1013)}
+    assert kept[5] == tuple(f"caption {k} of 5" for k in range(1, 6)) and 1001 in {int(path.stem[-12:]) for path in found["test"].paths}
+
+
+def test_coco_captions_without_a_split_that_could_be_had_are_refused(archives: Path, data_dir: Path, capsys: pytest.CaptureFixture) -> None:
+    miniature.coco_captions(archives, karpathy=False)
+    (archives / "val2014.zip").unlink()
+    command = ["coco-captions", "--archives", archives, "--data-dir", data_dir, "--public", "9", "--test", "6"]
+    for options, why in (([], "images could not be had"), (["--skip-missing"], "coco-captions: no test image could be had")):
+        assert _run(*command, *options) == 2
+        assert why in capsys.readouterr().err and not _manifests(data_dir)
+
+
+def _change_captions(archives: Path, change: Callable[[dict], object], file: str = "captions_train2014.json") -> None:
+    """Change one of the documents in its archive."""
+    path = archives / ("caption_datasets.zip" if file == "dataset_coco.json" else "annotations_trainval2014.zip")
+    with opened(path) as members:
+        documents = {name: content.read() for name, content in members}
+    (name,) = (name for name in documents if name.endswith(file))
+    document = json.loads(documents[name])
+    changed = change(document)
+    documents[name] = changed if isinstance(changed, bytes) else json.dumps(document).encode()
+    miniature.write_zip(path, documents)
+
+
+def _with(kind: str, **fields: object) -> Callable[[dict], None]:
+    return lambda document: document[kind][3].update(fields)
+
+
+_SPLIT = "dataset_coco.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_with("annotations", caption=7), "number 3 of its annotations has 7 for caption"),
+        (_with("annotations", caption="a \ud800 word"), "number 3 of its annotations has 'a .*' for caption"),
+        (_with("annotations", id=300), "of its annotations has the id 300 of another"),
+        (_with("annotations", id=True), "number 3 of its annotations has True for id"),
+        (_with("annotations", image_id=77), "is of image 77, which it does not list"),
+        (_with("annotations", image_id=1001), "is of image 1001, which it does not list"),
+        (_with("images", id=1), "number 3 of its images has the id 1 of another"),
+        (_with("images", id="4"), "number 3 of its images has '4' for id"),
+        (_with("images", file_name=None), "number 3 of its images has None for file_name"),
+        (_with("images", file_name="../../etc/x.jpg"), r"it holds '../../etc/x.jpg', as the name of a file"),
+        (_with("images", file_name="..\\x.jpg"), "as the name of a file"),
+        (_with("images", file_name="COCO_train2014_000000000001.jpg"), "image 4 has the file 'COCO_train.*1.jpg' of image 1"),
+        (_with("images", file_name="x.txt"), "image 4 has 'x.txt' for file_name"),
+        (_with("images", width=-20), "number 3 of its images has -20 for width"),
+        (_with("images", width=21), "an image of 20 x 14 px, recorded as 21 x 14"),
+        (lambda d: d["images"].__setitem__(3, 4), "number 3 of its images is no record"),
+        (lambda d: d.pop("images"), "lacks a list of images"),
+        (lambda d: d.update(images=[], annotations=[]), "no image of the split train or restval has a caption"),
+        (lambda d: b'{"images": [], "annotations": "\xff"}', "not JSON .*can't decode byte 0xff"),
+        (lambda d: b"[7]", "holds a list, not an object"),
+        ((_SPLIT, _with("images", split="tset")), "dataset_coco.json: number 3 of its images has 'tset' for split"),
+        ((_SPLIT, _with("images", split=["test"])), "number 3 of its images has .*test.* for split"),
+        ((_SPLIT, _with("images", cocoid=1)), "number 3 of its images has the cocoid 1 of another"),
+        ((_SPLIT, lambda d: [image.update(split="val") for image in d["images"]]), "no image of the split test has a caption"),
+        ((_SPLIT, lambda d: b"\xff\xfe"), "dataset_coco.json: not JSON"),
+    ],
+)
+def test_coco_captions_names_what_is_damaged(
+    archives: Path, data_dir: Path, capsys: pytest.CaptureFixture, change: Callable | tuple[str, Callable], why: str
+) -> None:
+    """In one line, and nothing is put in place."""
+    miniature.coco_captions(archives)
+    file, change = change if isinstance(change, tuple) else ("captions_train2014.json", change)
+    if "restval" in why:
+        _change_captions(archives, lambda d: [image.update(split="test") for image in d["images"]], _SPLIT)
+    _change_captions(archives, change, file)
+    assert _run("coco-captions", "--archives", archives, "--data-dir", data_dir, "--public", "30", "--test", "4") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and re.search(why, line)
+    assert _manifests(data_dir) == []
+
+
 def test_voc(archives: Path, data_dir: Path) -> None:
     miniature.voc(archives)
     assert _run("voc", "--archives", archives, "--data-dir", data_dir, *SMALL["voc"]) == 0
@@ -1056,6 +1177,7 @@ def test_help_is_no_mistake(capsys: pytest.CaptureFixture, arguments: list[str])
         (["cifar11"], "No such command"),
         (["cifar10", "--nope"], "No such option: --nope"),
         (["cifar10", "--seed", "x"], "Invalid value for"),
+        (["coco-captions", "--edition", "2015"], "--edition 2015: 2014 or 2017 is expected"),
         (["coco", "--parts", "mlc,sss"], "'sss' is none of mlc, ss, public"),
         (["voc", "--parts", "sss"], "'sss' is none of mlc, ss, public"),
         (["cifar10", "--base-url", "ftp://x"], "--base-url ftp://x: http://HOST, https://HOST or file://"),
@@ -1114,9 +1236,11 @@ def test_a_data_set_reads_every_option_that_it_takes(archives: Path, data_dir: P
 
     MAKE[name](archives)
     monkeypatch.setattr(command_line, "prepare", prepare)
-    if name == "coco":  # --skip-missing is about these
-        (archives / "train2017.zip").unlink()
-    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == (2 if name == "coco" else 0)
+    if bulk := [archive.name for archive in CATALOGUE[name].archives if archive.bulk]:  # --skip-missing is about these
+        (archives / bulk[0]).unlink()
+    assert _run(name, "--archives", archives, "--data-dir", data_dir, *SMALL[name]) == (2 if bulk else 0)
+    if "edition" in {option.name for option in CATALOGUE[name].takes}:  # read before there is a run
+        coco_captions.edition(CATALOGUE[name], Watched(edition=2014))
     assert {option.name for option in CATALOGUE[name].takes} <= used
 
 
@@ -1137,6 +1261,7 @@ REAL_RUNS = {
     "cifar10": [],
     "cifar100": ["--alpha", "0.1", "--clients", "3"],
     "coco": ["--train-size", "20", "--test", "40", "--size", "128"],
+    "coco-captions": ["--edition", "2017", "--public", "50", "--test", "100"],
     "voc": ["--parts", "mlc,ss,public"],
     "flickr30k": ["--size", "64", "--public", "300"],
     "yahoo": [],

@@ -177,10 +177,12 @@ def _whole(root: Path) -> None:
             objects = [{"id": 1, "image_id": 1, "category_id": 1, "segmentation": [[1, 1, 5, 1, 5, 5]]}]
             write_instances(root / folder / split / "client_0.json", images, objects, [{"id": 1, "name": "one"}])
     write_classes(root / labelled("a_set"), ["x", "y"])
-    for name in ("MLC_setup/public_Pascal", "TC/flicker_public/images"):
+    for name in ("MLC_setup/public_Pascal", "TC/flicker_public/images", "MM/coco/images"):
         (root / name).mkdir(parents=True)
         Image.new("RGB", (8, 6)).save(root / name / "a.png")
     put(root / "TC/flicker_public" / CAPTIONS, pickle.dumps({"a.png": ["a caption"]}))
+    put(root / "MM/coco" / CAPTIONS, pickle.dumps({"a.png": ["a caption", "another"]}))
+    put(root / "MM/coco/dataset.json", b'{"images": [{"filename": "a.png", "split": "test"}]}')
 
 
 def _records(**changes: object) -> Callable[[Path], None]:
@@ -204,6 +206,9 @@ def _records(**changes: object) -> Callable[[Path], None]:
         ("semseg_setup/train/client_0.json", _records(annotations={"segmentation": None}), "has no segmentation"),
         ("MLC_setup/public_Pascal/a.png", lambda path: path.write_text("a text"), "not a readable image"),
         (f"TC/flicker_public/{CAPTIONS}", lambda path: path.write_bytes(pickle.dumps({"a.png": [""]})), "a.png has '' for a caption"),
+        (f"MM/coco/{CAPTIONS}", lambda path: path.write_bytes(pickle.dumps({"a.png": ["a caption", ""]})), "a.png has '' for a caption"),
+        ("MM/coco/images/a.png", lambda path: path.write_text("a text"), "not a readable image"),
+        ("MM/coco/dataset.json", lambda path: path.write_text('{"images": []}'), "lists no a.png"),
         (f"{labelled('a_set')}/classes.json", lambda path: path.write_text('["x"]'), "not a list of the names"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from pydantic import Field
@@ -11,7 +12,7 @@ from torch.nn.functional import mse_loss
 
 from fedmuscle_lib.creamfl.algorithms.algorithm import Algorithm, other
 from fedmuscle_lib.creamfl.losses import global_local, inter_modal, intra_modal
-from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.party import Embeddings, PublicLoss
 from fedmuscle_lib.creamfl.server import Server
 
 
@@ -46,9 +47,13 @@ class CreamFL(Algorithm):
         return {modality: self.aggregate(own, server.represent(), modality) for modality, own in by.items() if own}
 
     def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
-        targets = self.targets(server, uploads)
-
-        def loss(z: Embeddings, rows: Tensor, position: int) -> Tensor:
-            return self.options.weight * torch.stack([mse_loss(z[modality], of[rows]) for modality, of in targets.items()]).sum()
-
+        loss = self.server_loss(server, uploads, round)
         return server.over_public(loss, "distillation", "distil order", *server.address, round)
+
+    def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
+        """Return the loss of the server's second pass."""
+        return partial(self.distilled, self.targets(server, uploads), self.options.weight)
+
+    def distilled(self, targets: Embeddings, weight: float, z: Embeddings, rows: Tensor, position: int) -> Tensor:
+        """Mean squared error towards the targets (n, d), summed over modalities."""
+        return weight * torch.stack([mse_loss(z[modality], of[rows]) for modality, of in targets.items()]).sum()

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
-from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.party import Embeddings, PublicLoss
 from fedmuscle_lib.creamfl.server import Server
 from fedmuscle_lib.muscle import muscle_loss
 
@@ -43,7 +42,7 @@ class CreamFLMuscle(CreamFL):
         others, o = [received[modality][rows] for modality in sorted(received)], self.options
         return o.client_weight * torch.stack([self.muscle(own, others, o.client_tau, o.client_tau_prime) for own in z.values()]).sum()
 
-    def absorb(self, server: Server, uploads: Sequence[Embeddings], round: int) -> float:
+    def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
         o, pool = self.options, [(modality, each[modality]) for each in uploads for modality in sorted(each)]
         targets = self.targets(server, uploads) if o.mse else {}
 
@@ -51,10 +50,9 @@ class CreamFLMuscle(CreamFL):
             drawn = members([modality for modality, _ in pool], o.others, "members", *server.address, round, position)
             others = [pool[i][1][rows] for i in drawn]
             muscle = torch.stack([self.muscle(own, others, o.server_tau, o.server_tau_prime) for own in z.values()]).sum()
-            distilled = [mse_loss(z[modality], of[rows]) for modality, of in targets.items()]
-            return o.weight * muscle + (o.mse * torch.stack(distilled).sum() if distilled else 0)
+            return o.weight * muscle + (self.distilled(targets, o.mse, z, rows, position) if targets else 0)
 
-        return server.over_public(loss, "distillation", "distil order", *server.address, round)
+        return loss
 
 
 def members(modalities: Sequence[str], count: int, *address: object) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedmuscle_lib.creamfl.kinds.kind import Labelled
 from fedmuscle_lib.tasks import ImageClassification
 
@@ -12,7 +10,3 @@ class Images(Labelled):
     """Of 100 classes."""
 
     name, modalities, classes, task = "images", ("images",), 100, ImageClassification
-
-    @classmethod
-    def folders(cls, settings: Any) -> tuple[str, ...]:
-        return (settings.images_folder,)

@@ -40,9 +40,9 @@ class Kind(Registered, Versioned, ABC, family="kind of client"):
     def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None: ...
 
     @classmethod
-    @abstractmethod
     def folders(cls, settings: Any) -> tuple[str, ...]:
-        """Return what the kind reads below ``data_dir``."""
+        """Return what the kind reads below ``data_dir``: by default what the setting ``<name>_folder`` says."""
+        return (getattr(settings, f"{cls.name}_folder"),)
 
     @abstractmethod
     def shares(self, clients: int) -> Sequence[np.ndarray]:

@@ -29,10 +29,6 @@ class Pairs(Kind):
         self.inputs = {modality: own.encoded(encodings[modality]).to(settings.device) for modality in self.modalities}
         self.image_of = own.image_of.to(settings.device)
 
-    @classmethod
-    def folders(cls, settings: Any) -> tuple[str, ...]:
-        return (settings.pairs_folder,)
-
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         return shards(len(self.image_of), clients, SHARDS, "shards", self._seed)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from fedmuscle_lib.creamfl.kinds.kind import Labelled
@@ -18,10 +16,6 @@ class Texts(Labelled):
     """
 
     name, modalities, classes, task = "texts", ("texts",), 4, TextClassification
-
-    @classmethod
-    def folders(cls, settings: Any) -> tuple[str, ...]:
-        return (settings.texts_folder,)
 
     def read_order(self, rows: Tensor) -> Tensor:
         if not self._settings.label_order:

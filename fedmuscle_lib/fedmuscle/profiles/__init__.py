@@ -13,12 +13,12 @@ from typing import Any
 
 from fedmuscle_lib.core.errors import DataError, line_of
 from fedmuscle_lib.core.files import read_json
-from fedmuscle_lib.runs.settings import read_profile
+from fedmuscle_lib.runs.settings import read_profiles
 
 FOLDER = Path(__file__).parent
 
 
-PROFILES: dict[str, dict[str, Any]] = {path.stem: read_profile(path) for path in sorted(FOLDER.glob("*.toml"))}
+PROFILES = read_profiles(FOLDER)
 OF_SETUPS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("setups", {}) for name, profile in PROFILES.items()}
 OF_PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("protocols", {}) for name, profile in PROFILES.items()}
 PLACES: dict[str, dict[str, dict[str, Any]]] = {name: profile.pop("places", {}) for name, profile in PROFILES.items()}
