@@ -153,7 +153,8 @@ def test_a_report_starts_no_run_and_loads_no_model(room: str) -> None:
         ),
         (
             "import fedmuscle_lib.fedmuscle.server",
-            {"pandas", "transformers", "peft", "pydantic", "fedmuscle_lib.models", "fedmuscle_lib.fedmuscle.client"},
+            {"pandas", "transformers", "peft", "kornia", "pydantic"}
+            | {f"fedmuscle_lib.{room}" for room in ("models", "tasks", "fedmuscle.client")},
         ),
     ],
 )

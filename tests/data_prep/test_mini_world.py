@@ -61,6 +61,7 @@ def test_no_printed_class_is_numeric() -> None:
         assert unicodedata.numeric(_char(class_id), None) is None, _char(class_id)
 
 
+@pytest.mark.slow
 def test_no_upstream_class_looks_like_a_digit() -> None:
     words = vocabulary()
     printed = _unit(np.stack([_draw(_font(family, style), digit) for family in range(4) for style in range(4) for digit in "0123456789"]))
@@ -198,6 +199,7 @@ def test_layout_is_the_readmes(mini_world: Path) -> None:
     assert {path.name for path in (mini_world / "models").iterdir()} == {path.name for path in MINI_WEIGHTS.iterdir()}
 
 
+@pytest.mark.slow
 def test_no_picture_is_in_two_places(mini_world: Path) -> None:
     places: dict[bytes, set[str]] = defaultdict(set)
     pictures = 0

@@ -37,7 +37,9 @@ def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettin
             two = {"users": (5, 6), "others": 1, "rounds": 2, "train_samples": {"IC10": 32, "IC100": 32}}
             asked: dict[str, Callable[[], RunSettings]] = {
                 "fedmuscle": lambda: settings(**two),
-                "fedloge": lambda: fedloge.Settings(data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1),
+                "fedloge": lambda: fedloge.Settings(
+                    data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1, network="small_cnn"
+                ),
                 "creamfl": lambda: creamfl.Settings(**(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})),
                 "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
             }
