@@ -15,8 +15,8 @@ TINY = {"users": [5, 6], "others": 1, "rounds": 2, "local_epochs": 1, "public_si
 
 
 @pytest.fixture
-def given(small_world, store):
-    return TINY | {"data_dir": str(small_world), "models_path": str(small_world / "models")}
+def given(mini_world, store):
+    return TINY | {"data_dir": str(mini_world), "models_path": str(mini_world / "models")}
 
 
 def image_of(explorer):

@@ -1,19 +1,15 @@
 """Runs as a whole: repeatable, resumable, stored, and the same whichever way the reply travels."""
 
 import errno
-import multiprocessing
-import os
 import pickle
 import shutil
-import signal
-import time
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedmuscle_lib import Store, run
+from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError, Diverged
 from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.system import TABLES
@@ -30,14 +26,6 @@ def quiet(settings, store):
     return run(settings, progress=str, store=store)
 
 
-@pytest.mark.slow
-def test_two_runs_are_identical_and_another_seed_is_not(settings, store, tmp_path):
-    first, again = quiet(settings(), store), quiet(settings(), Store(tmp_path / "again"))
-    for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(first, name), getattr(again, name), check_exact=True)
-    assert (quiet(settings(seed=1), store).metrics.value != first.metrics.value).any()
-
-
 def test_a_finished_run_is_read_and_not_repeated(settings, store):
     ticks = []
     first = run(settings(), progress=ticks.append, store=store)
@@ -51,26 +39,6 @@ def test_a_finished_run_is_read_and_not_repeated(settings, store):
 @pytest.mark.parametrize("name", ["fedmuscle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchored", "self", "local"))])
 def test_a_run_that_was_cut_off_resumes_to_the_same_tables(settings, cut_off_and_resumed, name):
     cut_off_and_resumed(settings(algorithm=name))
-
-
-def _run_in_a_process(folder, s):
-    run(s, progress=str, store=Store(folder))
-
-
-@pytest.mark.slow
-def test_kill_9_loses_at_most_the_round_it_hits(settings, store, tmp_path):
-    s = settings(rounds=6)
-    process = multiprocessing.get_context("spawn").Process(target=_run_in_a_process, args=(store.root, s))
-    process.start()
-    deadline = time.monotonic() + 120
-    while not list(store.root.glob("*/checkpoint.pt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    ticks = []
-    resumed = run(s, progress=ticks.append, store=store)
-    assert ticks[0].resumed
-    pd.testing.assert_frame_equal(resumed.metrics, quiet(s, Store(tmp_path / "whole")).metrics)
 
 
 @pytest.mark.slow
