@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def base(settings):
     """Users of two tasks, for one round."""
-    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2)
+    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2, train_samples={"IC100": 40, "IC10": 40})
 
 
 def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() -> None:
@@ -88,7 +88,9 @@ def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base) -> None:
 
 
 def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings) -> None:
-    text_users = settings(setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, local_epochs=1)
+    text_users = settings(
+        setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40}
+    )
     wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
     table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}})
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]

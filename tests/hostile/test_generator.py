@@ -35,7 +35,7 @@ def test_what_is_not_malformed_is_read(tmp_path: Path, name: str) -> None:
     one, read = kind(name), 0
     (tmp_path / one.file).parent.mkdir(parents=True, exist_ok=True)
     one.prepare(tmp_path)
-    for number in range(30):
+    for number in range(60):
         case = one.case(random.Random(f"x{number}"))
         assert case == one.case(random.Random(f"x{number}"))
         if case.refused:

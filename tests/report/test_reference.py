@@ -55,11 +55,16 @@ def with_seeds(folder, name):
     return rows.loc[:, ~rows.columns.str.startswith("paper")]
 
 
+@cache
+def tables(folder):
+    return {path.name for path in folder.glob("*.csv") if path.name.startswith(("table", "delta"))}
+
+
 def disagreements(one, other):
     """The rows of tables and Deltas that both notebooks have, for the same users and seeds, with different numbers."""
     found = []
-    shared = {path.name for path in one.glob("*.csv")} & {path.name for path in other.glob("*.csv")}
-    for name in sorted(name for name in shared if name.startswith(("table", "delta")) and federation(one) == federation(other)):
+    shared = tables(one) & tables(other)
+    for name in sorted(shared) if shared and federation(one) == federation(other) else ():
         ours, theirs = with_seeds(one, name), with_seeds(other, name)
         if set(ours) != set(theirs):
             continue  # an ablation's rows are of points

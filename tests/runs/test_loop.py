@@ -21,7 +21,7 @@ from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Post, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
-SYSTEMS = ("fedmuscle", "fedloge", "creamfl", "bridge")
+SYSTEMS = ("fedmuscle", "fedloge", "creamfl", pytest.param("bridge", marks=pytest.mark.slow))  # the bridge's federation is FedMuscle's
 
 
 @pytest.fixture(scope="module")
