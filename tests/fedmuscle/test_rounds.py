@@ -56,8 +56,8 @@ def test_other_algorithms_have_no_such_order(settings, name):
 
 def test_one_round_of_algorithm_1_is_local_training_before_it_aligns_and_a_round_that_aligns_first_never_is(settings):
     """Table 8 has Delta +5.7 for R = 1."""
-    local = run(settings(algorithm="local", rounds=1, **TWO), progress=str)
-    literal, aligned = (run(settings(rounds=1, order=order, **TWO), progress=str) for order in ("local_first", "alignment_first"))
+    local = run(settings(algorithm="local", rounds=1), progress=str)
+    literal, aligned = (run(settings(rounds=1, order=order), progress=str) for order in ("local_first", "alignment_first"))
     pd.testing.assert_frame_equal(literal.final("after_local"), local.final("after_local"), check_exact=True)
     assert aligned.final("after_local").value.tolist() != local.final("after_local").value.tolist()
 
