@@ -521,13 +521,13 @@ def test_a_run_that_differs_is_told_by_user_and_round(figures, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"processor": "another"}, {"rounding": 0}], ids=lambda other: next(iter(other)))
 def test_where_rounding_differs_a_few_samples_may_be_judged_otherwise(figures, capsys, other):
-    """Two points are ten of 500 samples or twenty of 1000."""
+    """Two points are four of 200 samples."""
     folder, line = figures
     tampered(folder, "local", **other)
     tampered(folder, "head_only", **other)
     assert main([*line, "--sample", "2", "--tolerance", "25"]) == 0
     assert capsys.readouterr().out.count("within the tolerance, by 2 at most") == 2
-    assert main([*line, "--sample", "2", "--tolerance", "5"]) == 1
+    assert main([*line, "--sample", "2", "--tolerance", "3"]) == 1
 
 
 def test_a_missing_row_is_a_difference(three_runs):
