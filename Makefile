@@ -21,6 +21,9 @@ FIRST      = $(if $(filter-out mini,$(PROFILE))$(SEEDS)$(NOTEBOOKS),,FEDMUSCLE_S
 GRID       = $(RUN) -m fedmuscle_lib reproduce $(NOTEBOOKS) --profile $(PROFILE) --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS))
 SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFILE)/%,$(filter-out all,$(NOTEBOOKS))),$$(dirname figures/$(PROFILE)/*/provenance.json))
 
+# Bytecode is kept also where the environment asks for none: each process of the tests would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help reproduce figures reference notebook lessons lint lock test test-all fuzz lab site browser-test clean
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +30,7 @@ hypothesis_settings.load_profile("gate")
 
 ROOT = Path(__file__).parents[1]
 # Three users of two tasks, few rounds: seconds on one core.
-SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 3, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
+SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
 
 
 IN_THE_GATE = "test_contraction.py"  # the one lesson that the gate executes
@@ -51,6 +54,48 @@ def mini_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data_dir
 
 
+FEW = 200  # samples of a set that the small world cuts
+
+
+def _fewer(path: Path) -> bytes:
+    """The first samples of a client's file, as many of each class where a sample has one."""
+    if path.suffix == ".pkl":
+        content = pickle.loads(path.read_bytes())
+        labels, seen, kept = list(content["labels"]), Counter(), []
+        each = FEW // len(set(labels))
+        for row, label in enumerate(labels):
+            seen[label] += 1
+            kept += [row] * (seen[label] <= each)
+        return pickle.dumps(
+            {name: values[kept] if hasattr(values, "dtype") else [values[row] for row in kept] for name, values in content.items()}
+        )
+    document = json.loads(path.read_text(encoding="utf8"))
+    document["images"] = document["images"][:FEW]
+    kept = {image["id"] for image in document["images"]}
+    document["annotations"] = [one for one in document["annotations"] if one["image_id"] in kept]
+    return json.dumps(document).encode()
+
+
+@pytest.fixture(scope="session")
+def small_world(mini_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded world, linked, with fewer samples to evaluate on and fewer public images: to go through all is most of a short run."""
+    world = tmp_path_factory.mktemp("small") / "mini"
+    for name in ("MLC_setup", "semseg_setup", "IC/CIFAR10", "IC/CIFAR100", "TC/yahoo_qa", "TC/ag_news"):
+        for split in ("val", "test"):
+            (world / name / split).mkdir(parents=True)
+            for path in (mini_world / name / split).iterdir():
+                (world / name / split / path.name).write_bytes(_fewer(path))
+    for public in ("MLC_setup/public_Pascal", "MLC_setup/public_COCO", "IC/CIFAR100/public"):
+        (world / public).mkdir()
+        for path in sorted((mini_world / public).iterdir())[:FEW]:
+            (world / public / path.name).symlink_to(path)
+    for folder in {path.parents[1] for path in world.rglob("*.*")} | {world, world / "IC", world / "TC"}:
+        for path in (mini_world / folder.relative_to(world)).iterdir():
+            if not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path)
+    return world
+
+
 @pytest.fixture
 def archives(tmp_path: Path) -> Path:
     """An empty folder for archives of data sets or wheels."""
@@ -68,9 +113,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def settings(mini_world: Path, store: Store) -> Callable[..., Settings]:
-    """Makes settings of a small run in the embedded world."""
-    return lambda **given: Settings(**(SMALL | {"data_dir": mini_world, "models_path": mini_world / "models"} | given))
+def settings(small_settings: Callable[..., Settings], store: Store) -> Callable[..., Settings]:
+    """Makes settings of a small run in the small world, which goes to the empty store."""
+    return small_settings
+
+
+@pytest.fixture(scope="session")
+def small_settings(small_world: Path) -> Callable[..., Settings]:
+    """Makes settings of a small run in the small world, wherever it is stored."""
+    return lambda **given: Settings(**(SMALL | {"data_dir": small_world, "models_path": small_world / "models"} | given))
 
 
 class CutOff(Exception):

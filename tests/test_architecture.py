@@ -143,24 +143,19 @@ def test_a_report_starts_no_run_and_loads_no_model(room: str) -> None:
     assert not {name for name in imported if name.split(".")[0] == "torch" or name.endswith((".rounds", ".export", ".build"))}
 
 
-@pytest.mark.parametrize(
-    ("program", "spared"),
-    [
-        ("from fedmuscle_lib import muscle_loss", {"pandas", "transformers", "matplotlib", "pydantic", "fedmuscle_lib.fedmuscle.settings"}),
-        (
-            "import fedmuscle_lib.lessons, fedmuscle_lib.core.style; from fedmuscle_lib import muscle_loss",
-            {"transformers", "peft", "fedmuscle_lib.report"},
-        ),
-        (
-            "import fedmuscle_lib.fedmuscle.server",
-            {"pandas", "transformers", "peft", "pydantic", "fedmuscle_lib.models", "fedmuscle_lib.fedmuscle.client"},
-        ),
-    ],
-)
-def test_a_fresh_process_loads_no_more_than_it_asked_for(program: str, spared: set[str]) -> None:
-    printed = subprocess.check_output([sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"], text=True, cwd=ROOT)
-    loaded = set(printed.split())
-    assert "torch" in loaded and not spared & loaded
+def test_a_fresh_process_loads_no_more_than_it_asked_for() -> None:
+    """The loss alone, then a server, then what lessons draw with."""
+    apart = {"transformers", "peft"}
+    steps = {
+        "from fedmuscle_lib import muscle_loss": apart | {"pandas", "matplotlib", "pydantic", f"{LIBRARY}.fedmuscle.settings"},
+        f"import {LIBRARY}.fedmuscle.server": apart
+        | {"pandas", "pydantic", "kornia", *(f"{LIBRARY}.{room}" for room in ("models", "tasks", "fedmuscle.client"))},
+        f"import {LIBRARY}.lessons, {LIBRARY}.core.style": apart | {f"{LIBRARY}.report"},
+    }
+    program = "import sys\n" + "".join(f"{step}\nprint(*sys.modules)\n" for step in steps)
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT).splitlines()
+    for (step, spared), loaded in zip(steps.items(), (set(line.split()) for line in printed), strict=True):
+        assert "torch" in loaded and not spared & loaded, step
 
 
 def test_every_import_is_declared() -> None:

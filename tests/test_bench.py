@@ -22,8 +22,8 @@ def test_bench_loss_compares_both_forms_or_says_why_not():
     assert "cannot run" in table.loc[(5, 16)].note and table.loc[(5, 16)].library_ms > 0
 
 
-def test_bench_step_times_every_user(mini_world):
-    settings = Settings(users=(2, 6), others=1, data_dir=mini_world, models_path=mini_world / "models")
+def test_bench_step_times_every_user(small_world):
+    settings = Settings(users=(2, 6), others=1, data_dir=small_world, models_path=small_world / "models")
     table = bench_step(settings, rounds=1)
     assert list(table.user) == [2, 6]
     assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 5
@@ -31,8 +31,8 @@ def test_bench_step_times_every_user(mini_world):
     assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
 
 
-def test_an_alignment_step_has_the_public_batch(mini_world):
-    own = {"users": (2, 6), "others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
+def test_an_alignment_step_has_the_public_batch(small_world):
+    own = {"users": (2, 6), "others": 1, "data_dir": small_world, "models_path": small_world / "models"}
     whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1) for size in (32, 8))
     # but for the products of LoRA matrices with each other, which no sample takes part in
     assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.1)
@@ -82,8 +82,8 @@ def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
     assert cost_of_checks(pairs) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_bench_local_has_the_forms_of_each_model(mini_world):
-    own = {"others": 1, "data_dir": mini_world, "models_path": mini_world / "models"}
+def test_bench_local_has_the_forms_of_each_model(small_world):
+    own = {"others": 1, "data_dir": small_world, "models_path": small_world / "models"}
     table = bench_local(Settings(setup="setup2", users=(6, 7), public="flickr30k", lora_blocks="all", **own), rounds=1)
     found = {user: set(rows.form) for user, rows in table.groupby("user")}
     assert found == {6: {"head alone", "LoRA"}, 7: {"head alone", "LoRA", "decoder"}}  # LoRA in all blocks: nothing else is frozen

@@ -237,7 +237,7 @@ def test_a_file_of_somebody_else_in_a_data_sets_folder_is_counted(name, to, caps
 
 
 @pytest.fixture
-def small_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A world of few files, with a folder of somebody else's inside."""
     for name in ("POOL", "VALIDATION", "TEST"):
         monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
@@ -249,58 +249,58 @@ def small_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return to / "mini"
 
 
-def test_a_folder_of_somebody_else_stays_in_a_world_that_is_whole_lost_a_file_or_is_an_earlier_versions(small_world, monkeypatch, capsys):
-    manifest = json.loads((small_world / "manifest.json").read_text())
-    written = (small_world / "manifest.json").stat().st_ino
-    command = ["mini", "--data-dir", str(small_world)]
+def test_a_folder_of_somebody_else_stays_in_a_world_that_is_whole_lost_a_file_or_is_an_earlier_versions(tiny_world, monkeypatch, capsys):
+    manifest = json.loads((tiny_world / "manifest.json").read_text())
+    written = (tiny_world / "manifest.json").stat().st_ino
+    command = ["mini", "--data-dir", str(tiny_world)]
     assert data_prep.main(command) == 0
-    assert (small_world / "manifest.json").stat().st_ino == written, "it is whole, whatever lies beside it"
-    assert f"left alone, such as {small_world}/my_folder/train/client_0.pkl" in capsys.readouterr().out
-    (small_world / manifest["files"][0]).unlink()
-    assert data_prep.main(command) == 0 and (small_world / manifest["files"][0]).exists()
+    assert (tiny_world / "manifest.json").stat().st_ino == written, "it is whole, whatever lies beside it"
+    assert f"left alone, such as {tiny_world}/my_folder/train/client_0.pkl" in capsys.readouterr().out
+    (tiny_world / manifest["files"][0]).unlink()
+    assert data_prep.main(command) == 0 and (tiny_world / manifest["files"][0]).exists()
     monkeypatch.setattr(mini, "VERSION", NEXT)
     monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 3))
     assert data_prep.main(command) == 0
-    fresh = json.loads((small_world / "manifest.json").read_text())
+    fresh = json.loads((tiny_world / "manifest.json").read_text())
     gone = {*manifest["files"]} - {*fresh["files"]}
-    assert fresh["version"].startswith(f"{NEXT}-") and gone and not any((small_world / name).exists() for name in gone)
-    assert (small_world / "my_folder/train/client_0.pkl").read_bytes() == b"mine"
-    assert mini.others(small_world, fresh) == ["my_folder/train/client_0.pkl"]
+    assert fresh["version"].startswith(f"{NEXT}-") and gone and not any((tiny_world / name).exists() for name in gone)
+    assert (tiny_world / "my_folder/train/client_0.pkl").read_bytes() == b"mine"
+    assert mini.others(tiny_world, fresh) == ["my_folder/train/client_0.pkl"]
 
 
-def test_a_file_of_the_world_that_somebody_replaced_is_refused(small_world, capsys):
-    own = small_world / "IC/CIFAR10/train/client_0.pkl"
+def test_a_file_of_the_world_that_somebody_replaced_is_refused(tiny_world, capsys):
+    own = tiny_world / "IC/CIFAR10/train/client_0.pkl"
     own.write_bytes(b"my data")
-    before = _tree(small_world)
-    assert data_prep.main(["mini", "--data-dir", str(small_world)]) == 2
+    before = _tree(tiny_world)
+    assert data_prep.main(["mini", "--data-dir", str(tiny_world)]) == 2
     assert f"{own}: not what this command wrote" in capsys.readouterr().err
-    assert _tree(small_world) == before
+    assert _tree(tiny_world) == before
 
 
-def test_a_link_inside_the_world_is_not_followed(small_world, capsys):
-    outside = small_world.parents[1] / "outside"
-    shutil.rmtree(small_world / "IC/CIFAR10")
-    (small_world / "IC/CIFAR10").symlink_to(outside)
-    before = _tree(small_world.parents[1])
-    assert data_prep.main(["mini", "--data-dir", str(small_world)]) == 2
-    assert f"{small_world}/IC/CIFAR10: a link, which is left alone" in capsys.readouterr().err
-    assert _tree(small_world.parents[1]) == before
+def test_a_link_inside_the_world_is_not_followed(tiny_world, capsys):
+    outside = tiny_world.parents[1] / "outside"
+    shutil.rmtree(tiny_world / "IC/CIFAR10")
+    (tiny_world / "IC/CIFAR10").symlink_to(outside)
+    before = _tree(tiny_world.parents[1])
+    assert data_prep.main(["mini", "--data-dir", str(tiny_world)]) == 2
+    assert f"{tiny_world}/IC/CIFAR10: a link, which is left alone" in capsys.readouterr().err
+    assert _tree(tiny_world.parents[1]) == before
 
 
-def test_a_manifest_that_names_files_outside_of_the_world_loses_none(small_world, monkeypatch):
-    outside = small_world.parents[1] / "outside"
-    manifest = json.loads((small_world / "manifest.json").read_text())
+def test_a_manifest_that_names_files_outside_of_the_world_loses_none(tiny_world, monkeypatch):
+    outside = tiny_world.parents[1] / "outside"
+    manifest = json.loads((tiny_world / "manifest.json").read_text())
     files = [*manifest["files"], "../../outside/thesis.txt", str(outside / "inside/config.json")]
-    manifest |= {"files": files, "sha256": mini._sum(small_world, files)}
-    (small_world / "manifest.json").write_text(json.dumps(manifest))
+    manifest |= {"files": files, "sha256": mini._sum(tiny_world, files)}
+    (tiny_world / "manifest.json").write_text(json.dumps(manifest))
     before = _tree(outside)
     monkeypatch.setattr(mini, "VERSION", NEXT)
-    mini.prepare(small_world)
+    mini.prepare(tiny_world)
     assert _tree(outside) == before
 
 
 @pytest.mark.parametrize("moved", [0, 1, 20])
-def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(small_world, monkeypatch, moved):
+def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(tiny_world, monkeypatch, moved):
     monkeypatch.setattr(mini, "VERSION", NEXT)
     monkeypatch.setattr(mini, "TEST", dict.fromkeys(mini.FOLDERS, 3))
     replace, done = os.replace, []
@@ -313,10 +313,10 @@ def test_a_world_is_completed_that_was_killed_while_its_files_were_exchanged(sma
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)
-        mini.prepare(small_world)
-    manifest = mini.prepare(small_world)
-    assert manifest["version"].startswith(f"{NEXT}-") and mini.prepare(small_world) == manifest
-    assert mini.others(small_world, manifest) == ["my_folder/train/client_0.pkl"]
+        mini.prepare(tiny_world)
+    manifest = mini.prepare(tiny_world)
+    assert manifest["version"].startswith(f"{NEXT}-") and mini.prepare(tiny_world) == manifest
+    assert mini.others(tiny_world, manifest) == ["my_folder/train/client_0.pkl"]
 
 
 # --- the store ---------------------------------------------------------------------------------------------------------------

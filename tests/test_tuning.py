@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def base(settings):
     """Users of two tasks, for one round."""
-    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2)
+    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2, train_samples={"IC100": 40, "IC10": 40})
 
 
 def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() -> None:
@@ -88,7 +88,9 @@ def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base) -> None:
 
 
 def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings) -> None:
-    text_users = settings(setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, local_epochs=1)
+    text_users = settings(
+        setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40}
+    )
     wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
     table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}})
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
@@ -101,9 +103,11 @@ def test_an_error_metric_is_ranked_from_below() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_both_files_and_a_second_call_computes_nothing(mini_world, folder, store, tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_writes_both_files_and_a_second_call_computes_nothing(
+    small_world, folder, store, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(tuning, "CONFIGURATIONS", {"quick": QUICK})
-    places = [f"data_dir={mini_world}", f"models_path={mini_world / 'models'}", "users=[5, 6]", "rounds=1"]
+    places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
     line = ["tune", "--seeds", "100,101", "--figures", str(tmp_path / "figures"), *(part for p in places for part in ("-p", p))]
     assert not tuned_protocol("mini")
     assert main(line) == 0
@@ -217,9 +221,9 @@ def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, 
     assert table.delta_after_alignment[0] == pytest.approx(report.delta([local, ours]).delta[1], abs=0.01)
 
 
-def test_tune_writes_what_was_tried_and_keeps_other_algorithms(mini_world, contrast, store, tmp_path, capsys, monkeypatch) -> None:
+def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, contrast, store, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(contrast, "tried", contrast.tried[:2])
-    places = [f"data_dir={mini_world}", f"models_path={mini_world / 'models'}", "users=[5, 6]", "rounds=1"]
+    places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
     line = ["tune", "--algorithm", "fedrcl", "--figures", str(tmp_path), *(part for p in places for part in ("-p", p))]
     path = tmp_path / "mini/tuning_options.csv"
     assert main(line) == 0

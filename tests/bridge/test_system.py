@@ -21,7 +21,7 @@ def bridged(settings):
 
 
 @pytest.mark.slow
-def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged, store, mini_world, tmp_path):
+def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged, store, small_world, tmp_path):
     fedmuscle = settings(**TAILED)
     history, theirs = run(bridged(), progress=str, store=store), run(fedmuscle, progress=str, store=store, save_models=tmp_path)
     rows = history.metrics
@@ -30,7 +30,7 @@ def test_its_users_are_those_of_fedmuscle_as_they_are_or_saved(settings, bridged
     own = rows[(rows["head"] == "own") & (rows.group == "all")].set_index("user").value
     assert own.to_dict() == theirs.final().set_index("user").value[[5, 6]].to_dict()
     pd.testing.assert_frame_equal(history.losses, theirs.losses, check_exact=True)
-    saved = load_user(tmp_path / "user_6", mini_world / "models/vit-tiny")
+    saved = load_user(tmp_path / "user_6", small_world / "models/vit-tiny")
     train, test, _ = local_data(fedmuscle, fedmuscle.members[-1], saved.encoding)
     found = pd.DataFrame(evaluate(saved.model, train, test, 10))
     pd.testing.assert_frame_equal(found, rows[rows.user == 6][list(found)].reset_index(drop=True))

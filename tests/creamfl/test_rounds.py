@@ -31,7 +31,9 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.parametrize("given", [{"algorithm": "creamfl"}, {"algorithm": "frozen"}, {"label_order": 1, "augmented_public": 1}])
+@pytest.mark.parametrize(
+    "given", [{"label_order": 1, "augmented_public": 1}, pytest.param({"algorithm": "frozen"}, marks=pytest.mark.slow)]
+)
 def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed, given):
     """Costs, too: what a resumed client computes again is not counted twice."""
     history = cut_off_and_resumed(tiny.settings(mini_world, **given), 2)

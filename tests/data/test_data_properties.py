@@ -10,17 +10,9 @@ from hypothesis.extra.numpy import arrays
 from pycocotools import mask as coco
 
 from fedmuscle_lib.data.coco_checks import plain_mask, segmentation_fault
-from fedmuscle_lib.data.partition import partition
 from fedmuscle_lib.data.samples import Samples, draw_local
 
 labels_of = st.integers(1, 6).flatmap(lambda classes: arrays(np.int64, st.integers(classes, 60), elements=st.integers(0, classes - 1)))
-
-
-@given(labels_of, st.integers(1, 8), st.floats(0.05, 10), st.integers(0, 2**32))
-def test_a_partition_gives_every_row_to_one_client(labels, clients, alpha, seed):
-    clients = min(clients, len(labels))
-    rows = np.concatenate(partition(labels, clients, alpha, seed))
-    assert np.array_equal(np.sort(rows), np.arange(len(labels)))
 
 
 @given(labels_of, st.data())

@@ -375,21 +375,6 @@ def _pool(n: int, n_classes: int) -> Samples:
     return Samples(torch.arange(n).reshape(n, 1, 1, 1), torch.arange(n) % n_classes)
 
 
-@pytest.mark.parametrize("n", [10, 20, 57])
-def test_local_draws_are_balanced(n: int) -> None:
-    local = draw_local(_pool(200, 10), n, 0, 4)
-    counts = torch.bincount(local.targets, minlength=10)
-    assert len(local) == n
-    assert counts.max() - counts.min() <= 1
-    assert local.inputs.unique().numel() == n
-
-
-def test_a_rare_class_is_used_up_before_others_fill_in() -> None:
-    targets = torch.tensor([0] * 3 + [1] * 50)
-    local = draw_local(Samples(torch.arange(53).reshape(53, 1, 1, 1), targets), 20, 0)
-    assert torch.bincount(local.targets).tolist() == [3, 17]
-
-
 def test_local_draws_depend_on_their_address_alone() -> None:
     pool = _pool(300, 10)
     first = draw_local(pool, 50, 0, 4).inputs

@@ -198,6 +198,7 @@ def test_layout_is_the_readmes(mini_world: Path) -> None:
     assert {path.name for path in (mini_world / "models").iterdir()} == {path.name for path in MINI_WEIGHTS.iterdir()}
 
 
+@pytest.mark.slow
 def test_no_picture_is_in_two_places(mini_world: Path) -> None:
     places: dict[bytes, set[str]] = defaultdict(set)
     pictures = 0

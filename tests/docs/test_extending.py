@@ -36,7 +36,7 @@ class House:
     def __init__(self, root: Path, runs: Path) -> None:
         self.root = root
         for package in ("fedmuscle_lib", "data_prep"):
-            shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("weights", "__pycache__"))
+            shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("weights"))
         (root / "notebooks").mkdir()
         own = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "FEDMUSCLE_RUNS": str(runs)}
         self.environment = os.environ | own
@@ -90,10 +90,10 @@ def house(tmp_path: Path) -> House:
 
 
 @pytest.fixture
-def small(mini_world: Path) -> list[str]:
+def small(small_world: Path) -> list[str]:
     """Arguments of a run of seconds in the embedded world."""
     sizes = ["--rounds", "1", "--local-epochs", "1", "--public-size", "64"]
-    return [*sizes, "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+    return [*sizes, "--data-dir", str(small_world), "--models-path", str(small_world / "models")]
 
 
 def named(section: str) -> set[str]:
@@ -143,6 +143,7 @@ def few(mini_world: Path) -> list[str]:
     return [*sizes, "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
 
 
+@pytest.mark.slow
 def test_a_kind_of_client_is_one_file(house: House, few: list[str]) -> None:
     """It has all the clients, who send one matrix and get two."""
     section = "A kind of client in CreamFL's federation"

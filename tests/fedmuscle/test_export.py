@@ -68,17 +68,17 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
 
 
 @pytest.fixture(scope="module")
-def trained(mini_world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rounds, Path]:
+def trained(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rounds, Path]:
     folder = tmp_path_factory.mktemp("users")
-    settings = Settings(**EVERY, local_epochs=1, others=2, data_dir=mini_world, models_path=mini_world / "models")
+    settings = Settings(**EVERY, local_epochs=1, others=2, data_dir=small_world, models_path=small_world / "models")
     return after(settings, folder), folder
 
 
 @pytest.mark.parametrize("number", EVERY["users"])
-def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(trained, mini_world, number):
+def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(trained, small_world, number):
     rounds, folder = trained
     (client,) = (client for client in rounds.federation.clients if client.user.number == number)
-    checkpoint = mini_world / "models" / rounds.settings.backbones[client.user.model]
+    checkpoint = small_world / "models" / rounds.settings.backbones[client.user.model]
     user = assert_same(client, folder / f"user_{number}", backbone=checkpoint)
     assert (user.number, user.task, user.classes) == (number, client.task, client.classes)
     adapted = PeftModel.from_pretrained(load_backbone(checkpoint), str(folder / f"user_{number}"))
@@ -88,10 +88,10 @@ def test_a_saved_user_predicts_and_represents_as_at_the_end_of_its_run(trained, 
     assert any(tensor.any() for name, tensor in ours.items() if ".lora_B." in name)  # it learnt something
 
 
-def test_the_adapter_alone_gives_the_features_through_peft(trained, mini_world):
+def test_the_adapter_alone_gives_the_features_through_peft(trained, small_world):
     rounds, folder = trained
     user, pictures = load_user(folder / "user_6"), torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
-    backbone = load_backbone(mini_world / "models/vit-tiny")
+    backbone = load_backbone(small_world / "models/vit-tiny")
     processor = AutoImageProcessor.from_pretrained(folder / "user_6")
     pixels = processor(list(pictures), return_tensors="pt").pixel_values
     with torch.no_grad():
@@ -101,12 +101,12 @@ def test_the_adapter_alone_gives_the_features_through_peft(trained, mini_world):
     assert (adapted - bare).abs().max() > 1e-3
 
 
-def test_files_are_read_as_the_run_read_them(trained, mini_world):
+def test_files_are_read_as_the_run_read_them(trained, small_world):
     """Pictures and texts as they lie in the client files."""
     rounds, folder = trained
     for client in rounds.federation.clients:
         if client.task.suffix == ".pkl":
-            path = mini_world / client.task.folder / f"test/client_{client.user.client}.pkl"
+            path = small_world / client.task.folder / f"test/client_{client.user.client}.pkl"
             user = load_user(folder / f"user_{client.user.number}")
             given = Pickled(path).images() if client.task.reads == "images" else Pickled(path).texts()
             assert torch.equal(user.encode(given), client.evaluation.inputs)
@@ -187,7 +187,7 @@ def test_a_card_says_what_the_user_is(trained):
 
 
 @pytest.fixture
-def checkpoints(mini_world: Path, tmp_path: Path) -> Path:
+def checkpoints(small_world: Path, tmp_path: Path) -> Path:
     """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text encoder."""
     torch.manual_seed(0)
     lite = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "batch_norm_eps": 1e-3}
@@ -228,22 +228,23 @@ def test_the_processor_of_a_segformer_scales_as_its_model(trained):
 
 
 @pytest.mark.parametrize("given", [{"algorithm": "probe"}, {"algorithm": "head_only"}, {"lora_blocks": "none"}, {"lora_blocks": "last"}])
-def test_whatever_a_run_leaves_is_what_is_loaded(settings, mini_world, tmp_path, given):
-    s = settings(rounds=1, head_on="features", **given)
+def test_whatever_a_run_leaves_is_what_is_loaded(settings, small_world, tmp_path, given):
+    few = {"users": (5, 6), "others": 1, "train_samples": {"IC100": 40, "IC10": 40}}
+    s = settings(rounds=1, head_on="features", **few, **given)
     for client in after(s, tmp_path).federation.clients:
         folder = tmp_path / f"user_{client.user.number}"
-        user = assert_same(client, folder, backbone=mini_world / "models" / s.backbones[client.user.model])
+        user = assert_same(client, folder, backbone=small_world / "models" / s.backbones[client.user.model])
         assert user.model.depth == client.model.depth
         assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
 
 
-def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, mini_world, tmp_path):
+def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, small_world, tmp_path):
     """With LoRA, without it, and with it again; what somebody else put there stays."""
     kept = tmp_path / "user_6/notes.pdf"
     for blocks in ("last", "none", "last"):
         rounds = after(settings(rounds=1, users=(6,), algorithm="local", lora_blocks=blocks), tmp_path)
         (client,) = rounds.federation.clients
-        load_user(kept.parent, backbone=mini_world / "models" / rounds.settings.backbones[client.user.model])
+        load_user(kept.parent, backbone=small_world / "models" / rounds.settings.backbones[client.user.model])
         assert (kept.parent / "adapter_config.json").exists() == (blocks != "none")
         kept.write_text("mine", encoding="utf8")
     assert kept.read_text(encoding="utf8") == "mine"
@@ -258,7 +259,7 @@ def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, tmp_path, m
         after(settings(rounds=1, users=(6,), algorithm="local"), tmp_path)
 
 
-def test_a_user_with_classes_of_its_own(settings, mini_world, tmp_path):
+def test_a_user_with_classes_of_its_own(settings, small_world, tmp_path):
     """It predicts and represents as at the end of the run, has its own classes, and tells nobody where its folder lies."""
     folder = tmp_path / "private/my intents"
     for split, n in (("train", 40), ("test", 30)):
@@ -270,7 +271,7 @@ def test_a_user_with_classes_of_its_own(settings, mini_world, tmp_path):
     rounds = after(settings(**given, rounds=2, train_samples={"TC": 40}, own=own), tmp_path / "users")
     shutil.rmtree(folder)  # whoever takes the user home does not have its data
     for client, classes in zip(rounds.federation.clients, (15, 10), strict=True):
-        checkpoint = mini_world / "models" / rounds.settings.backbones[client.user.model]
+        checkpoint = small_world / "models" / rounds.settings.backbones[client.user.model]
         user = assert_same(client, tmp_path / f"users/user_{client.user.number}", backbone=checkpoint)
         assert user.classes == client.classes == tuple(range(classes)) and user.task == replace(client.task, folder=user.task.folder)
         assert user.predict(client.evaluation.inputs).shape == (len(client.evaluation.inputs), classes)
@@ -315,10 +316,10 @@ def user(trained, tmp_path) -> Path:
     return Path(shutil.copytree(trained[1] / "user_9", tmp_path / "user_9"))
 
 
-def test_another_backbone_is_refused(user, mini_world, tmp_path):
+def test_another_backbone_is_refused(user, small_world, tmp_path):
     with pytest.raises(DataError, match="user_9: trained on bert-base with the digest .*; .*distilbert-base has"):
-        load_user(user, mini_world / "models/distilbert-base")
-    other = Path(shutil.copytree(mini_world / "models/bert-base", tmp_path / "bert-base"))
+        load_user(user, small_world / "models/distilbert-base")
+    other = Path(shutil.copytree(small_world / "models/bert-base", tmp_path / "bert-base"))
     assert load_user(user, other)
     content = bytearray((other / "model.safetensors").read_bytes())
     content[-1] ^= 1
@@ -330,31 +331,31 @@ def test_another_backbone_is_refused(user, mini_world, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "head.safetensors", "tokenizer.json", "user.json"])
-def test_a_file_that_is_missing_or_cut_off_is_named(user, mini_world, name):
+def test_a_file_that_is_missing_or_cut_off_is_named(user, small_world, name):
     path = user / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError, match=f"{name}: (damaged or exchanged|not JSON)") as error:
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
     assert "\n" not in str(error.value)
     path.unlink()
     with pytest.raises(DataError, match=f"{name}: no such file"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
 
 
-def test_a_folder_of_another_user_beside_it_does_not_matter(user, trained, mini_world):
+def test_a_folder_of_another_user_beside_it_does_not_matter(user, trained, small_world):
     """Each file is the user's own."""
     shutil.copy(trained[1] / "user_10/head.safetensors", user)
     with pytest.raises(DataError, match="head.safetensors: damaged or exchanged"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
 
 
-def test_a_head_of_other_shapes_is_refused(user, mini_world):
+def test_a_head_of_other_shapes_is_refused(user, small_world):
     about = json.loads((user / "user.json").read_text())
     about["options"]["proj_dim"] = 7
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(DataError, match="user_9: 'projection.weight' is not what user.json asks for"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
 
 
 def _about(**changes: object) -> Callable[[str], str]:
@@ -400,11 +401,11 @@ def _options(**changes: object) -> Callable[[str], str]:
         _about(task="IC10"),
     ],
 )
-def test_what_is_no_users_description_is_named(user, mini_world, change):
+def test_what_is_no_users_description_is_named(user, small_world, change):
     path = user / "user.json"
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=r"user\.json: ") as refusal:
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
     assert str(refusal.value).isprintable() and len(str(refusal.value)) < 600
 
 
@@ -417,7 +418,7 @@ def test_a_side_of_images_that_the_backbone_does_not_read_is_named(trained, tmp_
 
 
 @pytest.mark.parametrize("damage", ["not finite", "no tensors", "another type"])
-def test_weights_that_are_none_are_named_though_their_digest_is_right(user, mini_world, damage):
+def test_weights_that_are_none_are_named_though_their_digest_is_right(user, small_world, damage):
     path, about = user / "head.safetensors", json.loads((user / "user.json").read_text())
     tensors = load_file(path)
     if damage == "no tensors":
@@ -428,33 +429,33 @@ def test_weights_that_are_none_are_named_though_their_digest_is_right(user, mini
     (user / "user.json").write_text(json.dumps(about))
     why = {"not finite": "head.safetensors: .* not finite", "no tensors": "head.safetensors: not readable", "another type": "is not what"}
     with pytest.raises(DataError, match=why[damage]):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
 
 
-def test_no_code_of_a_users_folder_runs_whoever_listed_it(user, mini_world, tmp_path, monkeypatch):
+def test_no_code_of_a_users_folder_runs_whoever_listed_it(user, small_world, tmp_path, monkeypatch):
     """transformers would ask whether to, and do so on "y"."""
     monkeypatch.setattr("builtins.input", lambda *asked: "y")
     ran = tmp_path / "ran"
     (user / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nfrom transformers import PreTrainedTokenizerFast as T\n")
     with pytest.raises(DataError, match=r"evil\.py: it was not saved with the user"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
     config, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
     strange = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}}
     config.write_text(json.dumps(json.loads(config.read_text()) | strange))
     about["files"] |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (config, user / "evil.py")}
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(OSError, match="user_9: not a readable tokenizer"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
     assert not ran.exists()
 
 
-def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, mini_world):
+def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, small_world):
     path, about = user / "tokenizer_config.json", json.loads((user / "user.json").read_text())
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "[NEW]"}))
     about["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"):
-        load_user(user, mini_world / "models/bert-base")
+        load_user(user, small_world / "models/bert-base")
 
 
 def test_weights_are_safetensors_alone(trained):
@@ -463,6 +464,6 @@ def test_weights_are_safetensors_alone(trained):
             assert list(file.keys())
 
 
-def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, mini_world):
+def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, small_world):
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "none"))
-    assert load_user(trained[1] / "user_6", mini_world / "models/vit-tiny") and not Store(tmp_path / "none").root.exists()
+    assert load_user(trained[1] / "user_6", small_world / "models/vit-tiny") and not Store(tmp_path / "none").root.exists()

@@ -1,8 +1,6 @@
 """One federation of three small users: what passes between client and server, and what each algorithm aligns with what."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,7 +19,12 @@ from fedmuscle_lib.muscle import make_reply
 
 @pytest.fixture
 def settings(settings):
-    return lambda **given: settings(**({"rounds": 2, "public_size": 66} | given))
+    return lambda **given: settings(**({"rounds": 2, "public_size": 66, "train_samples": {"MLC": 64}} | given))
+
+
+def sixth(settings, **given):
+    """User 6, at the beginning of a federation of two."""
+    return build(settings(users=(5, 6), others=1, **given)).clients[1]
 
 
 def unit_rows(b, d, seed=0):
@@ -98,12 +101,6 @@ def test_the_server_keeps_what_is_measured_of_users():
     assert server.measures == [{"round": 3, "user": 5, "measure": "agreement", "value": 0.5}]
 
 
-def test_a_server_on_its_own_loads_no_model_and_no_client():
-    foreign = {"transformers", "peft", "kornia", "pydantic", "pandas"} | {f"fedmuscle_lib.{room}" for room in ("models", "client", "tasks")}
-    code = f"import sys, fedmuscle_lib.fedmuscle.server; print(sorted({foreign} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-
-
 # --- the client -------------------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +133,7 @@ def test_alignment_needs_a_representation_first(settings):
 
 
 def test_a_client_keeps_the_mean_losses_of_a_round_until_they_are_taken(settings):
-    client = build(settings()).clients[2]
+    client = sixth(settings)
     nothing = client.take_losses()
     assert set(nothing) == {"local", "alignment"} and all(map(math.isnan, nothing.values()))
     last_pass = client.fit(2)
@@ -149,7 +146,7 @@ def test_a_client_keeps_the_mean_losses_of_a_round_until_they_are_taken(settings
 
 
 def test_a_client_starts_again_from_the_weights_before_any_training(settings):
-    client = build(settings()).clients[2]
+    client = sixth(settings)
     before = {name: p.clone() for name, p in client.model.trainable_state().items()}
     client.fit(1)
     assert not all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
@@ -158,7 +155,7 @@ def test_a_client_starts_again_from_the_weights_before_any_training(settings):
 
 
 def test_what_is_trained_aside_leaves_no_trace(settings):
-    client, other = (build(settings(optimisers="shared")).clients[2] for _ in range(2))
+    client, other = (sixth(settings, optimisers="shared") for _ in range(2))
     for each in (client, other):
         each.fit(1)
         each.take_losses()
@@ -176,7 +173,7 @@ def test_what_is_trained_aside_leaves_no_trace(settings):
 
 @pytest.mark.parametrize("choice", [{"lora_dropout": 0.5, "lora_blocks": "all"}, {"augmentation": "weak"}])
 def test_draws_of_local_training_have_an_address_and_none_is_made_in_evaluation(settings, choice):
-    usual, client, other = (build(settings(**given)).clients[2] for given in ({"lora_blocks": "all"}, choice, choice))
+    usual, client, other = (sixth(settings, **given) for given in ({"lora_blocks": "all"}, choice, choice))
     assert client.evaluate() == usual.evaluate(), "nothing is trained yet"
     with client.aside():
         client.fit(1)
@@ -204,7 +201,7 @@ def steps_of(client):
 
 @pytest.mark.parametrize("optimisers", ["separate", "shared"])
 def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_without_gradient(settings, optimisers):
-    client = build(settings(optimisers=optimisers)).clients[2]  # 50 samples, two batches an epoch
+    client = sixth(settings, optimisers=optimisers)  # 50 samples, two batches an epoch
     client.fit(3)
     head = [p.clone() for p in client.model.head.parameters()]
     for _ in range(4):
@@ -222,7 +219,7 @@ def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_wi
 
 
 def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(settings):
-    client = build(settings(projection="frozen")).clients[2]
+    client = sixth(settings, projection="frozen")
     before = {name: p.clone() for name, p in client.model.trainable_state().items()}
     client.fit(1)
     client.represent(torch.arange(8))
@@ -232,30 +229,30 @@ def test_a_frozen_projection_stays_as_it_was_drawn_while_lora_is_aligned(setting
 
 
 def test_optimisers_of_a_round_forget_the_last_one(settings):
-    client = build(settings(optimisers="each_round")).clients[2]
+    client = sixth(settings, optimisers="each_round")
     client.begin_round(0)
     client.fit(1)
     assert set(steps_of(client).values()) == {0, 2}
     client.begin_round(1)
     assert set(steps_of(client).values()) == {0}
-    kept = build(settings()).clients[2]
+    kept = sixth(settings)
     kept.fit(1)
     kept.begin_round(1)
     assert set(steps_of(kept).values()) == {0, 2}
 
 
 def test_a_head_on_normalised_features_is_blind_to_their_scale_and_offset(settings):
-    model = build(settings(head_on="normalised")).clients[2].model
+    model = sixth(settings, head_on="normalised").model
     features = torch.randn(4, model.head[0].in_features, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(model.outputs(features), model.outputs(7 * features + 3), atol=1e-5)
 
 
 def test_files_that_are_fixed_train_every_seed_on_their_first_samples(settings):
-    first, second = (build(settings(local_draw="fixed", seed=seed, train_samples={"IC10": 40})).clients[2] for seed in (0, 1))
-    whole = build(settings(local_draw="fixed", train_samples={"IC10": 300})).clients[2].train  # all of the file
+    first, second = (sixth(settings, local_draw="fixed", seed=seed, train_samples={"IC10": 40}) for seed in (0, 1))
+    whole = sixth(settings, local_draw="fixed", train_samples={"IC10": 300}).train  # all of the file
     for client in (first, second):
         assert torch.equal(client.train.inputs, whole.inputs[:40]) and torch.equal(client.train.targets, whole.targets[:40])
-    drawn = build(settings(train_samples={"IC10": 40})).clients[2].train
+    drawn = sixth(settings, train_samples={"IC10": 40}).train
     assert not torch.equal(drawn.targets, first.train.targets)
     with pytest.raises(DataError, match="user 6, .*IC/CIFAR10/train/client_0.pkl: .* 301 was asked for, the file holds 300"):
         build(settings(local_draw="fixed", train_samples={"IC10": 301}))

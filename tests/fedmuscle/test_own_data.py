@@ -139,8 +139,8 @@ def test_texts_are_known_again_beside_a_longer_one(ours: Callable[..., Settings]
     assert f"user 9: most samples of {intents}/test/client_0.pkl are also in" in caplog.text
 
 
-def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., Settings], mini_world: Path) -> None:
-    images = mini_world / "MLC_setup/images"
+def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., Settings], small_world: Path) -> None:
+    images = small_world / "MLC_setup/images"
     given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
     who = {"setup": "setup2", "public": "flickr30k", "users": (1, 7), "others": 1, "public_size": 32}
     (mlc, ss), (same, other) = (build(settings(**who, **own)).clients for own in ({}, given))
@@ -149,14 +149,14 @@ def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., 
 
 
 def test_tests_that_are_public_are_remarked_on(
-    settings: Callable[..., Settings], mini_world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    settings: Callable[..., Settings], small_world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The images of user 5's test set in place of the public set."""
     for name in ("IC", "TC", "models"):
-        (tmp_path / name).symlink_to(mini_world / name)
+        (tmp_path / name).symlink_to(small_world / name)
     public = tmp_path / "MLC_setup/public_Pascal"
     public.mkdir(parents=True)
-    images = pickle.loads((mini_world / "IC/CIFAR100/test/client_1.pkl").read_bytes())["data"]
+    images = pickle.loads((small_world / "IC/CIFAR100/test/client_1.pkl").read_bytes())["data"]
     for i, image in enumerate(images):
         Image.fromarray(image).save(public / f"{i:04d}.png")
     with caplog.at_level(logging.WARNING, "fedmuscle"):

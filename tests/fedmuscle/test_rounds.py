@@ -16,6 +16,7 @@ from fedmuscle_lib.fedmuscle.client import Client
 
 FAMILY = sorted(name for name in algorithms.names() if issubclass(algorithms.get(name), algorithms.get("fedmuscle")))
 PHASES = ["after_local", "after_alignment"]
+TWO = {"users": (5, 6), "others": 1}
 
 
 @pytest.fixture
@@ -61,9 +62,9 @@ def test_one_round_of_algorithm_1_is_local_training_before_it_aligns_and_a_round
     assert aligned.final("after_local").value.tolist() != local.final("after_local").value.tolist()
 
 
-@pytest.mark.parametrize("name", ["fedmuscle", "local", "fedrcl", "head_only"])
+@pytest.mark.parametrize("name", ["fedmuscle", "fedrcl", *(pytest.param(name, marks=pytest.mark.slow) for name in ("local", "head_only"))])
 def test_refitting_a_copy_leaves_training_as_it_was(settings, name):
-    plain, refitted = (run(settings(algorithm=name, refit=refit), progress=str) for refit in (0, 1))
+    plain, refitted = (run(settings(algorithm=name, refit=refit, **TWO), progress=str) for refit in (0, 1))
     for table in ("losses", "costs", "measures"):
         pd.testing.assert_frame_equal(getattr(plain, table), getattr(refitted, table), check_exact=True)
     assert plain.metrics.value.tolist() != refitted.metrics.value.tolist()
@@ -131,7 +132,7 @@ def test_a_weight_that_the_last_step_of_a_phase_spoils_is_noticed(settings, stor
     """Its own loss was finite, and no evaluation follows. A round has two steps on public data here."""
     spoiled(monkeypatch, method, poisoned(name, torch.nan), call=call + (method == "align"))
     with pytest.raises(Diverged, match=rf"^user 5: .*{name}.* is not finite after training; .*\(round 2\)$"):
-        run(settings(rounds=3, evaluate_every=3, public_size=64), progress=str, store=store)
+        run(settings(rounds=3, evaluate_every=3, public_size=64, **TWO), progress=str, store=store)
     assert not any(entry.done for entry in store.entries())
 
 

@@ -40,14 +40,6 @@ def test_another_seed_is_another_address(settings, seed):
     assert (question_of(other) == question_of(settings)) == (seed == settings.seed)
 
 
-@given(st.integers(1, 300), st.integers(0, 1000))
-def test_epochs_of_a_run_add_up_and_are_spread_evenly(rounds, epochs):
-    settings = Settings(rounds=rounds, epochs=epochs)
-    user = settings.members[0]
-    each = [settings.epochs_in(round, user) for round in range(rounds)]
-    assert sum(each) == epochs and max(each) - min(each) <= 1
-
-
 @given(st.integers(2, 9), st.data())
 def test_drawn_peers_are_others_each_once_and_as_many_as_asked(n, data):
     users, m = list(range(1, n + 1)), data.draw(st.integers(1, n - 1))

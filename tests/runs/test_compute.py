@@ -1,19 +1,15 @@
 """Runs as a whole: repeatable, resumable, stored, and the same whichever way the reply travels."""
 
 import errno
-import multiprocessing
-import os
 import pickle
 import shutil
-import signal
-import time
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedmuscle_lib import Store, run
+from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError, Diverged
 from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.system import TABLES
@@ -21,24 +17,21 @@ from fedmuscle_lib.runs import NotStored, stored
 from fedmuscle_lib.runs.address import address_of
 
 
+@pytest.fixture
+def settings(settings):
+    return lambda **given: settings(**({"train_samples": {"MLC": 64}} | given))
+
+
 def quiet(settings, store):
     return run(settings, progress=str, store=store)
-
-
-@pytest.mark.slow
-def test_two_runs_are_identical_and_another_seed_is_not(settings, store, tmp_path):
-    first, again = quiet(settings(), store), quiet(settings(), Store(tmp_path / "again"))
-    for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(first, name), getattr(again, name), check_exact=True)
-    assert (quiet(settings(seed=1), store).metrics.value != first.metrics.value).any()
 
 
 def test_a_finished_run_is_read_and_not_repeated(settings, store):
     ticks = []
     first = run(settings(), progress=ticks.append, store=store)
-    assert [tick.round for tick in ticks] == [1, 2, 3]
+    assert [tick.round for tick in ticks] == [1, 2]
     again = run(settings(), progress=ticks.append, store=store)
-    assert len(ticks) == 3
+    assert len(ticks) == 2
     pd.testing.assert_frame_equal(first.metrics, again.metrics)
     assert again.origin == "computed" and not again.caveats
 
@@ -46,26 +39,6 @@ def test_a_finished_run_is_read_and_not_repeated(settings, store):
 @pytest.mark.parametrize("name", ["fedmuscle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchored", "self", "local"))])
 def test_a_run_that_was_cut_off_resumes_to_the_same_tables(settings, cut_off_and_resumed, name):
     cut_off_and_resumed(settings(algorithm=name))
-
-
-def _run_in_a_process(folder, s):
-    run(s, progress=str, store=Store(folder))
-
-
-@pytest.mark.slow
-def test_kill_9_loses_at_most_the_round_it_hits(settings, store, tmp_path):
-    s = settings(rounds=6)
-    process = multiprocessing.get_context("spawn").Process(target=_run_in_a_process, args=(store.root, s))
-    process.start()
-    deadline = time.monotonic() + 120
-    while not list(store.root.glob("*/checkpoint.pt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    ticks = []
-    resumed = run(s, progress=ticks.append, store=store)
-    assert ticks[0].resumed
-    pd.testing.assert_frame_equal(resumed.metrics, quiet(s, Store(tmp_path / "whole")).metrics)
 
 
 @pytest.mark.slow
@@ -82,15 +55,15 @@ def test_a_damaged_checkpoint_is_told_set_aside_and_not_gone_on_from(settings, s
     checkpoint.write_bytes(damage(checkpoint.read_bytes()))
     ticks = []
     run(s, progress=ticks.append, store=store)
-    assert [tick.round for tick in ticks] == [1, 2, 3] and not ticks[0].resumed
+    assert [tick.round for tick in ticks] == [1, 2] and not ticks[0].resumed
     assert "local voc seed 0: its checkpoint can't be gone on from" in caplog.text
     assert checkpoint.with_name("checkpoint.pt.damaged").exists()
 
 
 @pytest.mark.slow
-def test_the_three_replies_train_alike(settings, store):
+def test_the_three_replies_train_alike(settings, store, mini_world):
     """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so metrics agree to 0.5 points."""
-    histories = {reply: quiet(settings(reply=reply), store) for reply in ("gradient", "factored", "dense")}
+    histories = {reply: quiet(settings(reply=reply, data_dir=mini_world), store) for reply in ("gradient", "factored", "dense")}
     for reply in ("factored", "dense"):
         difference = (histories[reply].metrics.value - histories["gradient"].metrics.value).abs()
         assert difference.max() <= 0.5
@@ -110,7 +83,7 @@ def test_one_local_run_serves_every_public_set_and_sends_nothing(settings, store
 
 def test_costs_and_losses_are_metered(settings, store):
     h = quiet(settings(), store)
-    assert (h.costs.flops > 0).all() and len(h.costs) == len(h.losses) == 3 * 3
+    assert (h.costs.flops > 0).all() and len(h.costs) == len(h.losses) == 2 * 3
     assert h.provenance["seconds"] > 0 and h.provenance["peak_memory_bytes"] > 1e8
     assert (h.losses.local > 0).all() and (h.losses.alignment > 0).all()
     local = quiet(settings(algorithm="local"), store)
@@ -142,15 +115,15 @@ def test_missing_checkpoint_is_named(settings, store, tmp_path):
 
 
 def test_a_public_set_that_is_smaller_than_asked_for_is_named(settings, store):
-    with pytest.raises(DataError, match="public_Pascal.*5000.*4096"):
+    with pytest.raises(DataError, match="public_Pascal.*5000.*200"):
         quiet(settings(public_size=5000), store)
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(settings, store, mini_world, tmp_path):
+def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(settings, store, small_world, tmp_path):
     """Their content counts, and not the manifest beside them."""
     copy = tmp_path / "world"
-    shutil.copytree(mini_world, copy)
+    shutil.copytree(small_world, copy)
     quiet(settings(algorithm="local"), store)
     quiet(settings(algorithm="local", data_dir=copy, models_path=copy / "models"), store)
     assert len(list(store.entries())) == 1  # the same content elsewhere
@@ -169,8 +142,8 @@ def test_a_copy_of_the_data_is_the_same_run_and_changed_data_are_read_again(sett
         (lambda tensors: tensors.update({"layernorm.weight": torch.zeros(3)}), "not a readable checkpoint"),
     ],
 )
-def test_a_damaged_backbone_is_named(settings, store, mini_world, tmp_path, damage, message):
-    shutil.copytree(mini_world / "models", tmp_path / "models")
+def test_a_damaged_backbone_is_named(settings, store, small_world, tmp_path, damage, message):
+    shutil.copytree(small_world / "models", tmp_path / "models")
     victim = tmp_path / "models/vit-small/model.safetensors"
     tensors = load_file(victim)
     if damage is None:
@@ -183,9 +156,9 @@ def test_a_damaged_backbone_is_named(settings, store, mini_world, tmp_path, dama
     assert str(caught.value).isprintable()
 
 
-def test_a_backbone_that_is_exchanged_is_read_again(settings, store, mini_world, tmp_path):
+def test_a_backbone_that_is_exchanged_is_read_again(settings, store, small_world, tmp_path):
     """A process that trained with the former one shares its weights in memory; the run of the new one is not of those."""
-    shutil.copytree(mini_world / "models", tmp_path / "models")
+    shutil.copytree(small_world / "models", tmp_path / "models")
     s = settings(algorithm="probe", users=(5, 6), others=1, rounds=1, models_path=tmp_path / "models")
     former = quiet(s, store)
     for victim in tmp_path.glob("models/*/model.safetensors"):

@@ -86,12 +86,12 @@ def test_an_interrupt_says_what_is_kept(rounds, kept):
     assert kept in str(interrupt.value) and str(interrupt.value).endswith(" Run this again to go on from there.")
 
 
-def test_an_interrupted_command_says_it_too(mini_world, store, capsys, monkeypatch):
+def test_an_interrupted_command_says_it_too(small_world, store, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds.round", interrupted)
-    options = ["--algorithm", "local", "--users", "[6]", "--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+    options = ["--algorithm", "local", "--users", "[6]", "--data-dir", str(small_world), "--models-path", str(small_world / "models")]
     assert main(["run", *options]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "Interrupted. 0 of 1 runs are stored. Run this again to go on from there."
 
