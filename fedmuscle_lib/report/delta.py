@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, arm
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE, arm
 from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
 from fedmuscle_lib.report.scores import USER, beside_baseline, every_round, gain, relative, scores
@@ -75,10 +75,13 @@ def delta_unshared(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.
     return out
 
 
-def curve(histories: Sequence[History]) -> pd.DataFrame:
-    """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high."""
-    rows = every_round(histories, [history.metrics for history in histories])
-    return _delta(relative(rows[rows.phase == HEADLINE]), ["public", "algorithm", "round"])
+def curve(histories: Sequence[History], over_last: bool = False) -> pd.DataFrame:
+    """Delta as training goes on: public, algorithm, round, delta, delta_std, n_seeds, ci_low, ci_high.
+
+    Args:
+        over_last: over local training's last round and not over the same one, in which a local metric may still be 0.
+    """
+    return _delta(_as_training_goes_on(histories, over_last), ["public", "algorithm", "round"])
 
 
 def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
@@ -92,17 +95,32 @@ def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
 
 
 def loss_correlation(histories: Sequence[History]) -> pd.DataFrame:
-    """Spearman's rho of FedMuscle's mean alignment loss and Delta over the evaluated rounds of each run: public, seed, rho."""
-    rows = every_round(histories, [history.metrics for history in histories])
-    deltas = _over_users(relative(rows[rows.phase == HEADLINE]), ["public", "algorithm", "round"])
-    deltas = deltas[deltas.algorithm == "fedmuscle"]
+    """Spearman's rho of FedMuscle's mean alignment loss and Delta over the evaluated rounds of each run.
+
+    Returns:
+        public, seed, rho (with Delta over local training's last round), rho_same_round (over the same round, where that is defined).
+    """
+    by = ["public", "seed", "algorithm"]
+    curves = [_over_users(_as_training_goes_on(histories, over_last), ["public", "algorithm", "round"]) for over_last in (True, False)]
+    curves = [one.set_index([*by, "round"]).delta.sort_index() for one in curves]
     found = []
     for history in histories:
         if arm(history) == "fedmuscle":
             s, loss = history.settings, history.losses.groupby("round").alignment.mean()
-            own = deltas[(deltas.public == s.public) & (deltas.seed == s.seed)].set_index("round").delta
-            found.append({"public": s.public, "seed": s.seed, "rho": loss.corr(own, method="spearman")})
+            rho, same = (loss.corr(one[s.public, s.seed, "fedmuscle"], method="spearman") for one in curves)
+            found.append({"public": s.public, "seed": s.seed, "rho": rho, "rho_same_round": same})
     return pd.DataFrame(found)
+
+
+def _as_training_goes_on(histories: Sequence[History], over_last: bool) -> pd.DataFrame:
+    rows = every_round(histories, [history.metrics for history in histories])
+    rows = rows[rows.phase == HEADLINE]
+    if over_last:
+        last = rows["round"].max()
+        ends = rows[rows["round"] == last].drop(columns="round")
+        baseline = rows.loc[rows.algorithm == BASELINE].drop(columns="value").merge(ends[ends.algorithm == BASELINE])
+        rows = pd.concat([rows[rows.algorithm != BASELINE], baseline], ignore_index=True)
+    return relative(rows)
 
 
 def _over_users(gains: pd.DataFrame, by: list[str]) -> pd.DataFrame:

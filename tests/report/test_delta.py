@@ -75,6 +75,14 @@ def test_curve_reads_every_round():
     assert curve.delta.tolist() == pytest.approx([10, 10])
 
 
+def test_a_curve_over_the_last_round_has_one_local_training():
+    runs = [history("local", [40] * 6), history("fedmuscle", [44] * 6)]
+    runs = [replace(run, metrics=run.metrics.assign(value=run.metrics.value.where(run.metrics["round"] > 1, 0))) for run in runs]
+    assert report.curve(runs).delta.isna().tolist() == [True, False] * 2  # an improvement over 0 is undefined
+    over_last = report.curve(runs, over_last=True).set_index(["algorithm", "round"]).delta
+    assert over_last["fedmuscle"].tolist() == pytest.approx([-100, 10])
+
+
 def test_local_training_serves_every_public_set():
     runs = [history("local", [40] * 6)] + [history("fedmuscle", [44] * 6, public=public) for public in ("voc", "coco")]
     assert report.delta(runs).groupby("public").size().to_dict() == {"voc": 2, "coco": 2}
