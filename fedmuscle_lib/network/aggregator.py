@@ -254,6 +254,7 @@ class Aggregator:
         self._sessions = {secret: of for secret, of in self._sessions.items() if of != user}
         if seat := self._seats.get(user):
             seat.leave(why, refused=True)
+            self._changed.notify_all()
 
     def finished(self, user: int, message: Finished) -> Next:
         """Note that a party is through with a round, and what it reports."""
@@ -296,7 +297,7 @@ class Aggregator:
         last = [row for row in self.history.rows["users"] if row["round"] == self.terms.rounds]
         wanted = {row["user"] for row in last if row["took_part"] and not row["why_not"]}
         with self._lock:
-            self._changed.wait_for(lambda: self._through >= wanted, self.bounds.round)
+            self._changed.wait_for(lambda: self._through >= wanted - {n for n, seat in self._seats.items() if seat.gone}, self.bounds.round)
             self.history.keep()
 
     def _gather(self, round: int) -> list[_Seat]:

@@ -123,4 +123,4 @@ def gain(report: Report) -> float | None:
 def listed(users: Iterable[int]) -> str:
     """Users by number, as lines of progress and errors name them."""
     numbers = sorted(users)
-    return f"user{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers)) or '-'}"
+    return f"user{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}" if numbers else "none"

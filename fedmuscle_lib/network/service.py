@@ -155,7 +155,6 @@ class Connection:
         self._end = time.monotonic() + limits.seconds
         options: list[tuple[str, Any]] = [
             ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 2000),
             ("grpc.max_receive_message_length", -1 if limits.replies != ("gradient",) else 1 << 26),
             ("grpc.enable_http_proxy", int(not address.loopback)),

@@ -32,3 +32,143 @@ def test_the_numbers_are_those_of_one_process(net: Callable[..., Net], terms: di
     assert users.took_part.all() and users.uplink_bytes.eq(64 * 8 * 4).all()
     assert users[users.value.notna()].user.eq(2).all() and users.value.notna().sum() == 2
     assert (net.folder / "server/users.csv").read_text().count("\n") == 7
+
+
+# --- parties that are missing --------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """What ends a party in the middle."""
+
+
+def killed_in(round: int) -> Callable[[int], None]:
+    def before(begun: int) -> None:
+        if begun == round:
+            raise Killed
+
+    return before
+
+
+def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(net: Callable[..., Net]) -> None:
+    """Which is what one process computes in which it was missing."""
+    net = net(terms={"rounds": 4}, bounds={"start": 60, "round": 1, "batch": 60})
+    one, two, three = (net.toy(user) for user in USERS)
+    three.before_round = killed_in(1)
+    back, returned = net.toy(3), threading.Event()
+    back.before_round = lambda round: returned.set()
+    one.before_round = lambda round: returned.wait(60) if round == 2 else None
+
+    def gone_and_back() -> None:
+        with pytest.raises(Killed):
+            three.run()
+        while not any(line.startswith("user 1, round 2/4") for line in net.told):
+            threading.Event().wait(0.01)
+        back.run()
+
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(one.run), pool.submit(two.run), pool.submit(gone_and_back)]
+        net.history = served.result()
+        for future in futures:
+            future.result()
+    assert_same(net, [one, two, back], {1: (3,)})
+    users = net.history.table("users")
+    assert users[~users.took_part][["round", "user", "why_not"]].values.tolist() == [[2, 3, "not ready within 1 s"]]
+    assert "user 3: from its checkpoint after round 1" in net.told
+
+
+def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[..., Net]) -> None:
+    net = net(terms={"rounds": 1, "others": 1}, bounds={"start": 60, "round": 60, "batch": 0.5})
+    one, two, three = (net.toy(user) for user in USERS)
+    exchanged = three._exchanged
+
+    def silent(message: Any, z: Any) -> Any:
+        if message.position:
+            raise Killed
+        return exchanged(message, z)
+
+    three._exchanged = silent
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(party.run) for party in (one, two, three)]
+        history = served.result()
+    with pytest.raises(Killed):
+        futures[2].result()
+    users = history.table("users")
+    assert users.took_part.all() and users.why_not[2] == "left in round 1, CL epoch 1, batch 2: no representations came in time"
+    assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [2056, 2056, 1028]
+
+
+def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net: Callable[..., Net]) -> None:
+    net = net(bounds={"start": 0.2})
+    with net.serving() as served, pytest.raises(Waited, match="waited 0 s for users 1, 2, 3: round 1 needs 2 users and has none"):
+        served.result()
+
+
+# --- what a party may not send -------------------------------------------------------------------------------------------------
+
+SPOILT = {
+    "a representation that is not finite": lambda message, z: (message, z.index_fill(0, torch.tensor([3]), torch.nan)),
+    r"representations for .* of shape \(31, 8\)": lambda message, z: (message, z[1:]),
+    "as torch.int64": lambda message, z: (message, z.long()),
+    "norm 1.1": lambda message, z: (message, z * 1.1),
+    "for round 1, CL epoch 1, batch 8; the open batch is round 1, CL epoch 1, batch 1": lambda message, z: (
+        message.model_copy(update={"position": 7}),
+        z,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", SPOILT)
+def test_what_is_no_representation_is_refused_and_the_others_go_on(net: Callable[..., Net], why: str) -> None:
+    net = net(terms={"rounds": 1, "others": 1})
+    one, two, three = (net.toy(user) for user in USERS)
+    exchanged = three._exchanged
+    three._exchanged = lambda message, z: exchanged(*SPOILT[why](message, z))
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(party.run) for party in (one, two, three)]
+        users = served.result().table("users")
+    with pytest.raises(RefusedMessage, match=f"user 3 sent .*{why}"):
+        futures[2].result()
+    assert futures[0].result() is futures[1].result() is None
+    assert users.why_not.isna().tolist() == [True, True, False] and "user 3 sent" in users.why_not[2]
+    assert users.uplink_bytes.tolist() == [2048, 2048, 0]
+
+
+def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_again(net: Callable[..., Net]) -> None:
+    net = net(terms={"rounds": 1, "others": 1})
+    one, two, three = (net.toy(user) for user in USERS)
+    exchanged, again = three._exchanged, []
+
+    def twice(message: Any, z: Any) -> Any:
+        answers = [exchanged(message, z) for _ in range(2)]
+        again.append(torch.equal(answers[0].gradient, answers[1].gradient))
+        return exchanged(message, z.flip(0)) if message.position else answers[0]
+
+    three._exchanged = twice
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(party.run) for party in (one, two, three)]
+        history = served.result()
+    with pytest.raises(RefusedMessage, match="user 3 sent representations twice for round 1, CL epoch 1, batch 2"):
+        futures[2].result()
+    assert again == [True, True] and history.table("users").uplink_bytes.tolist() == [2048] * 3
+
+
+# --- who may not join ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "given", "why"),
+    [
+        (3, {"key": "user_9.key"}, "user 3: the key '[0-9a-f]{16}'... is unknown"),
+        (9, {}, "user 9 may not join 'toys': its server's file has users 1, 2, 3"),
+        (3, {"public": "coco"}, "user 3 has another public set: its images have the SHA-256"),
+        (3, {"limits": {"rounds": 2}}, "the server asks for 3 rounds; the limit in your file is 2"),
+        (3, {"limits": {"megabytes": 0.001}}, "the server asks for 0.006144 megabytes; the limit in your file is 0.001"),
+    ],
+)
+def test_who_may_not_or_will_not_join_is_told_why(net: Callable[..., Net], user: int, given: dict[str, Any], why: str) -> None:
+    net = net(bounds={"start": 3})
+    given = {name: net.keys / value if name == "key" else value for name, value in given.items()}
+    with net.serving() as served:
+        with pytest.raises(RefusedMessage, match=why):
+            net.toy(user, **given).run()
+        served.exception()

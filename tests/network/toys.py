@@ -126,7 +126,7 @@ class Net:
             "key": keys / "server.key",
             "public": data / "MLC_setup/public_Pascal",
             "terms": terms,
-            "bounds": {"start": 60, "round": 60, "batch": 60},
+            "bounds": {"start": 300, "round": 300, "batch": 300},
         }
         self.file = read(ServerFile, None, own | given)
         self.folder, self.keys, self.data, self.told = folder, keys, data, list[str]()
@@ -144,7 +144,7 @@ class Net:
             "train_samples": 50,
             "model": self.data / "models/vit-tiny",
             "compare": False,
-            "limits": {"wait": 20, "seconds": 120} | given.pop("limits", {}),
+            "limits": {"wait": 120, "seconds": 600} | given.pop("limits", {}),
         }
         return read(PartyFile, None, own | given)
 
