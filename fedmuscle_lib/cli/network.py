@@ -10,7 +10,8 @@ import typer
 from fedmuscle_lib.cli.options import Parameters, named_values
 
 
-def _needs_grpc() -> None:
+def needs_grpc() -> None:
+    """Raise a RuntimeError that says how to install grpcio, where it is not there."""
     try:
         import grpc
     except ImportError:
@@ -24,7 +25,7 @@ def _told(line: str) -> None:
 
 def serve(file: Annotated[Path, typer.Argument(metavar="SERVER.TOML", help="The server's file; docs/federation.md describes it.")]) -> None:
     """Be the server of a federation over machines: listen, do the rounds that are left, and end. It has no model and no data."""
-    _needs_grpc()
+    needs_grpc()
     from fedmuscle_lib.network.serve import serve
     from fedmuscle_lib.network.terms import ServerFile, read
 
@@ -47,7 +48,7 @@ def join(
 
     Options override the file. With -p, NAME=VALUE is a setting of your training or, as limits.NAME, a limit.
     """
-    _needs_grpc()
+    needs_grpc()
     from fedmuscle_lib.network.party import Party
     from fedmuscle_lib.network.terms import PartyFile, read
 
@@ -69,7 +70,7 @@ def keys(
 
     Give a party its user_N.key and root.pem, and the server the rest. Elsewhere each party makes its own key and sends user_N.pub alone.
     """
-    _needs_grpc()
+    needs_grpc()
     from fedmuscle_lib.network import keys as made
 
     numbers = users.split(",") if users else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from torch import Tensor
@@ -24,17 +24,13 @@ from fedmuscle_lib.network.aggregator import LeftOut, NoSession
 from fedmuscle_lib.network.history import alone, gain, listed
 from fedmuscle_lib.network.messages import (
     REPRESENTATIONS,
-    Challenge,
     Finished,
-    Hello,
-    Join,
     Next,
     Ready,
     Reply,
     Report,
     Roster,
     Sent,
-    Welcome,
     pack,
     unpacked_reply,
 )
@@ -87,33 +83,31 @@ class Party:
                     self._tell(f"user {self.file.user} joins again: {error}")
 
     def _join(self) -> int | None:
-        """Agree on the terms, prove who this is, and be where the next round begins; returns which one that is."""
-        user, self._connection.session = self.file.user, ""
-        challenge = self._connection.ask("hello", Hello(user=user), Challenge)
-        if self._terms is None:
-            self._agree(challenge.terms)
-        elif self._terms != challenge.terms:
-            raise RefusedMessage("the server's terms are others than those that were agreed on")
-        key, signature = keys.sign(self._key, challenge.terms.name, user, challenge.nonce)
-        reads, public = self.file.digest(challenge.terms.public_size)
-        join = Join(user=user, nonce=challenge.nonce, key=key, signature=signature, reads=reads, public=public)
-        welcome = self._connection.ask("join", join, Welcome)
-        self._connection.session = welcome.session
-        round = self._possible(welcome.round)
+        """Be where the next round begins; returns which one that is."""
+        round = self._possible(self._connection.join(self.file.user, self._key, self._agree))
         if round is not None:
             self._stand_at(round)
         return round
 
-    def _agree(self, terms: Terms) -> None:
-        """Check the terms against the party's own limits, and build its model."""
-        self.file.limits.check(terms)
+    def _agree(self, terms: Terms) -> tuple[Literal["images", "texts"], str]:
+        """Check the terms against the party's own limits; returns what its model reads of the public set, and the SHA-256 of it."""
+        if self._terms is not None and self._terms != terms:
+            raise RefusedMessage("the server's terms are others than those that were agreed on")
+        if self._terms is None:
+            self.file.limits.check(terms)
+            self._terms = terms
+            self._begin(terms)
+            reports = "reports" if self.file.limits.report else "does not report"
+            what = f"sends {terms.uplink_bytes / 1e6:.1f} MB of representations, takes {terms.reply} replies, {reports} its metric"
+            self._tell(f"user {self.file.user}: {terms.name!r} at {self.file.server}, {terms.rounds} rounds; {what}")
+        return self.file.digest(terms.public_size)
+
+    def _begin(self, terms: Terms) -> None:
+        """Build what the rounds need."""
         self._settings = self.file.training(terms)
         try_device(self._settings.device)
         self._algorithm, self._local = algorithms.get(terms.algorithm)(terms), algorithms.get("local")(self._settings)
-        self._terms, self._clients = terms, self._built()
-        reports = "reports" if self.file.limits.report else "does not report"
-        what = f"sends {terms.uplink_bytes / 1e6:.1f} MB of representations, takes {terms.reply} replies, {reports} its metric"
-        self._tell(f"user {self.file.user}: {terms.name!r} at {self.file.server}, {terms.rounds} rounds; {what}")
+        self._clients = self._built()
 
     def _built(self) -> list[Client]:
         """The party's client and, if it compares, the copy that trains on local data alone."""

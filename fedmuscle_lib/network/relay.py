@@ -66,4 +66,3 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
             self._open.discard(each)
-

@@ -11,27 +11,31 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes
+from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import POLL, Aggregator, LeftOut, NoSession, StillWaiting
 from fedmuscle_lib.network.messages import (
     REPRESENTATIONS,
     ROOM,
     SERVICE,
+    Challenge,
     Finished,
     Head,
     Hello,
     Join,
     Ready,
     Sent,
+    Welcome,
     pack,
     unpack,
 )
-from fedmuscle_lib.network.terms import Address, Limits
+from fedmuscle_lib.network.terms import Address, Limits, Terms
 
 H = TypeVar("H", bound=Head)
 _SESSION = "session"  # metadata of calls
@@ -170,6 +174,24 @@ class Connection:
 
     def __exit__(self, *raised: object) -> None:
         self._channel.close()
+
+    def join(self, user: int, key: Ed25519PrivateKey, agree: Callable[[Terms], tuple[Literal["images", "texts"], str]]) -> int | None:
+        """Begin a session; returns the round to go on with, or None if all are over.
+
+        Args:
+            agree: checks the terms, and returns what the party's model reads of the public set and the SHA-256 of it.
+
+        Raises:
+            RefusedMessage: the server refuses the party, or ``agree`` the terms.
+        """
+        self.session = ""
+        challenge = self.ask("hello", Hello(user=user), Challenge)
+        reads, public = agree(challenge.terms)
+        proof, signature = keys.sign(key, challenge.terms.name, user, challenge.nonce)
+        join = Join(user=user, nonce=challenge.nonce, key=proof, signature=signature, reads=reads, public=public)
+        welcome = self.ask("join", join, Welcome)
+        self.session = welcome.session
+        return welcome.round
 
     def ask(self, name: str, head: Head, kind: type[H]) -> H:
         """Make a call whose messages have no tensors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -104,9 +105,10 @@ def _take_part(net: Net, user: int) -> None:
     party.run()
 
 
-def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net]) -> None:
+def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed in the second round and a party in the third; both are started again."""
     net = net(terms={"rounds": 4})
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # of the one process that imports what the others share
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["toys"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,9 +84,7 @@ class ToyParty(Party):
 
     before_round: Callable[[int], object] = staticmethod(lambda round: None)
 
-    def _agree(self, terms: Terms) -> None:
-        self.file.limits.check(terms)
-        self._terms = terms
+    def _begin(self, terms: Terms) -> None:
         self._settings = SimpleNamespace(threads=1, evaluate_every=1, rounds=terms.rounds)
         self._algorithm = algorithms.get(terms.algorithm)(terms)
         self._local = SimpleNamespace(local_phase=lambda client, round: client.fit())
@@ -116,12 +114,12 @@ def in_one_process(terms: Terms, missing: dict[int, tuple[int, ...]] | None = No
 class Net:
     """A server's and parties' files in a folder, and what runs of them."""
 
-    def __init__(self, folder: Path, keys: Path, data: Path, **given: Any) -> None:
+    def __init__(self, folder: Path, keys: Path, data: Path, users: Sequence[int] = USERS, **given: Any) -> None:
         terms = {"name": "toys", "rounds": 3, "others": 2, "public_size": 64, "proj_dim": 8} | given.pop("terms", {})
         own: dict[str, Any] = {
             "address": f"127.0.0.1:{free_port()}",
             "folder": folder / "server",
-            "users": {str(user): keys / f"user_{user}.pub" for user in USERS},
+            "users": {str(user): keys / f"user_{user}.pub" for user in users},
             "certificate": keys / "server.pem",
             "key": keys / "server.key",
             "public": data / "MLC_setup/public_Pascal",
