@@ -46,7 +46,7 @@ def join(
 ) -> None:
     """Take part in a federation over machines with your own data and model, until its rounds are over.
 
-    Options override the file. With -p, NAME=VALUE is a setting of your training or, as limits.NAME, a limit.
+    Options override the file. With -p, NAME=VALUE is any other field of it, limits.NAME=VALUE a limit, or a setting of your training.
     """
     needs_grpc()
     from fedmuscle_lib.network.party import Party
@@ -56,8 +56,11 @@ def join(
     given: dict[str, Any] = {name: path.absolute() for name, path in places.items() if path is not None}
     given |= {name: value for name, value in (("server", server), ("user", user), ("task", task)) if value is not None}
     for name, value in named_values(parameter).items():
-        table, _, inner = name.rpartition(".")
-        given.setdefault(table if table == "limits" else "settings", {})[inner if table == "limits" else name] = value
+        if name in PartyFile.model_fields:
+            given[name] = value
+        else:
+            table = "limits" if name.startswith("limits.") else "settings"
+            given.setdefault(table, {})[name.removeprefix("limits.")] = value
     Party(read(PartyFile, file, given), _told).run()
 
 
