@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -54,7 +54,7 @@ def bench_network(
         for count in batches:
             with TemporaryDirectory() as folder, fixed_state(1):
                 keys.make(Path(folder), range(1, n + 1), ["127.0.0.1"])
-                size = {"public_size": count * batch, "public_batch": batch, "proj_dim": dim, "others": min(3, n - 1)}
+                size: dict[str, Any] = {"public_size": count * batch, "public_batch": batch, "proj_dim": dim, "others": min(3, n - 1)}
                 terms = Terms(name="bench", public=dict([_PUBLIC]), rounds=rounds + 1, **size)
                 history, cpu, _ = _federated(Path(folder), terms, n, relayed=False)
                 exchange = median(history.table("rounds").exchange_seconds[1:])

@@ -365,7 +365,7 @@ def _checked(kind: type[F], given: dict[str, Any], name: str, here: Path = Path(
     try:
         return kind.model_validate(given, context={_HERE: here})
     except ValidationError as error:
-        item = error.errors(include_url=False)[0]
+        item = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")  # a misspelt field lacks too
         where = ".".join(map(str, item["loc"]))
         if item["type"] == "extra_forbidden":
             raise ValueError(f"{name}: unknown field {where!r}{meant(str(item['loc'][-1]), kind.model_fields)}") from None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from processes import alive, eventually
-from toys import USERS, Net, in_one_process
+from toys import USERS, Net, in_one_process, serve_alone, take_part_alone
 
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.relay import Relay
@@ -94,17 +94,6 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
 # --- processes, and kill -9 ----------------------------------------------------------------------------------------------------
 
 
-def _serve(net: Net) -> None:
-    with net.serving() as served:
-        served.result()
-
-
-def _take_part(net: Net, user: int) -> None:
-    party = net.toy(user)
-    party.before_round = lambda round: time.sleep(0.2)
-    party.run()
-
-
 def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed in the second round and a party in the third; both are started again."""
     net = net(terms={"rounds": 4})
@@ -121,16 +110,16 @@ def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net], monk
         path = net.folder / "server/rounds.csv"
         return path.exists() and path.read_text().count("\n") > round
 
-    server, parties = start(_serve), [start(_take_part, user) for user in USERS]
+    server, parties = start(serve_alone), [start(take_part_alone, user) for user in USERS]
     try:
         assert eventually(lambda: after(1), 300)
         os.kill(server.pid, signal.SIGKILL)
         server.join()
-        server = start(_serve)
+        server = start(serve_alone)
         assert eventually(lambda: after(2), 300)
         os.kill(parties[2].pid, signal.SIGKILL)
         parties[2].join()
-        parties[2] = start(_take_part, 3)
+        parties[2] = start(take_part_alone, 3)
         for process in (server, *parties):
             process.join(300)
         assert [process.exitcode for process in (server, *parties)] == [0] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -170,3 +171,16 @@ class Net:
             for future in futures:
                 future.result()
             return history
+
+
+def serve_alone(net: Net) -> None:
+    """A server as a process of its own."""
+    with net.serving() as served:
+        served.result()
+
+
+def take_part_alone(net: Net, user: int) -> None:
+    """A party as a process of its own, whose rounds last long enough to be killed in."""
+    party = net.toy(user)
+    party.before_round = lambda round: time.sleep(0.2)
+    party.run()
