@@ -204,9 +204,9 @@ class Aggregator:
         """Wait until it is decided who takes part in a round, or for POLL seconds."""
         with self._lock:
             call = self._begun(user)
+            self._expected.add(user)  # also who comes too late for this round is waited for in the next one
             if round == self._next:
                 self._ready.add(user)
-                self._expected.add(user)
                 self._changed.notify_all()
                 self._closed.wait_for(lambda: self._next != round or self._calls[user] != call, POLL)
                 if self._next == round:
@@ -260,6 +260,7 @@ class Aggregator:
         """Note that a party is through with a round, and what it reports."""
         with self._lock:
             self._begun(user)
+            self._expected.add(user)
             if message.report and message.round <= self._round:
                 self.history.report(message.round, user, message.report)
             if message.round == self._round:
@@ -299,6 +300,7 @@ class Aggregator:
         with self._lock:
             self._changed.wait_for(lambda: self._through >= wanted - {n for n, seat in self._seats.items() if seat.gone}, self.bounds.round)
             self.history.keep()
+        self._tell(", ".join(["all rounds are over", *self._delta(self.terms.rounds)]))
 
     def _gather(self, round: int) -> list[_Seat]:
         """Wait for the parties and close the round's roster."""
@@ -372,13 +374,17 @@ class Aggregator:
             self.history.add("rounds", round=round + 1, users=len(took_part), alignment_loss=loss, **about)
             self.history.finished = round + 1
             self.history.keep()
-            before = self.history.delta(round)
+            before = self._delta(round)
         parts = [f"round {round + 1}/{self.terms.rounds}: {listed(took_part)}"]
         parts += [f"without {listed(self._absent)}"] if self._absent else []
         parts += [f"alignment loss {loss:.3f}"] if loss is not None else []
         parts += [f"waited {waiting:.1f} s, exchanged {exchange:.2f} s"]
-        parts += [f"Delta of round {round}: {before[0]:+.2f} % ({before[1]} reported)"] if before else []
-        self._tell(", ".join(parts))
+        self._tell(", ".join([*parts, *before]))
+
+    def _delta(self, round: int) -> list[str]:
+        """Words on Delta of a round, from 1, if anybody reported."""
+        gains = [row["gain_percent"] for row in self.history.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
+        return [f"Delta of round {round}: {fmean(gains):+.2f} % ({len(gains)} reported)"] if gains else []
 
 
 def round_(seconds: float) -> float:

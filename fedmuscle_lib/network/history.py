@@ -97,11 +97,6 @@ class History:
             if (row["round"], row["user"]) == (round + 1, user) and row["metric"] is None:
                 row |= report.model_dump() | {"gain_percent": gain(report)}
 
-    def delta(self, round: int) -> tuple[float, int] | None:
-        """Return the mean gain in per cent of those who reported one of a round, from 1, and how many these are."""
-        gains = [row["gain_percent"] for row in self.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
-        return (sum(gains) / len(gains), len(gains)) if gains else None
-
     def keep(self) -> None:
         """Write the tables, and then the state."""
         if self._folder is None:
