@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from processes import eventually
 from toys import USERS, Net, ToyParty, in_one_process
 
-from fedmuscle_lib.core.errors import RefusedMessage
-from fedmuscle_lib.network.aggregator import Waited
+from fedmuscle_lib.core.errors import DataError, RefusedMessage
+from fedmuscle_lib.network import keys
+from fedmuscle_lib.network.aggregator import Aggregator, Waited, _Seat
 
 
 def assert_same(net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None) -> None:
@@ -49,14 +53,25 @@ def killed_in(round: int) -> Callable[[int], None]:
     return before
 
 
-def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(net: Callable[..., Net]) -> None:
+def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(
+    net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which is what one process computes in which it was missing."""
-    net = net(terms={"rounds": 4}, bounds={"start": 60, "round": 1, "batch": 60})
+    gather = Aggregator._gather
+
+    def bounded(self: Aggregator, round: int) -> Any:
+        if round == 1:  # the bound begins when the others are ready, however slow the machine
+            eventually(lambda: self._ready >= {1, 2})
+        self.bounds = self.bounds.model_copy(update={"round": 0.1 if round == 1 else 300})
+        return gather(self, round)
+
+    monkeypatch.setattr(Aggregator, "_gather", bounded)
+    net = net(terms={"rounds": 4})
     one, two, three = (net.toy(user) for user in USERS)
     three.before_round = killed_in(1)
     back, returned = net.toy(3), threading.Event()
     back.before_round = lambda round: returned.set()
-    one.before_round = lambda round: returned.wait(60) if round == 2 else None
+    one.before_round = lambda round: returned.wait(300) if round == 2 else None
 
     def gone_and_back() -> None:
         with pytest.raises(Killed):
@@ -72,12 +87,20 @@ def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(net: 
             future.result()
     assert_same(net, [one, two, back], {1: (3,)})
     users = net.history.table("users")
-    assert users[~users.took_part][["round", "user", "why_not"]].values.tolist() == [[2, 3, "not ready within 1 s"]]
+    assert users[~users.took_part][["round", "user", "why_not"]].values.tolist() == [[2, 3, "not ready within 0.1 s"]]
     assert "user 3: from its checkpoint after round 1" in net.told
 
 
-def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[..., Net]) -> None:
-    net = net(terms={"rounds": 1, "others": 1}, bounds={"start": 60, "round": 60, "batch": 0.5})
+def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    represent = _Seat.represent
+
+    def bounded(self: _Seat, rows: torch.Tensor) -> Any:
+        if self.user.number == 3 and self.message:  # the others' are there by now
+            self.deadline = time.monotonic() + 0.1
+        return represent(self, rows)
+
+    monkeypatch.setattr(_Seat, "represent", bounded)
+    net = net(terms={"rounds": 1, "others": 1})
     one, two, three = (net.toy(user) for user in USERS)
     exchanged = three._exchanged
 
@@ -166,9 +189,21 @@ def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_aga
     ],
 )
 def test_who_may_not_or_will_not_join_is_told_why(net: Callable[..., Net], user: int, given: dict[str, Any], why: str) -> None:
-    net = net(bounds={"start": 3})
+    net = net()
     given = {name: net.keys / value if name == "key" else value for name, value in given.items()}
-    with net.serving() as served:
-        with pytest.raises(RefusedMessage, match=why):
-            net.toy(user, **given).run()
-        served.exception()
+    with net.listening(), pytest.raises(RefusedMessage, match=why):
+        net.toy(user, **given).run()
+
+
+def test_a_server_with_another_certificate_is_not_spoken_to(net: Callable[..., Net], tmp_path: Path) -> None:
+    net = net()
+    keys.make(tmp_path / "other", [], ["127.0.0.1"])
+    with net.listening(), pytest.raises(DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"):
+        net.toy(1, root=tmp_path / "other/root.pem").run()
+
+
+def test_without_tls_on_loopback_the_numbers_are_the_same(net: Callable[..., Net]) -> None:
+    net = net(insecure=True, certificate=None, key=None, terms={"rounds": 1})
+    parties = [net.toy(user, root=None, insecure=True) for user in USERS]
+    net.history = net.federate(parties)
+    assert_same(net, parties)

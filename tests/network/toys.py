@@ -21,9 +21,12 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.messages import Reply
 from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.network import keys as made
+from fedmuscle_lib.network.aggregator import Aggregator
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.party import Party
 from fedmuscle_lib.network.serve import serve
+from fedmuscle_lib.network.service import listening
 from fedmuscle_lib.network.terms import Address, PartyFile, ServerFile, Terms, read
 
 USERS = (1, 2, 3)
@@ -162,6 +165,15 @@ class Net:
             if future.done():
                 future.result()
             yield future
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """A server that does no round."""
+        terms = self.file.agreed()
+        public = {user: made.public_key(path) for user, path in self.file.users.items()}
+        aggregator = Aggregator(terms, public, History(None, terms), self.file.bounds, self.told.append)
+        with listening(aggregator, self.address, self.file.certificate, self.file.key):
+            yield
 
     def federate(self, parties: list[Party]) -> History:
         """All rounds with these parties, a thread each."""
