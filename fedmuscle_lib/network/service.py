@@ -51,6 +51,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 }
 _ERRORS = {code: error for error, code in _CODES.items()}
 _AGAIN = {getattr(grpc.StatusCode, name) for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL")}
+_UNTRUSTED = ("TSI_PROTOCOL_FAILURE", "Verification Check failed")  # in gRPC's words on a server's certificate
 
 
 class Calls:
@@ -217,7 +218,7 @@ class Connection:
                 self.received += len(answer)
                 return answer
             except grpc.RpcError as error:
-                code, why = error.code(), line_of(error.details() or "")
+                code, why = error.code(), line_of(error.details() or "", 500)
             if code is _CODES[StillWaiting]:
                 silent, pause = time.monotonic(), _FIRST_PAUSE
                 self._tell(why)
@@ -226,7 +227,7 @@ class Connection:
                 raise _ERRORS[code](why)
             if code not in _AGAIN:
                 raise RuntimeError(f"the server at {self._address} failed: {why}")
-            if "certificate" in why.lower():
+            if any(words in why for words in _UNTRUSTED):
                 raise DataError(f"{self._address}: its certificate is not signed by your root, or for another name ({why})")
             if time.monotonic() - silent > self._limits.wait:
                 raise TimeoutError(f"waited {self._limits.wait:g} s for the server at {self._address} ({why})")
