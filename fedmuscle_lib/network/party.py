@@ -127,11 +127,12 @@ class Party:
                 with fixed_state(self._settings.threads):
                     for client, own in zip(self._clients, state["clients"], strict=True):
                         client.restore(own)
-                self._finished, self._rows, self._sent, self._clean = state["finished"], state["rows"], state["sent"], True
+                self._finished, self._rows, self._clean = state["finished"], state["rows"], True
+                self._sent = max(self._sent, state["sent"])  # what was sent stays sent
                 if self._finished:
                     self._tell(f"user {self.file.user}: from its checkpoint after round {self._finished}")
                 return
-        if (self.file.state / LAST).exists():
+        if any((self.file.state / name).exists() for name in (LAST, BEFORE)):
             raise DataError(f"{self.file.state}: its checkpoints are ahead of the server's round {round + 1}; name another folder")
         self._keep(0)
 
