@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 server = ServerApp()
 client = ClientApp()
 POLL = 1.0  # seconds
+LEAVE = 120.0  # seconds that nodes have to say that they are through
 
 
 @server.main()
@@ -27,9 +28,13 @@ def main(grid: Grid, context: Context) -> None:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{len(nodes)} of {config['parties']} nodes came")
             time.sleep(POLL)
-        grid.push_messages([Message(RecordDict(), dst_node_id=node, message_type="train") for node in nodes])
+        sent = set(grid.push_messages([Message(RecordDict(), dst_node_id=node, message_type="train") for node in nodes]))
         if code := process.wait(deadline - time.monotonic()):
             raise RuntimeError(f"the server ended with exit code {code}")
+        deadline = time.monotonic() + LEAVE
+        while sent and time.monotonic() < deadline:
+            sent -= {reply.metadata.reply_to_message_id for reply in grid.pull_messages(sent)}
+            time.sleep(POLL)
     finally:
         process.terminate()
         process.wait()

@@ -94,6 +94,7 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
 # --- processes, and kill -9 ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is killed in the second round and a party in the third; both are started again."""
     net = net(terms={"rounds": 4})
