@@ -22,7 +22,7 @@ LIBRARY, DATA_PREP = "fedmuscle_lib", "data_prep"
 # alone count too: algorithms, for one, know nothing of the settings.
 LAYERS = (
     "core", "muscle", "runs", "data", "tasks", "models", "fedmuscle", "report", "tuning", "plots", "explore", "lessons", "fedloge",
-    "creamfl", "bridge", "bench", "reproduce", "cli", "__main__", "__init__",
+    "creamfl", "bridge", "network", "bench", "reproduce", "cli", "__main__", "__init__",
 )  # fmt: skip
 # Within a system's own room likewise.
 FEDMUSCLE = (
@@ -38,8 +38,9 @@ CREAMFL = (
     "system", "arms", "report", "plots", "fingerprints", "__init__",
 )  # fmt: skip
 BRIDGE = ("heads", "system", "arms", "report", "plots", "__init__")
-ORDERS = {"fedmuscle": FEDMUSCLE, "fedloge": FEDLOGE, "creamfl": CREAMFL, "bridge": BRIDGE}
-MOST_ENTRIES = 18  # at the library's top level
+NETWORK = ("terms", "messages", "keys", "history", "aggregator", "service", "party", "serve", "relay", "bench", "__init__")
+ORDERS = {"fedmuscle": FEDMUSCLE, "fedloge": FEDLOGE, "creamfl": CREAMFL, "bridge": BRIDGE, "network": NETWORK}
+MOST_ENTRIES = 19  # at the library's top level
 
 MODULES = {path: ast.parse(path.read_text()) for package in (LIBRARY, DATA_PREP) for path in sorted((ROOT / package).rglob("*.py"))}
 every_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -81,6 +82,15 @@ def test_imports_only_go_down(path: Path) -> None:
 def test_the_top_level_can_be_seen_at_a_glance() -> None:
     entries = {path.relative_to(ROOT / LIBRARY).with_suffix("").parts[0] for path in MODULES if ROOT / LIBRARY in path.parents}
     assert len(entries - {"__init__", "__main__"}) <= MOST_ENTRIES
+
+
+def test_only_the_commands_know_the_network_and_only_when_they_run() -> None:
+    """It needs an extra, which may not be there."""
+    for path in MODULES:
+        if "network" not in path.relative_to(ROOT).parts:
+            assert path.parent.name == "cli" or not [name for name in _imported(path) if name.startswith(f"{LIBRARY}.network")], path
+    printed = subprocess.check_output([sys.executable, "-c", "import fedmuscle_lib.cli, sys; print(*sys.modules)"], text=True, cwd=ROOT)
+    assert not {"grpc", f"{LIBRARY}.network"} & set(printed.split())
 
 
 def test_a_report_neither_trains_nor_loads_a_model() -> None:
@@ -161,7 +171,7 @@ def test_a_fresh_process_loads_no_more_than_it_asked_for() -> None:
 def test_every_import_is_declared() -> None:
     """What the code imports is a dependency of pyproject.toml by its own name, not by the grace of another package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"]["diffusion"]
+    optional = [each for extra in ("diffusion", "federated") for each in project["optional-dependencies"][extra]]
     declared = {requirement.split("==")[0] for requirement in [*project["dependencies"], *optional]}
     tops = {name.split(".")[0] for path in MODULES for name in _imported(path)}
     distributions = packages_distributions()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli import algorithms, bench, creamfl, fedloge, notebook, realign, reproduce, run, runs, tune, verify
+from fedmuscle_lib.cli import algorithms, bench, creamfl, fedloge, network, notebook, realign, reproduce, run, runs, tune, verify
 from fedmuscle_lib.core.command_line import App
 
 app = App(
@@ -36,6 +36,9 @@ app.add_typer(runs.app, name="runs")
 app.command("verify")(verify.command)
 app.command("tune")(tune.command)
 app.command("bench")(bench.command)
+app.command("serve")(network.serve)
+app.command("join")(network.join)
+app.command("keys")(network.keys)
 app.command("algorithms")(algorithms.command)
 app.command("notebook")(notebook.command)
 

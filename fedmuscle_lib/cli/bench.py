@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib import bench, report
+from fedmuscle_lib.cli.network import needs_grpc
 from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import Settings as LongTailed
@@ -37,7 +38,21 @@ def _step(settings: Settings) -> None:
     bench.bench_checks(settings)
 
 
-BENCHES: dict[str, Callable[[Settings], object]] = {"run": _run, "loss": _loss, "step": _step, "local": bench.bench_local}
+def _network(settings: Settings) -> None:
+    """The settings say B and d alone."""
+    needs_grpc()
+    from fedmuscle_lib.network.bench import bench_network
+
+    bench_network(batch=settings.public_batch, dim=settings.proj_dim)
+
+
+BENCHES: dict[str, Callable[[Settings], object]] = {
+    "run": _run,
+    "loss": _loss,
+    "step": _step,
+    "local": bench.bench_local,
+    "network": _network,
+}
 
 
 FEDLOGE = "fedloge"  # which has settings of its own
@@ -49,8 +64,8 @@ def command(
 ) -> None:
     """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
 
-    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training. `fedloge`
-    is a round of FedLoGe's system.
+    `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training, `network`
+    the exchange of a round between parties on loopback. `fedloge` is a round of FedLoGe's system.
     """
     if name not in (*BENCHES, FEDLOGE):
         raise ValueError(f"no benchmark {name!r}{meant(name, [*BENCHES, FEDLOGE])}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
+from fedmuscle_lib.core.files import digest
 from fedmuscle_lib.data.encodings import Encoding, Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.pickles import load_pickle
@@ -35,6 +37,30 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     Raises:
         DataError: the folder is missing, unfinished or holds fewer than ``n`` images, or an image has no caption.
     """
+    paths = _first(folder, n)
+    if isinstance(encoding, Pixels):
+        return encoding.load(paths)
+    return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths]))
+
+
+def public_digest(folder: Path, n: int, reads: str) -> str:
+    """SHA-256 of what :func:`read_public` reads, before it is encoded; parties who have the same set find the same.
+
+    Args:
+        reads: "images", for these with their names, or "texts", for their captions.
+
+    Raises:
+        DataError: as :func:`read_public`.
+    """
+    paths = _first(folder, n)
+    if reads == "images":
+        parts = [f"{path.name} {digest(path)}" for path in paths]
+    else:
+        parts = _captions(folder / CAPTIONS, [path.name for path in paths])
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _first(folder: Path, n: int) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
     refuse_unfinished(folder)
@@ -43,9 +69,7 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
         raise DataError(
             f"{folder}: a public set of {n} was asked for, it holds {len(paths)} images; the setting public_size asks for fewer"
         )
-    if isinstance(encoding, Pixels):
-        return encoding.load(paths[:n])
-    return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths[:n]]))
+    return paths[:n]
 
 
 def images_of(folder: Path) -> list[Path]:

@@ -47,7 +47,7 @@ def deltas_in_worlds(root: Path) -> str:
     rows = [["Δ over local training, %", *map(label, IN_SHORT)], ["the paper", f"{paper:+.1f}", *([""] * (len(IN_SHORT) - 1))]]
     for world, own in found.groupby("world", sort=False):
         cells = own.set_index("algorithm").loc[list(IN_SHORT), ["delta", "ci_low", "ci_high"]]
-        rows.append([str(world), *(with_interval(*cell, digits=1) for cell in cells.to_numpy())])
+        rows.append([str(world), *(with_interval(value, low, high, digits=1) for value, low, high in cells.to_numpy())])
     return markdown(rows)
 
 

@@ -86,7 +86,7 @@ class Self(FedMuscle):
     def begin(self, federation: Federation) -> None:
         self._own = {client.user.number: client.do(_RepresentAll()) for client in federation.clients}
 
-    def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
+    def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
         losses = []
         for client in federation.clients:
             user = client.user.number

@@ -30,11 +30,12 @@ class FedMuscle(Algorithm):
 
     def communicate(self, federation: Federation, round: int) -> float:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
-        losses = [loss for batch, rows in self.public_batches(round) for loss in self._align(federation, batch, rows)]
+        losses = [loss for batch, rows in self.public_batches(round) for loss in self.align(federation, batch, rows)]
         federation.server.judge(round)
         return fmean(losses)
 
-    def _align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
+    def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
+        """Lines 9-13 for one public batch; returns each client's loss. No reply is made before everybody's Z^n was received."""
         server = federation.server
         server.open(batch)
         for client in federation.clients:

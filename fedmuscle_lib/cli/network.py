@@ -1,0 +1,83 @@
+"""``serve``, ``join`` and ``keys``: a federation over machines. What is imported of it is imported when one of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmuscle_lib.cli.options import Parameters, named_values
+
+
+def needs_grpc() -> None:
+    """Raise a RuntimeError that says how to install grpcio, where it is not there."""
+    try:
+        import grpc
+    except ImportError:
+        raise RuntimeError("a federation over machines needs grpcio: pip install 'fedmuscle-notebooks[federated]'") from None
+    assert grpc
+
+
+def _told(line: str) -> None:
+    print(line, flush=True)
+
+
+def serve(file: Annotated[Path, typer.Argument(metavar="SERVER.TOML", help="The server's file; docs/federation.md describes it.")]) -> None:
+    """Be the server of a federation over machines: listen, do the rounds that are left, and end. It has no model and no data."""
+    needs_grpc()
+    from fedmuscle_lib.network.serve import serve
+    from fedmuscle_lib.network.terms import ServerFile, read
+
+    serve(read(ServerFile, file, {}), _told)
+
+
+def join(
+    file: Annotated[Path | None, typer.Argument(metavar="[PARTY.TOML]", help="The party's file; docs/federation.md describes it.")] = None,
+    server: Annotated[str | None, typer.Option(help="host:port.")] = None,
+    user: Annotated[int | None, typer.Option(help="This party's number.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of data in the documented layout, with the public set.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of the backbone.")] = None,
+    task: Annotated[str | None, typer.Option(help="IC10, MLC, SS, TC, ...")] = None,
+    key: Annotated[Path | None, typer.Option(help="File of the private key.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Certificate that the server's is signed by.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Folder of checkpoints and of the history.")] = None,
+    parameter: Parameters = None,
+) -> None:
+    """Take part in a federation over machines with your own data and model, until its rounds are over.
+
+    Options override the file. With -p, NAME=VALUE is any other field of it, limits.NAME=VALUE a limit, or a setting of your training.
+    """
+    needs_grpc()
+    from fedmuscle_lib.network.party import Party
+    from fedmuscle_lib.network.terms import PartyFile, read
+
+    places = {"data": data, "model": model, "key": key, "root": root, "state": state}
+    given: dict[str, Any] = {name: path.absolute() for name, path in places.items() if path is not None}
+    given |= {name: value for name, value in (("server", server), ("user", user), ("task", task)) if value is not None}
+    for name, value in named_values(parameter).items():
+        if name in PartyFile.model_fields:
+            given[name] = value
+        else:
+            table = "limits" if name.startswith("limits.") else "settings"
+            given.setdefault(table, {})[name.removeprefix("limits.")] = value
+    Party(read(PartyFile, file, given), _told).run()
+
+
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
+    users: Annotated[str, typer.Option(help="Numbers of the users, with commas between them.")] = "",
+    host: Annotated[list[str] | None, typer.Option(help="Name or address of the server; repeatable.")] = None,
+) -> None:
+    """Make a key for each user and a certificate for the server, to try a federation on machines of your own.
+
+    Give a party its user_N.key and root.pem, and the server the rest. Elsewhere each party makes its own key and sends user_N.pub alone.
+    """
+    needs_grpc()
+    from fedmuscle_lib.network import keys as made
+
+    numbers = users.split(",") if users else []
+    if wrong := [number for number in numbers if not number.isdecimal() or int(number) < 1]:
+        raise ValueError(f"users: numbers from 1 with commas between them, not {wrong[0]!r}")
+    for path in made.make(folder, list(map(int, numbers)), host or ["localhost", "127.0.0.1"]):
+        print(path)

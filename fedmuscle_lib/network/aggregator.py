@@ -1,0 +1,392 @@
+"""The aggregator: who takes part in a round, what they sent, and what FedMuscle's server answers. It knows no transport and no model.
+
+A transport calls ``hello`` to ``finished`` from any thread, a thread for each party that waits; ``run`` does the rounds in its own. The
+algorithm and the server are those of a run in one process: a party's seat stands in a client's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from threading import Condition, Lock
+from typing import Any, cast
+
+from torch import Tensor
+
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import Federation
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
+from fedmuscle_lib.fedmuscle.messages import Batch
+from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.network import keys
+from fedmuscle_lib.network.history import History, listed
+from fedmuscle_lib.network.messages import Challenge, Finished, Join, Next, Reply, Roster, Sent, Welcome, packed_reply
+from fedmuscle_lib.network.terms import Bounds, Terms
+
+POLL = 20.0  # seconds after which a party that waits is told for whom, and asks again
+
+
+class NoSession(RuntimeError):
+    """The secret is of no session, such as one from before the server was started again: the party joins again."""
+
+
+class LeftOut(RuntimeError):
+    """The round goes on without this party; the text says why."""
+
+
+class StillWaiting(RuntimeError):
+    """Nothing is wrong, but others are not there yet; the text names them."""
+
+
+class Waited(RuntimeError):
+    """A bound is reached; the text says for whom the server waited."""
+
+
+class _Gone(Exception):
+    """A party leaves the round that is running."""
+
+    def __init__(self, user: int, why: str, refused: bool = False) -> None:
+        super().__init__(why)
+        self.user, self.refused = user, refused
+
+
+@dataclass(frozen=True)
+class _Who:
+    number: int
+
+
+class _Seat:
+    """A party's place in a round, which FedMuscle speaks to as to a client."""
+
+    def __init__(self, number: int, lock: Lock) -> None:
+        self.user = _Who(number)
+        self.arrived, self.answered = Condition(lock), Condition(lock)
+        self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
+        self.z: Tensor | None = None  # of a message that is not answered yet
+        self.answer: bytes | None = None
+        self.gone, self.refused = "", False  # why, if it is; and whether for what it sent
+        self.deadline = 0.0  # of what comes next, by the monotonic clock
+
+    def represent(self, rows: Tensor) -> tuple[Batch, Tensor]:
+        """What the party sent, and for which batch, as it says."""
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: self.z is not None or self.gone, max(0, self.deadline - time.monotonic())):
+                self.leave("no representations came in time")
+            if self.z is None or self.message is None or self.gone:
+                raise _Gone(self.user.number, self.gone, self.refused)
+            return self.message[0], self.z
+
+    def align(self, reply: Reply) -> float:
+        """Answer the party. The loss is what it will find, since it is the anchor's that it sent."""
+        assert self.z is not None
+        value, answer = float(reply.loss(self.z)), packed_reply(reply)
+        with self.answered:
+            self.z, self.answer = None, answer
+            self.answered.notify_all()
+        return value
+
+    def leave(self, why: str, refused: bool = False) -> None:
+        """Take no further part in the round. The lock is held."""
+        if not self.gone:
+            self.gone, self.refused = why, refused
+        self.arrived.notify_all()
+        self.answered.notify_all()
+
+
+class _Desk(Server):
+    """The server of a round; it hands on who sent something else than was asked for."""
+
+    def receive(self, user: int, batch: Batch, z: Any) -> None:
+        """Take what a seat gives: where the party says that it belongs, and Z^n."""
+        said, z = z
+        try:
+            super().receive(user, said, z)
+        except RefusedMessage as error:
+            raise _Gone(user, str(error), refused=True) from None
+
+
+class Aggregator:
+    """One federation's rounds.
+
+    Args:
+        terms: what every party is asked.
+        keys: the public key of each user who may join, by number.
+        history: of the rounds so far; they are resumed behind it.
+        bounds: of every wait.
+        tell: takes lines of progress.
+
+    Attributes:
+        users: who may join.
+    """
+
+    def __init__(
+        self, terms: Terms, keys: Mapping[int, str], history: History, bounds: Bounds, tell: Callable[[str], object] = print
+    ) -> None:
+        self.terms, self.history, self.bounds, self._keys, self._tell = terms, history, bounds, dict(keys), tell
+        self.users = sorted(keys)
+        self.algorithm = cast(FedMuscle, algorithms.get(terms.algorithm)(terms))
+        self._lock = Lock()
+        self._changed, self._closed = Condition(self._lock), Condition(self._lock)  # parties came or reported; a round's roster is closed
+        self._nonces: dict[int, deque[str]] = defaultdict(lambda: deque(maxlen=64))
+        self._sessions: dict[str, int] = {}
+        self._calls: dict[int, int] = defaultdict(int)  # of each user; a newer one ends the wait of those before
+        self._expected = set(self._keys)  # whom a round waits for
+        self._ready: set[int] = set()
+        self._through: set[int] = set()  # parties of the running round who finished it
+        self._round, self._seats = -1, dict[int, _Seat]()  # the running round
+        self._next: int | None = history.finished if history.finished < terms.rounds else None  # the round that may be joined
+
+    # --- what parties ask, from any thread ------------------------------------------------------------------------------------
+
+    def hello(self, user: int) -> Challenge:
+        """Draw what a user has to sign.
+
+        Raises:
+            RefusedMessage: it is none who may join.
+        """
+        if user not in self._keys:
+            raise RefusedMessage(f"user {user} may not join {self.terms.name!r}: its server's file has {listed(self._keys)}")
+        nonce = secrets.token_hex(32)
+        with self._lock:
+            self._nonces[user].append(nonce)
+        return Challenge(nonce=nonce, terms=self.terms)
+
+    def join(self, message: Join) -> Welcome:
+        """Begin a session of a party, and end the one that it had.
+
+        Raises:
+            RefusedMessage: naming the user; its key is unknown, its signature is not by this key, or its public set is another.
+        """
+        user, key, nonce = message.user, message.key, message.nonce
+        with self._lock:
+            fresh = nonce in self._nonces[user] if user in self._keys else False
+            if fresh:
+                self._nonces[user].remove(nonce)
+        if key != self._keys.get(user):
+            raise RefusedMessage(f"user {user}: the key {key[:16]!r}... is unknown; the server's file has another one for this user")
+        if not fresh or not keys.signed(key, message.signature, self.terms.name, user, nonce):
+            raise RefusedMessage(f"user {user}: the signature is not by its key, or not of what this server drew")
+        if (ours := self.terms.public.get(message.reads)) != message.public:
+            why = (
+                f"its {message.reads} have the SHA-256 {message.public[:16]!r}..., ours {ours[:16]}..."
+                if ours
+                else f"ours has no {message.reads}"
+            )
+            raise RefusedMessage(f"user {user} has another public set: {why}")
+        with self._lock:
+            self._refuse(user, f"user {user} was started again")
+            self._sessions[secret := secrets.token_hex(16)] = user
+            self._calls[user] += 1
+            self._expected.add(user)
+            if self._next is None:
+                self._through.add(user)
+            self._changed.notify_all()
+            return Welcome(session=secret, round=self._next)
+
+    def user_of(self, secret: str) -> int:
+        """The user of a session.
+
+        Raises:
+            NoSession: there is none.
+        """
+        with self._lock:
+            if secret not in self._sessions:
+                raise NoSession("no such session; the server was started again, or the user joined from elsewhere")
+            return self._sessions[secret]
+
+    def ready(self, user: int, round: int) -> Roster:
+        """Wait until it is decided who takes part in a round, or for POLL seconds."""
+        with self._lock:
+            call = self._begun(user)
+            self._expected.add(user)  # also who comes too late for this round is waited for in the next one
+            if round == self._next:
+                self._ready.add(user)
+                self._changed.notify_all()
+                self._closed.wait_for(lambda: self._next != round or self._calls[user] != call, POLL)
+                if self._next == round:
+                    return Roster(round=round, waiting=tuple(sorted(self._expected - self._ready)))
+            seat = self._seats.get(user)
+            if round == self._round and seat and not seat.gone:
+                return Roster(round=round, users=tuple(sorted(self._seats)))
+            return Roster(round=self._next)
+
+    def exchange(self, user: int, message: Sent, z: Tensor, content: bytes) -> bytes:
+        """Take representations and wait for the answer, for at most POLL seconds. The same message again gets the same answer.
+
+        Raises:
+            LeftOut, StillWaiting: as they say.
+            RefusedMessage: naming the user and what it sent instead.
+        """
+        arrived = (message.batch, hashlib.sha256(content).digest())
+        with self._lock:
+            call = self._begun(user)
+            seat = self._seats.get(user)
+            if seat is None or message.round != self._round:
+                raise LeftOut(f"user {user} takes no part in round {message.round + 1}")
+            if seat.message != arrived and not seat.gone:
+                if seat.message and (seat.message[0] == message.batch or seat.z is not None):
+                    self._refuse(user, f"user {user} sent representations twice for {message.batch}")
+                    raise RefusedMessage(seat.gone)
+                seat.message, seat.z, seat.answer = arrived, z, None
+                seat.arrived.notify_all()
+            seat.answered.wait_for(lambda: seat.answer or seat.gone or self._calls[user] != call, POLL)
+            if seat.message == arrived and seat.answer:
+                return seat.answer
+            if seat.gone:
+                raise (RefusedMessage if seat.refused else LeftOut)(seat.gone)
+            raise StillWaiting(
+                f"{message.batch}: waiting for {listed(n for n, s in self._seats.items() if not s.gone and s.message != arrived)}"
+            )
+
+    def refuse(self, user: int, why: str) -> None:
+        """Take a party out of the running round, whose message can't be read."""
+        with self._lock:
+            self._refuse(user, why)
+
+    def _refuse(self, user: int, why: str) -> None:
+        """The party's session ends; it may join again."""
+        self._sessions = {secret: of for secret, of in self._sessions.items() if of != user}
+        if seat := self._seats.get(user):
+            seat.leave(why, refused=True)
+            self._changed.notify_all()
+
+    def finished(self, user: int, message: Finished) -> Next:
+        """Note that a party is through with a round, and what it reports."""
+        with self._lock:
+            self._begun(user)
+            self._expected.add(user)
+            if message.report and message.round <= self._round:
+                self.history.report(message.round, user, message.report)
+            if message.round == self._round:
+                self._through.add(user)
+            self._changed.notify_all()
+            return Next(round=self._next)
+
+    def _begun(self, user: int) -> int:
+        self._calls[user] += 1
+        if seat := self._seats.get(user):
+            seat.answered.notify_all()
+        self._closed.notify_all()
+        return self._calls[user]
+
+    def end(self) -> None:
+        """Let every call that waits come back at once."""
+        with self._lock:
+            for user in self.users:
+                self._begun(user)
+
+    # --- the rounds, in one thread --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Do the rounds that are left, and wait until the parties of the last one are through.
+
+        Raises:
+            Waited: too few came for a round; what was done is kept.
+        """
+        for round in range(self.history.finished, self.terms.rounds):
+            began = time.monotonic()
+            seats = self._gather(round)
+            waited = time.monotonic()
+            losses = self._align(round, list(seats))
+            self._account(round, seats, losses, waited - began, time.monotonic() - waited)
+        last = [row for row in self.history.rows["users"] if row["round"] == self.terms.rounds]
+        wanted = {row["user"] for row in last if row["took_part"] and not row["why_not"]}
+        with self._lock:
+            self._changed.wait_for(lambda: self._through >= wanted - {n for n, seat in self._seats.items() if seat.gone}, self.bounds.round)
+            self.history.keep()
+        self._tell(", ".join(["all rounds are over", *self._delta(self.terms.rounds)]))
+
+    def _gather(self, round: int) -> list[_Seat]:
+        """Wait for the parties and close the round's roster."""
+        seconds = self.bounds.start if self._round < 0 else self.bounds.round
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            self._changed.wait_for(lambda: self._ready >= self._expected and len(self._ready) >= self.bounds.fewest, seconds)
+            if len(self._ready) < self.bounds.fewest:
+                what = f"round {round + 1} needs {self.bounds.fewest} users and has {listed(self._ready)}"
+                raise Waited(f"waited {time.monotonic() - deadline + seconds:.0f} s for {listed(set(self._keys) - self._ready)}: {what}")
+            self._absent = {user: f"not ready within {seconds:g} s" for user in self._expected - self._ready}
+            self._absent |= {user: "absent" for user in set(self._keys) - self._expected}
+            self._expected = set(self._ready)
+            self._round, self._through = round, set()
+            self._seats = {user: _Seat(user, self._lock) for user in sorted(self._ready)}
+            self._ready = set()
+            self._next = round + 1 if round + 1 < self.terms.rounds else None
+            self._closed.notify_all()
+            return list(self._seats.values())
+
+    def _align(self, round: int, seats: list[_Seat]) -> list[float]:
+        """Every batch of the round with those who are there."""
+        losses: list[float] = []
+        self._desk = self._server([seat.user.number for seat in seats])
+        for batch, rows in self.algorithm.public_batches(round):
+            for seat in seats:
+                seat.deadline = time.monotonic() + self.bounds.batch
+            while len(seats) > 1:
+                counted = dict(self._desk.uplink)
+                try:
+                    losses += self.algorithm.align(Federation(cast(Any, seats), self._desk), batch, rows)
+                    break
+                except _Gone as gone:  # before any reply to the batch
+                    seats = [seat for seat in seats if seat.user.number != gone.user]
+                    self._left(gone, batch)
+                    before, self._desk = self._desk, self._server([seat.user.number for seat in seats])
+                    self._desk.uplink.update(counted)
+                    self._desk.downlink.update(before.downlink)
+        self._desk.judge(round)
+        for seat in seats if len(seats) == 1 else []:
+            self._left(_Gone(seat.user.number, "nobody else is left"), batch)
+        return losses
+
+    def _server(self, users: list[int]) -> _Desk:
+        """FedMuscle's server of those who are there, which draws the others' M among them."""
+        desk = _Desk(users, self.terms.others, self.terms.proj_dim, (self.terms.seed,), robust=bool(self.terms.robust))
+        desk.measures = [row | {"round": row["round"] - 1} for row in self.history.rows["measures"]]
+        return desk
+
+    def _left(self, gone: _Gone, batch: Batch) -> None:
+        with self._lock:
+            if gone.refused:
+                self._refuse(gone.user, str(gone))
+            self._seats[gone.user].leave(str(gone))
+            self._absent[gone.user] = f"left in {batch}: {gone}"
+            self._expected.discard(gone.user)
+        self._tell(f"user {gone.user} {self._absent[gone.user]}")
+
+    def _account(self, round: int, seats: list[_Seat], losses: list[float], waiting: float, exchange: float) -> None:
+        """A row a user, and one of the round."""
+        took_part, desk = {seat.user.number for seat in seats}, self._desk
+        loss = fmean(losses) if losses else None
+        with self._lock:
+            for user in sorted(self._keys):
+                cost = {"uplink_bytes": desk.uplink[round, user], "downlink_bytes": desk.downlink[round, user]}
+                self.history.add("users", round=round + 1, user=user, took_part=user in took_part, why_not=self._absent.get(user), **cost)
+            for row in desk.measures:
+                if row["round"] == round:
+                    self.history.add("measures", **row | {"round": round + 1})
+            about = {"waiting_seconds": round_(waiting), "exchange_seconds": round_(exchange)}
+            self.history.add("rounds", round=round + 1, users=len(took_part), alignment_loss=loss, **about)
+            self.history.finished = round + 1
+            self.history.keep()
+            before = self._delta(round)
+        parts = [f"round {round + 1}/{self.terms.rounds}: {listed(took_part)}"]
+        parts += [f"without {listed(self._absent)}"] if self._absent else []
+        parts += [f"alignment loss {loss:.3f}"] if loss is not None else []
+        parts += [f"waited {waiting:.1f} s, exchanged {exchange:.2f} s"]
+        self._tell(", ".join([*parts, *before]))
+
+    def _delta(self, round: int) -> list[str]:
+        """Words on Delta of a round, from 1, if anybody reported."""
+        gains = [row["gain_percent"] for row in self.history.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
+        return [f"Delta of round {round}: {fmean(gains):+.2f} % ({len(gains)} reported)"] if gains else []
+
+
+def round_(seconds: float) -> float:
+    """Seconds to the millisecond."""
+    return float(f"{seconds:.3f}")

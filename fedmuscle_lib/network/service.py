@@ -1,0 +1,238 @@
+"""The aggregator behind gRPC, and a party's calls of it.
+
+Calls are unary: bytes there, bytes back, over one connection. Each has a deadline of its own and may be made again when its answer was
+lost, which a stream's messages can't. A call that waits for others is answered at the latest after ``POLL`` seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
+from fedmuscle_lib.core.files import read_bytes
+from fedmuscle_lib.network import keys
+from fedmuscle_lib.network.aggregator import POLL, Aggregator, LeftOut, NoSession, StillWaiting
+from fedmuscle_lib.network.messages import (
+    REPRESENTATIONS,
+    ROOM,
+    SERVICE,
+    Challenge,
+    Finished,
+    Head,
+    Hello,
+    Join,
+    Ready,
+    Sent,
+    Welcome,
+    pack,
+    unpack,
+)
+from fedmuscle_lib.network.terms import Address, Limits, Terms
+
+H = TypeVar("H", bound=Head)
+_SESSION = "session"  # metadata of calls
+_MOST_PEM = 1 << 20  # bytes
+_GRACE = 1.0  # seconds that a server gives calls to end
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
+# What is wrong, as gRPC tells it.
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    RefusedMessage: grpc.StatusCode.PERMISSION_DENIED,
+    NoSession: grpc.StatusCode.UNAUTHENTICATED,
+    LeftOut: grpc.StatusCode.FAILED_PRECONDITION,
+    StillWaiting: grpc.StatusCode.ABORTED,
+}
+_ERRORS = {code: error for error, code in _CODES.items()}
+_AGAIN = {getattr(grpc.StatusCode, name) for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL")}
+_UNTRUSTED = ("TSI_PROTOCOL_FAILURE", "Verification Check failed")  # in gRPC's words on a server's certificate
+
+
+class Calls:
+    """The aggregator's methods, of bytes."""
+
+    def __init__(self, aggregator: Aggregator) -> None:
+        self._aggregator = aggregator
+
+    def hello(self, content: bytes, told: dict[str, str]) -> bytes:
+        """See Hello."""
+        return pack(self._aggregator.hello(unpack("somebody", Hello, content)[0].user))
+
+    def join(self, content: bytes, told: dict[str, str]) -> bytes:
+        """See Join."""
+        return pack(self._aggregator.join(unpack("somebody", Join, content)[0]))
+
+    def ready(self, content: bytes, told: dict[str, str]) -> bytes:
+        """See Ready."""
+        user = self._aggregator.user_of(told.get(_SESSION, ""))
+        return pack(self._aggregator.ready(user, unpack(f"user {user}", Ready, content)[0].round))
+
+    def exchange(self, content: bytes, told: dict[str, str]) -> bytes:
+        """See Sent and Answer."""
+        user = self._aggregator.user_of(told.get(_SESSION, ""))
+        try:
+            message, tensors = unpack(f"user {user}", Sent, content, REPRESENTATIONS)
+        except RefusedMessage as error:
+            self._aggregator.refuse(user, str(error))
+            raise
+        return self._aggregator.exchange(user, message, tensors[REPRESENTATIONS], content)
+
+    def finished(self, content: bytes, told: dict[str, str]) -> bytes:
+        """See Finished."""
+        user = self._aggregator.user_of(told.get(_SESSION, ""))
+        return pack(self._aggregator.finished(user, unpack(f"user {user}", Finished, content)[0]))
+
+
+METHODS = ("hello", "join", "ready", "exchange", "finished")
+
+
+def _handler(method: Callable[[bytes, dict[str, str]], bytes]) -> grpc.RpcMethodHandler:
+    def call(content: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return method(content, {key: str(value) for key, value in context.invocation_metadata()})
+        except tuple(_CODES) as error:
+            code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+            context.abort(code, line_of(str(error), 500).encode("ascii", "backslashreplace").decode())
+            raise AssertionError("abort raises") from None
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
+@contextmanager
+def listening(aggregator: Aggregator, address: Address, certificate: Path | None, key: Path | None) -> Iterator[Address]:
+    """Listen inside; yields the address with its port.
+
+    Args:
+        certificate, key: of TLS, in PEM; none for plain text, which only loopback may have.
+
+    Raises:
+        OSError: the address can't be listened at.
+        DataError: the certificate or the key can't be read.
+    """
+    calls = Calls(aggregator)
+    parties = len(aggregator.users)
+    server = grpc.server(
+        ThreadPoolExecutor(2 * parties + 8, thread_name_prefix="party"),
+        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", aggregator.terms.largest_batch + ROOM)],
+    )
+    handlers = {name: _handler(getattr(calls, name)) for name in METHODS}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    try:
+        if certificate is None or key is None:
+            port = server.add_insecure_port(str(address))
+        else:
+            pair = (read_bytes(key, _MOST_PEM), read_bytes(certificate, _MOST_PEM))
+            port = server.add_secure_port(str(address), grpc.ssl_server_credentials([pair]))
+    except RuntimeError as error:
+        raise OSError(f"{address}: can't listen there ({line_of(str(error))})") from None
+    server.start()
+    try:
+        yield address.model_copy(update={"port": port})
+    finally:
+        stopped = server.stop(_GRACE)
+        aggregator.end()
+        stopped.wait()
+
+
+class Connection:
+    """A party's connection to the aggregator.
+
+    Args:
+        address: the server's.
+        root: the certificate that the server's is signed by; None for plain text, which only loopback may have.
+        limits: how long to wait, and until when.
+        tell: takes lines of progress.
+
+    Attributes:
+        session: the secret of the session; empty outside of one.
+        sent, received: bytes of messages.
+    """
+
+    def __init__(self, address: Address, root: Path | None, limits: Limits, tell: Callable[[str], object]) -> None:
+        self._address, self._limits, self._tell = address, limits, tell
+        self.session, self.sent, self.received = "", 0, 0
+        self._end = time.monotonic() + limits.seconds
+        options: list[tuple[str, Any]] = [
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.max_receive_message_length", -1 if limits.replies != ("gradient",) else 1 << 26),
+            ("grpc.enable_http_proxy", int(not address.loopback)),
+        ]
+        if root is None:
+            self._channel = grpc.insecure_channel(str(address), options)
+        else:
+            self._channel = grpc.secure_channel(str(address), grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM)), options)
+        self._methods = {name: self._channel.unary_unary(f"/{SERVICE}/{name}") for name in METHODS}
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._channel.close()
+
+    def join(self, user: int, key: Ed25519PrivateKey, agree: Callable[[Terms], tuple[Literal["images", "texts"], str]]) -> int | None:
+        """Begin a session; returns the round to go on with, or None if all are over.
+
+        Args:
+            agree: checks the terms, and returns what the party's model reads of the public set and the SHA-256 of it.
+
+        Raises:
+            RefusedMessage: the server refuses the party, or ``agree`` the terms.
+        """
+        self.session = ""
+        challenge = self.ask("hello", Hello(user=user), Challenge)
+        reads, public = agree(challenge.terms)
+        proof, signature = keys.sign(key, challenge.terms.name, user, challenge.nonce)
+        join = Join(user=user, nonce=challenge.nonce, key=proof, signature=signature, reads=reads, public=public)
+        welcome = self.ask("join", join, Welcome)
+        self.session = welcome.session
+        return welcome.round
+
+    def ask(self, name: str, head: Head, kind: type[H]) -> H:
+        """Make a call whose messages have no tensors."""
+        return unpack("the server", kind, self.call(name, pack(head)))[0]
+
+    def call(self, name: str, content: bytes) -> bytes:
+        """Make a call, again and again while the server can't be reached.
+
+        Raises:
+            TimeoutError: the server is silent for ``limits.wait``, or ``limits.seconds`` are over; names the server.
+            RefusedMessage, NoSession, LeftOut: what the server answered.
+            RuntimeError: it failed.
+        """
+        silent = time.monotonic()
+        pause, told = _FIRST_PAUSE, False
+        while True:
+            now = time.monotonic()
+            if now >= self._end:
+                raise TimeoutError(f"limits.seconds: {self._limits.seconds:g} s are over; the server was {self._address}")
+            try:
+                self.sent += len(content)
+                answer = self._methods[name](content, timeout=min(POLL + 10, self._end - now + 1), metadata=((_SESSION, self.session),))
+                self.received += len(answer)
+                return answer
+            except grpc.RpcError as error:
+                code, why = error.code(), line_of(error.details() or "", 500)
+            if code is _CODES[StillWaiting]:
+                silent, pause = time.monotonic(), _FIRST_PAUSE
+                self._tell(why)
+                continue
+            if code in _ERRORS:
+                raise _ERRORS[code](why)
+            if code not in _AGAIN:
+                raise RuntimeError(f"the server at {self._address} failed: {why}")
+            if any(words in why for words in _UNTRUSTED):
+                raise DataError(f"{self._address}: its certificate is not signed by your root, or for another name ({why})")
+            if time.monotonic() - silent > self._limits.wait:
+                raise TimeoutError(f"waited {self._limits.wait:g} s for the server at {self._address} ({why})")
+            if not told and time.monotonic() - silent > 1:
+                self._tell(f"waiting for the server at {self._address} ({why})")
+                told = True
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,133 @@
+"""A network that breaks or delays connections, and a server or a party that is killed, change no number."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from processes import alive, eventually
+from toys import USERS, Net, in_one_process, serve_alone, take_part_alone
+
+from fedmuscle_lib.network.history import History
+from fedmuscle_lib.network.relay import Relay
+from fedmuscle_lib.runs.store import unpacked
+
+
+def tables(net: Net) -> list[torch.Tensor]:
+    """What the parties' last checkpoints hold."""
+    return [unpacked((net.folder / f"party_{user}/checkpoint.pt").read_bytes())["clients"][0]["table"] for user in USERS]
+
+
+def assert_same(net: Net) -> None:
+    terms = net.file.agreed()
+    toys, losses = in_one_process(terms)
+    assert all(torch.equal(table, toy.table) for table, toy in zip(tables(net), toys, strict=True))
+    history = History(net.folder / "server", terms)
+    assert history.table("rounds").alignment_loss.tolist() == losses and history.table("users").why_not.isna().all()
+
+
+class Breaks:
+    """Breaks the connection after every so many bytes."""
+
+    def __init__(self, every: int, most: int) -> None:
+        self.every, self.left, self.next = every, most, every
+
+    def __call__(self, total: int) -> bool:
+        if self.left and total >= self.next:
+            self.left, self.next = self.left - 1, total + self.every
+            return True
+        return False
+
+
+@pytest.mark.parametrize("spoil", [Breaks(5000, 12), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
+def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[[int], Any]) -> None:
+    net = net()
+    with Relay(net.address, spoil).running() as relay:
+        parties = [net.toy(1), net.toy(2), net.toy(3, address=relay.address)]
+        net.federate(parties)
+    assert_same(net)
+    assert relay.up > 3 * 2 * 1024 and getattr(spoil, "left", 0) == 0
+
+
+@pytest.mark.parametrize("at", ["batch", "account"])
+def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two batches, and after the parties are through with a round that it has not kept."""
+    from fedmuscle_lib.network.aggregator import Aggregator
+
+    net, ended = net(), []
+    of = Aggregator._align if at == "batch" else Aggregator._account
+
+    def ends(self: Aggregator, round: int, *rest: Any) -> Any:
+        if round == 1 and not ended:
+            ended.append(round)
+            if at == "batch":
+                batches = self.algorithm.public_batches
+                self.algorithm.public_batches = lambda round: list(batches(round))[:1]
+                of(self, round, *rest)
+            else:
+                eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 3)
+            raise InterruptedError("as if it was killed")
+        return of(self, round, *rest)
+
+    monkeypatch.setattr(Aggregator, of.__name__, ends)
+    with ThreadPoolExecutor(3) as pool:
+        with net.serving() as served:
+            parties = [net.toy(user) for user in USERS]
+            futures = [pool.submit(party.run) for party in parties]
+            assert isinstance(served.exception(), InterruptedError)
+        with net.serving() as served:
+            served.result()
+        for future in futures:
+            future.result()
+    assert_same(net)
+
+
+# --- processes, and kill -9 ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_processes_resume_and_leave_nothing(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is killed in the second round and a party in the third; both are started again."""
+    net = net(terms={"rounds": 4})
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # of the one process that imports what the others share
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["toys"])
+
+    def start(target: Callable[..., None], *given: Any) -> Any:
+        process = context.Process(target=target, args=(net, *given))
+        process.start()
+        return process
+
+    def after(round: int) -> bool:
+        path = net.folder / "server/rounds.csv"
+        return path.exists() and path.read_text().count("\n") > round
+
+    server, parties = start(serve_alone), [start(take_part_alone, user) for user in USERS]
+    try:
+        assert eventually(lambda: after(1), 300)
+        os.kill(server.pid, signal.SIGKILL)
+        server.join()
+        server = start(serve_alone)
+        assert eventually(lambda: after(2), 300)
+        os.kill(parties[2].pid, signal.SIGKILL)
+        parties[2].join()
+        parties[2] = start(take_part_alone, 3)
+        for process in (server, *parties):
+            process.join(300)
+        assert [process.exitcode for process in (server, *parties)] == [0] * 4
+    finally:
+        for process in (server, *parties):
+            process.kill()
+    assert not [process.pid for process in (server, *parties) if alive(process.pid)]
+    users = History(net.folder / "server", net.file.agreed()).table("users")
+    assert users["round"].max() == 4 and users[users.user < 3].took_part.all()
+    assert Path(net.folder / "party_3/history.csv").read_text().count("\n") >= 4
