@@ -114,8 +114,10 @@ RUNNING = {
         Row(lambda to: ["tune", "--algorithm", "fedmuscle", "--figures", to], "mini/tuning_options.csv"),
     ],
     "notebook": [Row(lambda to: ["notebook", "depth", "--folder", to], "depth.ipynb")],
+    "keys": [Row(lambda to: ["keys", to / "keys", "--users", "1"], "keys", ("a_folder",))],
 }
-READING = {"creamfl", "realign", "runs", "verify", "bench", "algorithms"}  # write to temporary folders and the store alone
+# write to temporary folders and the store alone; a server and a party only to folders that their files name, which tests/network has
+READING = {"creamfl", "realign", "runs", "verify", "bench", "algorithms", "serve", "join"}
 PROGRAMS = {"python -m data_prep": (data_prep, PREPARING), "python -m fedmuscle_lib": (library, RUNNING)}
 ROWS = [(program, name, row) for program, (_, rows) in PROGRAMS.items() for name, own in rows.items() for row in own]
 

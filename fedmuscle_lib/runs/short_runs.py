@@ -55,9 +55,9 @@ def _close(ours: float | None, theirs: float | None) -> bool:
 
 
 def modules_of(classes: Iterable[type]) -> list[str]:
-    """The library's modules that hold the classes and what they refine, in alphabetical order."""
-    names = {base.__module__ for each in classes for base in each.__mro__ if base.__module__.startswith("fedmuscle_lib.")}
-    return sorted(names - {Versioned.__module__})
+    """The library's modules that hold the classes and what they refine, as far as it has versions, in alphabetical order."""
+    bases = {base for each in classes for base in each.__mro__ if issubclass(base, Versioned)}
+    return sorted(base.__module__ for base in {base.__module__: base for base in bases - {Versioned}}.values())
 
 
 def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, Any]], modules: list[str]) -> None:

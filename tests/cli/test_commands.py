@@ -124,7 +124,7 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("runs delete 0123", "no computed run '0123'"),
         ("runs ship nowhere", "nowhere: no such folder"),
         ("verify --sample 0", "--sample"),
-        ("bench nothing", "no benchmark 'nothing'; known: fedloge, local, loss, run, step"),
+        ("bench nothing", "no benchmark 'nothing'; known: fedloge, local, loss, network, run, step"),
         ("bench stpe", "no benchmark 'stpe'; did you mean 'step'?"),
         ("bench step -p algorithm=local", "algorithm: bench measures FedMuscle, not 'local'"),
         ("notebook ../up", "letters, digits and underscores"),

@@ -25,5 +25,5 @@ def key_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def net(tmp_path: Path, key_folder: Path, mini_world: Path) -> Callable[..., Net]:
-    return partial(Net, tmp_path, key_folder, mini_world)
+def net(tmp_path: Path, key_folder: Path, small_world: Path) -> Callable[..., Net]:
+    return partial(Net, tmp_path, key_folder, small_world)

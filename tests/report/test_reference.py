@@ -32,11 +32,15 @@ def provenance(folder):
 
 @cache
 def federation(folder):
-    """Who took part in a notebook's runs, as far as its system's tables tell them apart, and settings that its reference overrides."""
+    """Who took part in a notebook's runs, as far as its system's tables tell them apart, and settings that its reference overrides.
+
+    Runs that are evaluated in other rounds are runs of their own, and may have been computed when sums were taken in another order.
+    """
     overrides = provenance(folder).get("parameters", {}).get("overrides", {})
+    evaluated = provenance(folder)["shared"].get("settings", {}).get("evaluate_every")
     table = pd.read_csv(folder / "table.csv")
     users = table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]]
-    return set(users.itertuples(index=False, name=None)), overrides
+    return set(users.itertuples(index=False, name=None)), overrides, evaluated
 
 
 @cache

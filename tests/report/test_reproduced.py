@@ -38,7 +38,7 @@ def root(tmp_path):
 
 
 def row(table, name):
-    (found,) = (line.strip("|").split("|") for line in table.splitlines() if line.startswith(f"|{name}|"))
+    (found,) = (line[1:-1].split("|") for line in table.splitlines() if line.startswith(f"|{name}|"))
     return found
 
 
