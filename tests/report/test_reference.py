@@ -34,13 +34,14 @@ def provenance(folder):
 def federation(folder):
     """Who took part in a notebook's runs, as far as its system's tables tell them apart, and settings that its reference overrides.
 
-    Runs that are evaluated in other rounds are runs of their own, and may have been computed when sums were taken in another order.
+    A public set of another size is another one. Runs that are evaluated in other rounds are runs of their own, and may have been computed
+    when sums were taken in another order.
     """
     overrides = provenance(folder).get("parameters", {}).get("overrides", {})
-    evaluated = provenance(folder)["shared"].get("settings", {}).get("evaluate_every")
+    settings = provenance(folder)["shared"].get("settings", {})
     table = pd.read_csv(folder / "table.csv")
     users = table[[name for name in ("user", "model", "task", "metric", "scope") if name in table]]
-    return set(users.itertuples(index=False, name=None)), overrides, evaluated
+    return set(users.itertuples(index=False, name=None)), overrides, [settings.get(name) for name in ("public_size", "evaluate_every")]
 
 
 @cache
