@@ -56,8 +56,8 @@ def _close(ours: float | None, theirs: float | None) -> bool:
 
 def modules_of(classes: Iterable[type]) -> list[str]:
     """The library's modules that hold the classes and what they refine, as far as it has versions, in alphabetical order."""
-    bases = {base for each in classes for base in each.__mro__ if issubclass(base, Versioned)}
-    return sorted(base.__module__ for base in {base.__module__: base for base in bases - {Versioned}}.values())
+    bases = {base for each in classes for base in each.__mro__ if issubclass(base, Versioned) and base is not Versioned}
+    return sorted({base.__module__ for base in bases if base.__module__.startswith("fedmuscle_lib.")})
 
 
 def record(path: Path, runs: Mapping[str, S], compute: Callable[[S], dict[str, Any]], modules: list[str]) -> None:
