@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
@@ -59,26 +59,9 @@ _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arm(History):
-    """A run that stands in tables and figures beside others of its algorithm.
-
-    Attributes:
-        setting: what distinguishes it from them, such as "M = 5"; its name in tables is "<algorithm>, <setting>".
-    """
-
-    setting: str
-
-
 def as_arm(histories: Iterable[History], setting: str) -> list[History]:
     """``histories`` as arms: in every column ``algorithm`` they are called "<algorithm>, <setting>"."""
-    names = [field.name for field in fields(History)]
-    return [Arm(**{name: getattr(history, name) for name in names}, setting=setting) for history in histories]
-
-
-def arm(history: History) -> str:
-    """The name of a run in tables and figures: that of its algorithm, unless :func:`as_arm` gave it another."""
-    return f"{history.settings.algorithm}, {history.setting}" if isinstance(history, Arm) else history.settings.algorithm
+    return [replace(history, setting=setting) for history in histories]
 
 
 def algorithm_of(arm: str) -> str:
@@ -155,7 +138,7 @@ def run_arms(
 
 def named(history: History, arm: str) -> History:
     """A run under the name of its arm."""
-    return as_arm([history], setting)[0] if (setting := setting_of(arm)) else history
+    return replace(history, setting=setting_of(arm))
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:

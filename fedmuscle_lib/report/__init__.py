@@ -16,7 +16,6 @@ from fedmuscle_lib.fedmuscle.arms import (
     OPEN_CHOICES,
     OTHER_MOMENT,
     TUNED_BASELINE,
-    arm,
     as_arm,
     label,
     run_arms,

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, arm, as_arm, label, only
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
@@ -57,7 +57,7 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
     seeds = {one.settings.seed for one in first.histories}
     users = [user.number for user in first.histories[0].settings.members]
     for point in others:
-        there = [only(one, users) for one in point.histories if arm(one) in (name, BASELINE) and one.settings.seed in seeds]
+        there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE) and one.settings.seed in seeds]
         rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{name}, {_THERE}", name, phase)
         parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, arm, baseline_of, is_blind
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, baseline_of, is_blind
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
@@ -50,7 +50,7 @@ def gain_difference(histories: Sequence[History], a: str, b: str, paper: Sequenc
 
 def over_baseline(histories: Sequence[History]) -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
-    arms = list(dict.fromkeys(map(arm, histories)))
+    arms = list(dict.fromkeys(one.arm for one in histories))
     return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms})
 
 

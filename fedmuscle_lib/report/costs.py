@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.fedmuscle.arms import BASELINE, arm
+from fedmuscle_lib.fedmuscle.arms import BASELINE
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
 from fedmuscle_lib.report.paper import beside_paper, paper_table
@@ -28,7 +28,7 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
         costs, facts = history.costs, history.provenance
         rows.append(
             {
-                "algorithm": arm(history),
+                "algorithm": history.arm,
                 "uplink_bytes": costs.uplink_bytes.mean(),
                 "downlink_bytes": costs.downlink_bytes.mean(),
                 "tflop": costs.flops.sum() / 1e12,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE, arm
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE
 from fedmuscle_lib.report.departures import sharing
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_table
 from fedmuscle_lib.report.scores import USER, beside_baseline, every_round, gain, relative, scores
@@ -89,7 +89,7 @@ def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
     parts = []
     for history in histories:
         loss = history.losses.groupby("round").alignment.mean().dropna().rename("loss").reset_index()
-        parts.append(loss.assign(public=history.settings.public, algorithm=arm(history), seed=history.settings.seed))
+        parts.append(loss.assign(public=history.settings.public, algorithm=history.arm, seed=history.settings.seed))
     rows = over_seeds(pd.concat(parts, ignore_index=True), ["public", "algorithm", "round"], "loss")
     return rows.rename(columns={"mean": "loss"})
 
@@ -105,7 +105,7 @@ def loss_correlation(histories: Sequence[History]) -> pd.DataFrame:
     curves = [one.set_index([*by, "round"]).delta.sort_index() for one in curves]
     found = []
     for history in histories:
-        if arm(history) == "fedmuscle":
+        if history.arm == "fedmuscle":
             s, loss = history.settings, history.losses.groupby("round").alignment.mean()
             rho, same = (loss.corr(one[s.public, s.seed, "fedmuscle"], method="spearman") for one in curves)
             found.append({"public": s.public, "seed": s.seed, "rho": rho, "rho_same_round": same})

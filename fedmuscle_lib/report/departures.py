@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.fedmuscle.arms import arm
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
 from fedmuscle_lib.runs.history import History
@@ -53,7 +52,7 @@ def departures(histories: Sequence[History]) -> pd.DataFrame:
     found: dict[tuple[str, str, str], list[str]] = {}
     for history in histories:
         for row in (*_of_settings(history.settings), *_of_checkpoints(history.settings)):
-            found.setdefault(row, []).append(arm(history))
+            found.setdefault(row, []).append(history.arm)
     rows = []
     for (name, ours, paper), arms in found.items():
         which = "" if len(arms) == len(histories) else f" ({'; '.join(dict.fromkeys(arms))})"

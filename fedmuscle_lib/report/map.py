@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, arm, as_arm, label
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, as_arm, label
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.delta import delta
@@ -85,7 +85,7 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
         if point is usual:
             continue
         seeds = {one.settings.seed for one in usual.histories}
-        those = [one for one in point.histories if arm(one) == "fedmuscle" and one.settings.seed in seeds]
+        those = [one for one in point.histories if one.arm == "fedmuscle" and one.settings.seed in seeds]
         setting = f"{point.varied['steps']} steps"
         rows = delta_difference([*usual.histories, *as_arm(those, setting)], f"fedmuscle, {setting}", "fedmuscle", phase)
         where = {**point.varied, "over": usual.varied["steps"]}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, baseline_of, is_blind, label
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, baseline_of, is_blind, label
 from fedmuscle_lib.report.statistics import over_seeds
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import direction
@@ -31,12 +31,12 @@ def scores(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFram
 def every_round(histories: Sequence[History], metrics: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """``metrics``, one frame a run, as :func:`scores` gives them, with the columns round and phase; raises as it does."""
     _refuse_unlike(histories)
-    sighted = {h.settings.public: None for h in histories if not is_blind(arm(h))}  # a dict keeps the order
+    sighted = {h.settings.public: None for h in histories if not is_blind(h.arm)}  # a dict keeps the order
     parts = []
     for history, rows in zip(histories, metrics, strict=True):
         s = history.settings
-        for public in list(sighted) if is_blind(arm(history)) and sighted else [s.public]:
-            parts.append(rows.assign(public=public, algorithm=arm(history), seed=s.seed))
+        for public in list(sighted) if is_blind(history.arm) and sighted else [s.public]:
+            parts.append(rows.assign(public=public, algorithm=history.arm, seed=s.seed))
     together = pd.concat(parts, ignore_index=True).drop_duplicates()
     key = ["public", "user", "algorithm", "seed", "round", "phase"]
     if (twice := together[together.duplicated(key)]).size:

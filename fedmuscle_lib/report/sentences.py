@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, algorithm_of, arm, label
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, algorithm_of, label
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
@@ -43,10 +43,10 @@ def _left_out(histories: Sequence[History]) -> list[str]:
     if not tuned_protocol(histories[0].settings.profile):
         sentences.append("This profile has no tuned protocol, so there is no Δ over tuned local training.")
     tasks = dict.fromkeys(user.task for history in histories for user in history.settings.members)
-    tuned = any(arm(history) == TUNED_BASELINE for history in histories)
+    tuned = any(history.arm == TUNED_BASELINE for history in histories)
     if tuned and (fixed := [task for task in tasks if task not in tuned_tasks(histories[0].settings.profile)]):
         sentences.append(f"{_and(fixed)} {'have' if len(fixed) > 1 else 'has'} no tuned recipe: its users' tuned arms have the fixed one.")
-    for name in dict.fromkeys(map(arm, histories)):
+    for name in dict.fromkeys(one.arm for one in histories):
         if unserved := [task for task in tasks if not algorithms.get(algorithm_of(name)).serves(task)]:
             sentences.append(f"{label(name)} does not serve users with {_and(unserved)}, so it has no Δ over all users.")
     return sentences
@@ -59,7 +59,7 @@ def _out_of_reach(histories: Sequence[History]) -> list[str]:
         settings, algorithm = history.settings, algorithms.get(history.settings.algorithm)
         aligned = "optimisers" not in algorithm.ignores and settings.head_on != "representation"
         if aligned and (users := [str(user.number) for user in settings.members if settings.of(user, "lora_blocks") == "none"]):
-            found[label(arm(history))] = users
+            found[label(history.arm)] = users
     return [
         f"{name}: alignment can't change what user{'s' * (len(users) > 1)} {_and(users)} reached, for want of LoRA in the backbone."
         for name, users in found.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, arm, is_blind
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, is_blind
 from fedmuscle_lib.fedmuscle.profiles import numbers_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import task_of
@@ -55,11 +55,11 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
-    return provenance.provenance_of(histories, folder, [arm(h) for h in histories], usual, s.aside(), data_manifests(histories))
+    return provenance.provenance_of(histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories))
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
     """Return what ``provenance.manifests`` finds for the users' data and the public sets."""
     folders = {task_of(user).folder for h in histories for user in h.settings.members if user.folder is None}
-    folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(arm(h))}
+    folders |= {PUBLIC_SETS[h.settings.public] for h in histories if not is_blind(h.arm)}
     return provenance.manifests(histories[0].settings.data_dir, folders)

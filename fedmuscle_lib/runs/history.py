@@ -25,6 +25,7 @@ class History(Generic[S]):
         provenance: seconds, peak memory, versions, machine, and what else the system says of the run.
         origin: whether the run was computed here or came with the repository.
         caveats: what differs between here and where a shipped run was computed, as sentences.
+        setting: what distinguishes it from other runs of its algorithm in a table, such as "M = 5"; empty if nothing does.
     """
 
     settings: S
@@ -35,6 +36,12 @@ class History(Generic[S]):
     provenance: dict[str, Any]
     origin: Origin = "computed"
     caveats: tuple[str, ...] = field(default=())
+    setting: str = ""
+
+    @property
+    def arm(self) -> str:
+        """The run's name in tables and figures: "<algorithm>" or "<algorithm>, <setting>"."""
+        return f"{self.settings.algorithm}, {self.setting}" if self.setting else self.settings.algorithm
 
     @property
     def remark(self) -> str:

@@ -52,6 +52,7 @@ class RunSettings(BaseModel):
         telling: settings by which runs are told apart where they are listed, beside profile and seed.
         profiles: the values of each profile, by its name.
         joined: settings by name of which given parts join the profile's.
+        algorithm: what the parties do together.
         profile: which numbers, data and checkpoints.
         seed: of all random draws.
         rounds: how many.
@@ -66,6 +67,7 @@ class RunSettings(BaseModel):
     profiles: ClassVar[Mapping[str, Mapping[str, Any]]]
     joined: ClassVar[tuple[str, ...]] = ("options",)
 
+    algorithm: str
     profile: str
     seed: int
     rounds: int
@@ -133,10 +135,9 @@ class RunSettings(BaseModel):
 
     @property
     def own_options(self) -> dict[str, Any]:
-        """The algorithm's own hyper-parameters, by their names in its Options, where settings have ``algorithm`` and ``options``."""
-        named = self.model_dump(include={"algorithm", "options"})
-        prefix = f"{named['algorithm']}."
-        return {name.removeprefix(prefix): value for name, value in named["options"].items() if name.startswith(prefix)}
+        """The algorithm's own hyper-parameters, by their names in its Options, where settings have ``options``."""
+        prefix, options = f"{self.algorithm}.", self.model_dump(include={"options"})["options"]
+        return {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
 
     def usual(self) -> Mapping[str, Any]:
         """The values of the settings' profile."""

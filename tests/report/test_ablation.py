@@ -43,7 +43,7 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
     found = points([{"others": 1, "local_epochs": 1}, {"others": 3, "local_epochs": 2}])
     assert [point.varied["others"] for point in found] == [1, 3]
     for point in found:
-        assert [(report.arm(run), run.settings.seed) for run in point.histories] == [(a, s) for s in (0, 1) for a in module.ABLATION_ARMS]
+        assert [(run.arm, run.settings.seed) for run in point.histories] == [(a, s) for s in (0, 1) for a in module.ABLATION_ARMS]
     tuned = {s.model_dump_json() for s in asked if s.protocol == "tuned"}
     assert len(tuned) == 2, "one a seed, whatever the point"
 

@@ -81,7 +81,7 @@ def test_without_numbers_of_steps_every_place_has_its_own(asked):
 
 def test_the_tuned_baseline_has_no_places_recipe(tuned):
     points = report.run_map(COMMON, PLACES_HERE, [], [0], "voc")
-    baselines = {point.varied["place"]: [run for run in point.histories if report.arm(run) == report.TUNED_BASELINE] for point in points}
+    baselines = {point.varied["place"]: [run for run in point.histories if run.arm == report.TUNED_BASELINE] for point in points}
     assert [len(runs) for runs in baselines.values()] == [1, 1, 1]
     settings = {s.setup: s for s in tuned if s.protocol == "tuned"}
     assert set(settings) == {"setup1", "setup1_unequal"}
@@ -138,11 +138,11 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
     assert rows[["steps", "over", "n_seeds"]].to_numpy().tolist() == [[320, 160, 2], [320, 160, 1]]
     assert rows.difference.tolist() == pytest.approx([0, 0])  # an algorithm ends with its value, whatever the steps
     better = {"difference": 100 * 3 / 40, "n_seeds": 1}  # of 40, local training's
-    other = [run if report.arm(run) != "fedmuscle" else history("fedmuscle", [49] * 6) for run in points[2].histories]
+    other = [run if run.arm != "fedmuscle" else history("fedmuscle", [49] * 6) for run in points[2].histories]
     one = [points[2], module.Point({"place": "wide", "steps": 640}, tuple(other))]
     assert report.map_steps(one)[list(better)].iloc[0].to_dict() == pytest.approx(better)
     assert report.map_steps(points[:1]).empty
-    without = [run for run in points[1].histories if report.arm(run) != "fedmuscle"]
+    without = [run for run in points[1].histories if run.arm != "fedmuscle"]
     with pytest.raises(ValueError, match="fedmuscle, 320 steps"):
         report.map_steps([points[0], module.Point({"place": "as it is", "steps": 320}, tuple(without))])
 

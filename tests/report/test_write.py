@@ -18,7 +18,7 @@ from fedmuscle_lib.report.provenance import write_provenance
 def test_where_arms_come_from_can_be_told(arms, tmp_path):
     report.write(arms, tmp_path, others=[history2("local", [40] * 11, setup="setup2_generation")])
     runs = notebooks.runs_of(tmp_path)
-    assert [run["arm"] for run in runs] == [*map(report.arm, arms), "local"]
+    assert [run["arm"] for run in runs] == [*(run.arm for run in arms), "local"]
     assert [(run["settings"]["others"], run["settings"]["tau"]) for run in runs] == [(3, 0.2)] * 3 + [(1, 0.2), (1, 0.3), (3, 0.2)]
     assert runs[-1]["settings"]["setup"] == "setup2_generation"
     rows = report.departures(arms).set_index("setting")
