@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,25 +19,35 @@ from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
 
+_NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?")
 
-def run_methods(common: dict[str, Any], algorithms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
-    """Compute or fetch a run of each algorithm for each seed; seed after seed, so that a whole table of the first one comes first.
+
+def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
+    """Compute or fetch a run of each arm for each seed; seed after seed, so that a whole table of the first one comes first.
 
     Args:
         common: settings of all runs.
+        arms: "<algorithm>", or "<algorithm>, <option> <value>" with an option of its own at another value, such as "fedloge, norm 1".
+            One that asks for the same as an earlier one is left out: the profile has this value.
 
     Raises:
         ValueError: settings that no run can have.
         NotStored, and what else ``run_all`` raises.
     """
-    names = list(dict.fromkeys(algorithms))
-    return run_all([parse(Settings, {**common, "algorithm": name, "seed": seed}) for seed in seeds for name in names])
+    asked: dict[str, str] = {}
+    for arm in arms:
+        own = _settings(common, arm, 0)
+        asked.setdefault(own.algorithm + own.method.Options(**own.own_options).model_dump_json(), arm)
+    names = list(asked.values())
+    finished = run_all([_settings(common, arm, seed) for seed in seeds for arm in names])
+    return [replace(run, setting=arm.partition(", ")[2]) for run, arm in zip(finished, names * len(seeds), strict=True)]
 
 
-def run_norms(common: dict[str, Any], norms: Sequence[float], seed: int) -> list[Run]:
-    """Compute or fetch a run of FedLoGe for each norm nu of SSE-C's rows, on one seed; raises as :func:`run_methods` does."""
-    options = [{**common.get("options", {}), "fedloge.norm": nu} for nu in norms]
-    return run_all([parse(Settings, {**common, "algorithm": "fedloge", "seed": seed, "options": own}) for own in options])
+def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:
+    algorithm, _, setting = arm.partition(", ")
+    option, _, value = setting.partition(" ")
+    own = {f"{algorithm}.{option}": float(value) if _NUMBER.fullmatch(value) else value} if setting else {}
+    return parse(Settings, {**common, "algorithm": algorithm, "seed": seed, "options": {**common.get("options", {}), **own}})
 
 
 def sse_c_cosines(run: Run) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""Convolutional networks from scratch, images (b, 3, h, w) of any side from 16 px -> features (b, d), all of them at least 0.
+"""Convolutional networks from scratch, images (b, 3, h, w) -> features (b, d), all of them at least 0.
 
-Batch norm throughout: the federation averages its running statistics with the weights. Maps and weights have their channels last in memory:
-so the CPU's convolutions, batch norm and pooling are fastest.
+Images have any side from 16 px, for ResNet-50 from 32 px. Batch norm throughout: the federation averages its running statistics with the
+weights. Maps and weights have their channels last in memory: so the CPU's convolutions, batch norm and pooling are fastest.
 """
 
 from __future__ import annotations
@@ -75,8 +75,22 @@ def small_cnn() -> Network:
     return Network(*layers, dim=64)
 
 
+class _ResNet50(nn.Module):
+    """ResNet-50 of He et al. (2016), with a stem for large images, by transformers; its maps, (b, 2048, h / 32, w / 32)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import ResNetConfig, ResNetModel  # which other networks do without
+
+        self.body = ResNetModel(ResNetConfig())  # whose defaults are ResNet-50's
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.body(images).last_hidden_state
+
+
 NETWORKS: dict[str, Callable[[], Network]] = {
     "small_cnn": small_cnn,
     "resnet18": lambda: resnet((2, 2, 2, 2)),
     "resnet34": lambda: resnet((3, 4, 6, 3)),
+    "resnet50": lambda: Network(_ResNet50(), dim=2048),
 }

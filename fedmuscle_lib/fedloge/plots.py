@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import Look, forest, housed, legend, looks, on_figure, save
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.fedloge.report import REALIGNMENTS, label
+from fedmuscle_lib.fedloge.report import OVER_OTHERS, REALIGNMENTS, label
 
-__all__ = ["STYLES", "classifier", "global_accuracy", "norms", "personal_accuracy", "realignment", "save"]
+__all__ = ["STYLES", "classifier", "global_accuracy", "norms", "over_rounds", "personal_accuracy", "realignment", "save"]
 
 # Okabe and Ito's colours and some of Tol's, as protanopes and deuteranopes can tell them apart. No two share a marker.
 STYLES: dict[str, Look] = {
@@ -49,6 +49,31 @@ def global_accuracy(table: pd.DataFrame) -> Figure:
     """
     rows = table[table.scope == "global"].sort_values("group", key=lambda names: names.map(list(GROUPS).index), kind="stable")
     return _accuracies(rows.assign(panel=rows.group.map(_title), unit="GM (%)"))
+
+
+@housed
+def over_rounds(rows: pd.DataFrame) -> Figure:
+    """GM over communication rounds with 95 % bands: a panel for all classes and one for the tail, a line a method.
+
+    Methods that FedLoGe is compared with, and FedLoGe by SSE-C and, dashed, by the realigned head.
+
+    Args:
+        rows: as ``report.over_rounds`` returns them.
+    """
+    arms = rows.algorithm + ", " + rows["head"]
+    compared = {end for scope, *ends in OVER_OTHERS if scope == "global" for end in ends}
+    plain = rows.algorithm.str.partition(", ")[0] + ", " + rows["head"]
+    rows = rows.assign(line=arms, panel=rows.group.map(_title))[plain.isin(compared) & rows.group.isin([ALL, "tail"])]
+    look = looks(rows.algorithm, STYLES)
+    plot = so.Plot(rows, x="round", y="mean", color="algorithm", linestyle="head", group="line").facet("panel")
+    plot = plot.add(so.Band(alpha=0.12), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(), legend=False)
+    dashes = so.Nominal({head: (3, 1.5) if head == "realigned" else "-" for head in rows["head"].unique()})
+    plot = plot.scale(linestyle=dashes).label(x="communication round", y="GM (%)")
+    figure = on_figure(plot, look, 8.6, 3.4)
+    for ax in figure.axes:
+        ax.set_ylim(*_ACCURACIES)
+    legend(figure, "right center", {label(arm): (colour, "") for arm, (colour, _) in look.items()})
+    return figure
 
 
 def personal_accuracy(table: pd.DataFrame) -> Figure:
@@ -109,8 +134,9 @@ def norms(rows: pd.DataFrame) -> Figure:
     """GM over all classes against the norm nu of SSE-C's rows, a line a head, and the authors' sweep hollow.
 
     Args:
-        rows: as ``report.norms`` returns them.
+        rows: as ``report.swept`` returns them.
     """
+    rows = rows[rows.group == ALL]
     look, theirs = looks(rows["head"], _HEADS), rows.dropna(subset="authors_mean").drop_duplicates("norm").sort_values("norm")
     plot = so.Plot(rows, x="norm", y="value", color="head", marker="head").add(so.Line(pointsize=6), legend=False)
     figure = on_figure(plot.scale(x="log").label(x="norm ν of SSE-C's rows", y="GM (%)"), look, 5.4, 3.4)

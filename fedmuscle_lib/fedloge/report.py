@@ -27,11 +27,15 @@ HEADS = (
     ("personal", "fedloge, local + shared", "fedloge, local"),
     ("global", "fedloge, sse_c", "fedloge, shared"),
 )
-OVER_FEDAVG = (
-    ("global", "fedloge, sse_c", "fedavg, head"),
-    ("global", "fedloge, realigned", "fedavg, head"),
+OVER_OTHERS = (
+    *(
+        ("global", f"fedloge, {head}", other)
+        for other in ("fedavg, head", "fedetf, etf", "fedrod, head")
+        for head in ("sse_c", "realigned")
+    ),
     ("personal", "fedloge, local + shared", "fedavg, head"),
     ("personal", "fedloge, local + realigned", "fedavg, head"),
+    ("personal", "fedloge, local + shared", "fedrod, generic + personal"),
 )
 _MEASURES = {("global", False): "GM", ("personal", False): "PM", ("personal", True): "PM, masked"}  # by scope, and whether it is masked
 _MODELS = {"global": "global model", "personal": "personal models"}
@@ -39,8 +43,15 @@ _MODELS = {"global": "global model", "personal": "personal models"}
 
 def scores(histories: Sequence[Run]) -> pd.DataFrame:
     """Accuracies after the last round: seed, ``CELL``, value (per cent)."""
-    ends = [history.final().assign(algorithm=history.settings.algorithm, seed=history.settings.seed) for history in histories]
-    return pd.concat(ends, ignore_index=True)[["seed", *CELL, "value"]]
+    rows = every_round(histories)
+    last = rows.groupby(["algorithm", "seed"])["round"].transform("max")
+    return rows[rows["round"] == last].reset_index(drop=True)[["seed", *CELL, "value"]]
+
+
+def every_round(histories: Sequence[Run]) -> pd.DataFrame:
+    """Accuracies after each evaluated round: round, seed, ``CELL``, value (per cent)."""
+    each = [history.metrics.assign(algorithm=history.arm, seed=history.settings.seed) for history in histories]
+    return pd.concat(each, ignore_index=True)[["round", "seed", *CELL, "value"]]
 
 
 def table(histories: Sequence[Run]) -> pd.DataFrame:
@@ -52,21 +63,51 @@ def table(histories: Sequence[Run]) -> pd.DataFrame:
     return found.merge(cells(histories[0].settings), on=CELL, how="left")[TABLE_COLUMNS]
 
 
-def differences(histories: Sequence[Run], pairs: Iterable[tuple[str, str, str]] = (*REALIGNMENTS, *HEADS, *OVER_FEDAVG)) -> pd.DataFrame:
-    """Paired differences on the same seeds, of those pairs of which both were run.
+def differences(histories: Sequence[Run], pairs: Iterable[tuple[str, str, str]] = (*REALIGNMENTS, *HEADS)) -> pd.DataFrame:
+    """Paired differences on the same seeds after the last round, of those pairs of which both were run.
 
     Returns:
         scope, a, b, masked, group, difference (of a minus b, percentage points), std, n_seeds, ci_low, ci_high.
     """
-    every = scores(histories)
-    every["algorithm"] = every.algorithm + ", " + every["head"]
-    found = []
+    return _paired(scores(histories), pairs, ["masked", "group"])
+
+
+def over_others(histories: Sequence[Run]) -> pd.DataFrame:
+    """:func:`differences` between FedLoGe, under each of its settings, and other methods.
+
+    Returns:
+        its columns, and since: the evaluated round from which on the interval has been on one side of 0; NaN if it is not at the end.
+    """
+    settings = dict.fromkeys(history.arm for history in histories if history.settings.algorithm == "fedloge")
+    pairs = [(scope, a.replace("fedloge", arm, 1), b) for arm in settings for scope, a, b in OVER_OTHERS]
+    found, by = differences(histories, pairs), ["scope", "a", "b", "masked", "group"]
+    rounds = _paired(every_round(histories), pairs, ["round", "masked", "group"]).sort_values("round")
+    sides = rounds.assign(side=[side_of_zero(*ends) for ends in rounds[["ci_low", "ci_high"]].to_numpy()]).groupby(by)
+    return found.merge(sides.apply(_since).rename("since").reset_index(), on=by, how="left") if len(found) else found.assign(since=None)
+
+
+def _since(rounds: pd.DataFrame) -> float:
+    """The first round after which the side was never another than at the end; NaN if there is no side at the end."""
+    end = rounds.side.iloc[-1]
+    last_other = max(rounds["round"][rounds.side != end], default=0)
+    return min(rounds["round"][rounds["round"] > last_other]) if end else float("nan")
+
+
+def _paired(rows: pd.DataFrame, pairs: Iterable[tuple[str, str, str]], by: list[str]) -> pd.DataFrame:
+    """Paired differences of arms with their heads within each group of ``by``."""
+    rows, found = rows.assign(algorithm=rows.algorithm + ", " + rows["head"]), []
     for scope, a, b in pairs:
-        rows = every[every.scope == scope]
-        if {a, b} <= set(rows.algorithm):
-            found.append(paired_difference(rows, a, b, ["masked", "group"], "value").assign(scope=scope, a=a, b=b))
-    columns = ["scope", "a", "b", "masked", "group", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+        own = rows[rows.scope == scope]
+        if {a, b} <= set(own.algorithm):
+            found.append(paired_difference(own, a, b, by, "value").assign(scope=scope, a=a, b=b))
+    columns = ["scope", "a", "b", *by, "difference", "std", "n_seeds", "ci_low", "ci_high"]
     return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+
+
+def over_rounds(histories: Sequence[Run]) -> pd.DataFrame:
+    """GM after each evaluated round, over seeds: algorithm, head, group, round, mean, std, n_seeds, ci_low, ci_high."""
+    rows = every_round(histories)
+    return over_seeds(rows[rows.scope == "global"], ["algorithm", "head", "group", "round"], "value")
 
 
 def mask_gains(histories: Sequence[Run]) -> pd.DataFrame:
@@ -81,15 +122,15 @@ def mask_gains(histories: Sequence[Run]) -> pd.DataFrame:
     return paired_difference(rows, "masked", "unmasked", ["arm"], "value")
 
 
-def norms(histories: Sequence[Run]) -> pd.DataFrame:
-    """GM of each run of ``arms.run_norms`` over all classes, after the last round: norm, head, value, authors_mean.
+def swept(histories: Sequence[Run], option: str) -> pd.DataFrame:
+    """GM after the last round over all classes and in the tail, of runs that differ in an option: the option, head, group, value.
 
-    The authors' figures are of log h's setting, and which head they are of is unknown.
+    Of the norm also authors_mean, over all classes: it is of log h's setting, and which head it is of is unknown.
     """
-    ends = [history.final().assign(norm=history.settings.options["fedloge.norm"]) for history in histories]
+    ends = [history.final().assign(**{option: history.settings.options[f"fedloge.{option}"]}) for history in histories]
     every = pd.concat(ends, ignore_index=True)
-    own = every[(every.scope == "global") & (every.group == ALL)]
-    return own[["norm", "head", "value"]].merge(sweep(), on="norm", how="left")
+    own = every[(every.scope == "global") & every.group.isin([ALL, "tail"])][[option, "head", "group", "value"]]
+    return own.merge(sweep().assign(group=ALL), on=["norm", "group"], how="left") if option == "norm" else own.reset_index(drop=True)
 
 
 def costs(histories: Sequence[Run]) -> pd.DataFrame:
@@ -100,7 +141,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
     """
     rows = [
         {
-            "algorithm": history.settings.algorithm,
+            "algorithm": history.arm,
             "uplink_kb": history.costs.uplink_bytes.mean() / 1e3,
             "downlink_kb": history.costs.downlink_bytes.mean() / 1e3,
             "seconds": history.provenance["seconds"],
@@ -147,16 +188,19 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
 def verdict(row: Any) -> str:
     """Say what a row of :func:`differences` allows one to say, such as "raises the tail by 3.10 points [1.00, 5.20]".
 
-    Where the interval contains 0, or there is none, it "leaves the tail undecided".
+    Where the interval contains 0, or there is none, it "leaves the tail undecided". Half of its width is the smallest difference that
+    these seeds could have told from 0.
     """
     what = "accuracy" if row.group == ALL else f"the {row.group}"
     if pd.isna(row.ci_low):
         return f"leaves {what} undecided ({row.difference:+.2f} points on one seed, without an interval)"
     side = side_of_zero(row.ci_low, row.ci_high)
     if not side:
-        return f"leaves {what} undecided ({row.difference:+.2f} points {interval(row.ci_low, row.ci_high)})"
+        half = (row.ci_high - row.ci_low) / 2
+        return f"leaves {what} undecided ({row.difference:+.2f} points {interval(row.ci_low, row.ci_high)}; {half:.2f} would be decided)"
     low, high = sorted((abs(row.ci_low), abs(row.ci_high)))
-    return f"{'raises' if side > 0 else 'lowers'} {what} by {abs(row.difference):.2f} points [{low:.2f}, {high:.2f}]"
+    since = f", from round {row.since:.0f} on" if pd.notna(getattr(row, "since", float("nan"))) else ""
+    return f"{'raises' if side > 0 else 'lowers'} {what} by {abs(row.difference):.2f} points [{low:.2f}, {high:.2f}]{since}"
 
 
 def verdicts(differences: pd.DataFrame) -> str:

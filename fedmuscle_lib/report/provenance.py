@@ -37,7 +37,7 @@ def option(name: str, value: object) -> str:
 
 
 def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) -> list[tuple[str, Any, Any]]:
-    """Return settings and algorithms' own options that are not the default: name, value, and default.
+    """Return settings and algorithms' own options that are not the default: name, value, and default. An arm's setting is in its name.
 
     Args:
         algorithm: the class of an algorithm, by its name.
@@ -45,7 +45,7 @@ def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) 
     first = histories[0].settings
     told = {name: field for name, field in type(first).model_fields.items() if name not in first.aside() | {"options"}}
     rows = [(name, getattr(first, name), field.default) for name, field in told.items()]
-    for one in {history.settings.algorithm: history.settings for history in histories}.values():
+    for one in {run.settings.algorithm: run.settings for run in histories if not run.setting}.values():
         usual = algorithm(one.algorithm).Options().model_dump()
         rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
     return [row for row in rows if row[1] != row[2]]
@@ -54,7 +54,7 @@ def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) 
 def provenance_by_algorithm(histories: Sequence[History[Any]], folder: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """:func:`provenance_of` runs whose arms are algorithms, and whose settings have the usual values of their profile."""
     s = histories[0].settings
-    arms, usual = [history.settings.algorithm for history in histories], type(s)(profile=s.profile).model_dump(mode="json")
+    arms, usual = [history.arm for history in histories], type(s)(profile=s.profile).model_dump(mode="json")
     return provenance_of(histories, folder, arms, usual, s.aside() - {"evaluate_every"}, data)
 
 

@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 
+import miniature_archives
 import pandas as pd
 import pytest
 
+from data_prep.__main__ import main as prepare
 from fedmuscle_lib import Settings as FedMuscle
 from fedmuscle_lib import Store, run
 from fedmuscle_lib.__main__ import main
@@ -44,6 +46,19 @@ def line(world, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     sizes = ["--rounds", "2", "--clients", "4", "--options"]
     return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(world)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "name"), [("imagenet-lt", "imagenet_lt"), ("inaturalist", "inaturalist")])
+def test_the_profiles_of_large_sets_run_on_a_miniature(command, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    getattr(miniature_archives, name)(archives)
+    assert prepare([command, "--archives", str(archives), "--images", str(archives), "--data-dir", str(tmp_path)]) == 0
+    cut = ["--clients", "3", "--participation", "1", "--rounds", "1", "--local-epochs", "1", "--image-size", "64"]
+    assert main(["fedloge", "--profile", name, "--data-dir", str(tmp_path), *cut]) == 0
+    assert "per client and round: 94.27 MB up" in capsys.readouterr().out  # ResNet-50's weights and statistics
 
 
 # --- fedloge: options ---------------------------------------------------------------------------------------------------------
@@ -95,7 +110,7 @@ def test_help_groups_the_options_and_shows_ranges_flags_and_the_profiles_numbers
     page, texts = page_of("fedloge", capsys, monkeypatch)
     assert re.findall(r"╭─ (.+?) ─", page)[1:] == ["Federation", "Data", "Training", "Machine", "Flags of the original code"]
     assert all(f"{values.get('clients', 40)} in " in texts["clients"] for values in PROFILES.values())
-    assert "above 0; at most 1; default: 0.01" in texts["imbalance"] and "glyphs in mini" in texts["data"]
+    assert "above 0; at most 1; 1.0 in imagenet_lt and inaturalist" in texts["imbalance"] and "glyphs in mini" in texts["data"]
     assert all(f"--{flag}." in texts[name] for name, flag in FLAGS.items())
     assert "not the sparsity of SSE-C" in texts["beta"]
 
@@ -236,14 +251,14 @@ def figures(both, store, tmp_path):
     return tmp_path / "figures"
 
 
-def verify(figures, mini_world, *further):
-    places = ["--data-dir", str(mini_world), "--models-path", str(mini_world / "models")]
+def verify(figures, small_world, *further):
+    places = ["--data-dir", str(small_world), "--models-path", str(small_world / "models")]
     return main(["verify", "--figures", str(figures), *places, "--sample", "2", *further])
 
 
 @pytest.mark.slow
-def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, capsys):
-    assert verify(figures, mini_world) == 0
+def test_shipped_runs_of_both_systems_are_verified(figures, both, small_world, capsys):
+    assert verify(figures, small_world) == 0
     _, *lines = capsys.readouterr().out.splitlines()
     told = sorted(line.partition(" ")[2] for line in lines if line.endswith(": equal"))
     assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
@@ -256,12 +271,12 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, mini_world, ca
     changed = metrics.index[(metrics.scope == "global") & (metrics.group == "all")][0]
     metrics.loc[changed, "value"] += 0.5  # five of a thousand test samples
     write_archive(path, {address: record.pack()})
-    assert verify(figures, mini_world) == 1
+    assert verify(figures, small_world) == 1
     assert "round 1, scope global, head head, masked False, group all, clients 0: " in capsys.readouterr().out
     write_archive(path, {address: Record(record.tables, record.provenance | {"processor": "another"}).pack()})
-    assert verify(figures, mini_world) == 0
+    assert verify(figures, small_world) == 0
     assert "within the tolerance, by 0.5 at most" in capsys.readouterr().out
-    assert verify(figures, mini_world, "--tolerance", "4") == 1
+    assert verify(figures, small_world, "--tolerance", "4") == 1
 
 
 def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, quick, monkeypatch, capsys):

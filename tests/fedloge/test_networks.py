@@ -20,11 +20,19 @@ def test_features_are_d_numbers_from_0_for_any_side(name, dim, side):
     assert all(p.grad is not None for p in network.parameters())
 
 
-@pytest.mark.parametrize("name, parameters", [("resnet18", 11_173_962), ("resnet34", 21_282_122)])
+@pytest.mark.parametrize("name, parameters", [("resnet18", 11_173_962), ("resnet34", 21_282_122), ("resnet50", 23_528_522)])
 def test_resnets_have_the_known_number_of_parameters_with_ten_classes(name, parameters):
     with torch.device("meta"):
-        model = nn.Sequential(NETWORKS[name](), nn.Linear(512, 10))
+        network = NETWORKS[name]()
+        model = nn.Sequential(network, nn.Linear(network.dim, 10))
     assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_resnet50_halves_the_side_five_times():
+    network = NETWORKS["resnet50"]()
+    maps = network[0](torch.rand(2, 3, 64, 64))
+    assert maps.shape == (2, 2048, 2, 2) and maps.min() >= 0
+    assert network(torch.rand(2, 3, 64, 64)).shape == (2, network.dim)
 
 
 def test_a_resnet_halves_the_side_three_times_and_not_in_its_stem():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -160,6 +161,47 @@ def test_pairs_that_were_not_run_have_no_difference():
     assert report.differences([history("fedper", {("personal", "head"): (1, 2, 3, 4)})]).empty
 
 
+def lasting(algorithm, head, seed, values):
+    """A finished run of one head with an accuracy a round, over all classes and in the tail."""
+    run = history(algorithm, {("global", head): (0, 0, 0, 0)}, seed=seed)
+    rows = [(n + 1, "global", head, False, group, value, 0) for n, value in enumerate(values) for group in ("all", "tail")]
+    return replace(run, metrics=pd.DataFrame(rows, columns=SYSTEM.tables["metrics"]))
+
+
+def test_a_difference_is_decided_from_the_round_on_that_all_later_intervals_agree_with():
+    noise = (-0.1, 0.0, 0.1)
+    ours = [lasting("fedloge", "sse_c", seed, [5 + noise[seed], 1, 6 + noise[seed], 7 + noise[seed]]) for seed in range(3)]
+    flat = [lasting("fedavg", "head", seed, [1, 1, 1, 1]) for seed in range(3)]
+    found = report.over_others(ours + flat).set_index("group")
+    assert found.difference.to_dict() == pytest.approx({"all": 6, "tail": 6}) and found.since.to_dict() == {"all": 3, "tail": 3}
+    assert "raises accuracy by 6.00 points [5.75, 6.25], from round 3 on" in report.verdicts(found.reset_index())
+    apart = [lasting("fedavg", "head", seed, [1, 1, 1, 7 + (seed - 1) * 5]) for seed in range(3)]
+    assert report.over_others(ours + apart).since.isna().all()
+
+
+def test_every_setting_of_fedloge_stands_beside_the_others():
+    named = [replace(run, setting="norm 1") for run in realigned((5, 6, 7))]
+    flat = [history("fedavg", {("global", "head"): (40, 60, 30, 10)}, seed=seed) for seed in range(3)]
+    found = report.over_others([*realigned((5, 6, 7)), *named, *flat])
+    assert list(dict.fromkeys(found.a)) == ["fedloge, sse_c", "fedloge, realigned", "fedloge, norm 1, sse_c", "fedloge, norm 1, realigned"]
+    rows = report.over_rounds([*named, *flat])
+    assert set(rows.algorithm) == {"fedloge, norm 1", "fedavg"} and sorted(set(rows["round"])) == [1, 2]
+    figure = plots.over_rounds(rows)
+    assert [ax.get_title() for ax in figure.axes] == ["all classes", "tail"]
+    assert sorted(line.get_ydata()[-1] for line in figure.axes[0].lines) == [40, 50, 53]
+
+
+def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(arms, "run_all", lambda settings: asked.extend(settings) or [history(s.algorithm, seed=s.seed) for s in settings])
+    own = {"profile": "mini", "options": {"fedloge.norm": 1}}
+    runs = arms.run_methods(own, ["fedloge", "fedloge, norm 0.1", "fedavg", "fedloge, norm 1"], [0, 1])
+    assert [(run.arm, run.settings.seed) for run in runs[:3]] == [("fedloge", 0), ("fedloge, norm 0.1", 0), ("fedavg", 0)]
+    assert [s.options["fedloge.norm"] for s in asked] == [1, 0.1, 1] * 2
+    with pytest.raises(ValueError, match="no 'fedloge.nrm'; did you mean 'fedloge.norm'"):
+        arms.run_methods({}, ["fedloge, nrm 1"], [0])
+
+
 def test_the_mask_is_told_apart_from_the_method():
     gains = report.mask_gains(realigned((5, 6, 7))).set_index("arm")
     assert gains.difference.to_dict() == {"fedloge, local + shared": 10, "fedloge, local + realigned": 10}
@@ -169,8 +211,13 @@ def test_the_mask_is_told_apart_from_the_method():
     ("tail", "head", "outcome", "said"),
     [
         ((5, 6, 7), (-5, -6, -7), "supported", "raises the tail by 6.00 points [3.52, 8.48]; lowers the head by 6.00 points [3.52, 8.48]"),
-        ((-5, 6, 7), (-5, -6, -7), "undecided", "leaves the tail undecided (+2.67 points [-13.87, +19.21]); lowers the head"),
-        ((5, 6, 7), (0, 0, 0), "undecided", "leaves the head undecided (+0.00 points [+0.00, +0.00])"),
+        (
+            (-5, 6, 7),
+            (-5, -6, -7),
+            "undecided",
+            "leaves the tail undecided (+2.67 points [-13.87, +19.21]; 16.54 would be decided); lowers the head",
+        ),
+        ((5, 6, 7), (0, 0, 0), "undecided", "leaves the head undecided (+0.00 points [+0.00, +0.00]; 0.00 would be decided)"),
         ((5, 6, 7), (5, 6, 7), "contradicted", "raises the tail by 6.00 points [3.52, 8.48]; raises the head by 6.00"),
         ((-5, -6, -7), (-5, 5, 0), "contradicted", "lowers the tail by 6.00 points [3.52, 8.48]; leaves the head undecided"),
     ],
@@ -246,9 +293,9 @@ def test_the_fit_pushes_the_nearest_classes_apart():
 
 def test_the_sweep_stands_beside_the_authors():
     runs = [history(heads={("global", "shared"): (nu, 0, 0, 0)}, options={"fedloge.norm": nu}) for nu in (0.1, 1, 3)]
-    rows = report.norms(runs)
+    rows = report.swept(runs, "norm").query("group == 'all'")
     assert rows.value.tolist() == rows.norm.tolist() == [0.1, 1, 3]
-    assert rows.authors_mean.tolist()[:2] == [42.8, 38.0] and math.isnan(rows.authors_mean[2])
+    assert rows.authors_mean.tolist()[:2] == [42.8, 38.0] and math.isnan(rows.authors_mean.iloc[2])
 
 
 def test_every_method_has_a_colour_and_a_marker_of_its_own():
@@ -270,8 +317,8 @@ def test_figures_hold_what_they_are_given(tmp_path):
     slopes = plots.realignment(table)
     ends = [line.get_ydata().tolist() for line in slopes.axes[0].lines if line.get_marker() == plots.GROUPS["tail"][1]]
     assert ends == [[20, 26]]
-    swept = report.norms([history(heads={("global", "shared"): (40, 0, 0, 0)}, options={"fedloge.norm": nu}) for nu in (0.1, 1)])
-    norms = plots.norms(swept)
+    swept = [history(heads={("global", "shared"): (40, 0, 0, 0)}, options={"fedloge.norm": nu}) for nu in (0.1, 1)]
+    norms = plots.norms(report.swept(swept, "norm"))
     assert (norms.axes[0].get_xlabel(), norms.axes[0].get_ylabel()) == ("norm ν of SSE-C's rows", "GM (%)")
     square = plots.classifier(arms.sse_c_cosines(history(options={"fedloge.etf_steps": 5})))
     assert sum(patch.get_height() for patch in square.axes[1].patches) == 12
