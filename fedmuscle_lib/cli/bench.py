@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,10 +15,9 @@ from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import meant
 from fedmuscle_lib.fedloge import Settings as LongTailed
 from fedmuscle_lib.fedloge.bench import bench_fedloge
-from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import Store, run
-from fedmuscle_lib.runs.settings import parse as parsed
-from fedmuscle_lib.runs.settings import try_device
+from fedmuscle_lib.runs.settings import RunSettings, parse, try_device
 
 
 def _run(settings: Settings) -> None:
@@ -46,20 +45,18 @@ def _network(settings: Settings) -> None:
     bench_network(batch=settings.public_batch, dim=settings.proj_dim)
 
 
-BENCHES: dict[str, Callable[[Settings], object]] = {
-    "run": _run,
-    "loss": _loss,
-    "step": _step,
-    "local": bench.bench_local,
-    "network": _network,
+BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the settings that each takes
+    "run": (Settings, _run),
+    "loss": (Settings, _loss),
+    "step": (Settings, _step),
+    "local": (Settings, bench.bench_local),
+    "network": (Settings, _network),
+    "fedloge": (LongTailed, bench_fedloge),
 }
 
 
-FEDLOGE = "fedloge"  # which has settings of its own
-
-
 def command(
-    name: Annotated[str, typer.Argument(metavar="|".join(sorted([*BENCHES, FEDLOGE])), help="What to measure on this machine.")],
+    name: Annotated[str, typer.Argument(metavar="|".join(sorted(BENCHES)), help="What to measure on this machine.")],
     parameter: Parameters = None,
 ) -> None:
     """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
@@ -67,17 +64,12 @@ def command(
     `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training, `network`
     the exchange of a round between parties on loopback. `fedloge` is a round of FedLoGe's system.
     """
-    if name not in (*BENCHES, FEDLOGE):
-        raise ValueError(f"no benchmark {name!r}{meant(name, [*BENCHES, FEDLOGE])}")
-    given = named_values(parameter)
-    if name == FEDLOGE:
-        long_tailed = parsed(LongTailed, given)
-        try_device(long_tailed.device)
-        bench_fedloge(long_tailed)
-        return
-    if (algorithm := given.get("algorithm", "fedmuscle")) != "fedmuscle":
-        raise ValueError(f"algorithm: bench measures FedMuscle, not {algorithm!r}")
+    if name not in BENCHES:
+        raise ValueError(f"no benchmark {name!r}{meant(name, BENCHES)}")
+    kind, measure = BENCHES[name]
     threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
-    settings = parse(threads | given)
+    settings = parse(kind, threads | named_values(parameter))
+    if settings.algorithm != (usual := kind.model_fields["algorithm"].default):
+        raise ValueError(f"algorithm: bench {name} measures {usual!r}, not {settings.algorithm!r}")
     try_device(settings.device)
-    BENCHES[name](settings)
+    measure(settings)
