@@ -24,6 +24,7 @@ from hostile.settings import TEXTS, value
 import data_prep.__main__
 import fedmuscle_lib.__main__
 from fedmuscle_lib.cli import app
+from fedmuscle_lib.cli.bench import BENCHES
 
 # Options that each line of a command has, so that nothing of the repository is written or read for long.
 _ALWAYS = {
@@ -131,9 +132,7 @@ def _harmless(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for place in computing:
             patches.enter_context(patch(place, _reached))
-        patches.enter_context(
-            patch.dict("fedmuscle_lib.cli.bench.BENCHES", {name: (kind, _reached) for name, (kind, _) in BENCHES.items()})
-        )
+        patches.enter_context(patch.dict(BENCHES, {name: (kind, _reached) for name, (kind, _) in BENCHES.items()}))
         patches.enter_context(patch.dict(os.environ, environment))
         patches.enter_context(contextlib.chdir(here))
         yield
