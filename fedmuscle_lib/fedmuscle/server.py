@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -63,8 +63,11 @@ class Server:
         self._sums = torch.zeros(len(MEASURES), len(self.users), dtype=torch.float64, device=self._device)  # of measures over these
         self._left_out: frozenset[int] = frozenset()
 
-    def draw_others(self, user: int, round: int, epoch: int) -> tuple[int, ...]:
+    def draw_others(self, user: int, round: int, epoch: int, among: Collection[int] | None = None) -> tuple[int, ...]:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
+
+        Args:
+            among: users that may be drawn, all by default; there may be fewer than M.
 
         A robust server passes over those who look wrong by what they have sent in this round or, before that is enough, in the last one
         (``fedmuscle_lib.fedmuscle.outliers``); there may be fewer than M then. It answers them as all others, so they can return. Where
@@ -77,7 +80,8 @@ class Server:
             raise RuntimeError(f"the algorithm ignores 'others' but draws others for user {user}: take it out of the algorithm's ignores")
         rest = [other for other in self.users if other != user]
         order = torch.randperm(len(rest), generator=generator("others", *self.address, user, round, epoch))
-        return tuple([rest[i] for i in order if rest[i] not in self._left_out][: self.others])
+        admitted = self.users if among is None else among
+        return tuple([rest[i] for i in order if rest[i] in admitted and rest[i] not in self._left_out][: self.others])
 
     def open(self, batch: Batch) -> None:
         """Begin a public batch; what was received for the last one is forgotten."""

@@ -19,6 +19,7 @@ STYLES: dict[str, Look] = {
     "head_only": ("#999933", "h"),
     "probe": ("#117733", (6, 1, 0)),
     "anchored": ("#882255", ">"),
+    "directed": ("#B8860B", (5, 1, 0)),
     "sage": ("#332288", "<"),
     "fedhenn": ("#EE6677", "p"),
     "cofed": ("#994F00", "*"),

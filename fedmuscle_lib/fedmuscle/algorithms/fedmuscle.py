@@ -28,14 +28,17 @@ class FedMuscle(Algorithm):
     def phases(self) -> tuple[Phase, ...]:
         return PHASES if self.settings.order == "local_first" else PHASES[::-1]
 
-    def communicate(self, federation: Federation, round: int) -> float:
+    def communicate(self, federation: Federation, round: int) -> float | None:
         """Lines 7-13 of Algorithm 1, with one forward pass per user and batch."""
         losses = [loss for batch, rows in self.public_batches(round) for loss in self.align(federation, batch, rows)]
         federation.server.judge(round)
-        return fmean(losses)
+        return fmean(losses) if losses else None
 
     def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
-        """Lines 9-13 for one public batch; returns each client's loss. No reply is made before everybody's Z^n was received."""
+        """Lines 9-13 for one public batch; returns the clients' losses. No reply is made before everybody's Z^n was received.
+
+        A user without members gets no reply and takes no step.
+        """
         server = federation.server
         server.open(batch)
         for client in federation.clients:
@@ -43,8 +46,9 @@ class FedMuscle(Algorithm):
         losses = []
         for client in federation.clients:
             user = client.user.number
-            reply = self.reply(user, server.current(user), self.members(federation, user, batch, rows))
-            losses.append(client.align(server.send(user, reply)))
+            if members := self.members(federation, user, batch, rows):
+                reply = self.reply(user, server.current(user), members)
+                losses.append(client.align(server.send(user, reply)))
         return losses
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:

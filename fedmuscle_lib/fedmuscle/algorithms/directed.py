@@ -1,0 +1,187 @@
+"""Directed peers, ours: a user listens to peers whose representations predict its own better than the other way round.
+
+A representation that knows more predicts one that knows less better than the other way round. Before the first round the server
+measures it on what users send of the public set before any training, without labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
+from fedmuscle_lib.fedmuscle.algorithms.controls import WithReferences
+from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
+from fedmuscle_lib.fedmuscle.messages import Batch
+from fedmuscle_lib.fedmuscle.objectives import cka
+
+if TYPE_CHECKING:
+    from fedmuscle_lib.fedmuscle.client import Client
+
+FOLDS = 4
+PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
+
+
+def predictability(z: Tensor, order: Tensor) -> Tensor:
+    """R2[m, n], (users, users): how well a ridge regression on user m's representations predicts user n's, on samples that it did not see.
+
+    The mean over four folds, by the penalty at which it is largest.
+
+    Args:
+        z: (users, samples, d), the users' representations of the same samples.
+        order: the samples in the order in which they are divided into folds.
+    """
+    z = z.double()[:, order]
+    scores = torch.zeros(len(PENALTIES), len(z), len(z), dtype=z.dtype, device=z.device)
+    folds = torch.arange(z.shape[1], device=z.device) * FOLDS // z.shape[1]
+    for fold in range(FOLDS):
+        seen, unseen = z[:, folds != fold], z[:, folds == fold]
+        mean = seen.mean(1, keepdim=True)
+        seen, unseen = seen - mean, unseen - mean  # (users, samples, d)
+        values, vectors = torch.linalg.eigh(seen.mT @ seen)  # (users, d), (users, d, d)
+        reached = unseen @ vectors
+        total = unseen.square().sum((1, 2))
+        for m in range(len(z)):
+            products = vectors[m].T @ (seen[m].T @ seen)  # (users, d, d)
+            for k, penalty in enumerate(PENALTIES):
+                weights = products / (values[m] + penalty * values[m].mean())[:, None]
+                scores[k, m] += 1 - (unseen - reached[m] @ weights).square().sum((1, 2)) / total
+    return (scores / FOLDS).amax(0)
+
+
+@dataclass(frozen=True)
+class _Size(ClientSide):
+    """Parameters of the backbone."""
+
+    def __call__(self, client: Client) -> int:
+        return sum(p.numel() for p in client.model.backbone.parameters())
+
+
+@dataclass(frozen=True)
+class _Forgets(ClientSide):
+    """Whether the user keeps a copy of itself: is its head alone at least as good as all of its training, on labels that neither saw?
+
+    Both train from the start, for ``epochs`` passes over all but one fold of the user's own samples. One bit leaves the client.
+    """
+
+    epochs: int
+    folds: int
+    address: tuple[object, ...]
+
+    def __call__(self, client: Client) -> bool:
+        if client.task.head == "language model":  # which has no head of its own
+            return True
+        train, evaluation = client.train, client.evaluation
+        order = torch.randperm(len(train), generator=generator("held out", *self.address))
+        held = order.tensor_split(self.folds)
+        gain = 0.0
+        for fold in held:
+            rest = order[~torch.isin(order, fold)]
+            with client.aside():
+                try:
+                    client.train, client.evaluation = train.take(rest), train.take(fold)
+                    scores = [self._trained(client, step) for step in (_head_alone, None)]
+                finally:
+                    client.train, client.evaluation = train, evaluation
+                counted = client.meter.total, client.meter.done
+            client.meter.total, client.meter.done = counted
+            gain += scores[0] - scores[1]
+        return gain <= 0 if client.task.lower_is_better else gain >= 0
+
+    def _trained(self, client: Client, step: Any) -> float:
+        client.restart()
+        client.fit(self.epochs, step)
+        return client.evaluate()
+
+
+def _head_alone(client: Client, rows: Tensor, number: int) -> Tensor:
+    """A local step of the head; the features have no gradient, and AdamW passes over what has none."""
+    inputs, targets, model = client.own(rows), client.train.targets[rows], client.model
+
+    def loss() -> Tensor:
+        with torch.no_grad():
+            features = model.features(inputs)
+        return client.task.loss(model.outputs(features), targets)
+
+    return client.step(("head alone", len(rows)), loss)
+
+
+class Directed(WithReferences):
+    """FedMuscle in which a user draws among the peers that it listens to, and its own starting copy may be a fixed member of its tuple.
+
+    User n listens to peer m if R2(m -> n) > R2(n -> m) + margin. Who listens to nobody and keeps no copy is not aligned, and answers others
+    all the same. Ours, not the paper's; Appendix Q names the choice of peers as future work. Its costs: a user's representations of the
+    public set once, as for ``anchored``; with "decided", 2 x folds local trainings of 1 - 1/folds of its samples, and one bit.
+    """
+
+    name, label, source = "directed", "Directed peers (ours)", "ours"
+
+    class Options(FedMuscle.Options):
+        margin: float = Field(0.02, ge=0, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
+        peers: Literal["predicting", "alike", "random", "larger", "all", "none"] = Field(
+            "predicting",
+            description="Whom a user listens to. For comparison: as many that are most alike (CKA) or drawn, larger backbones, all.",
+        )
+        own: Literal["always", "never", "decided"] = Field(
+            "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
+        )
+        folds: int = Field(5, ge=2, description="Parts of a user's samples, each held out once, by which it decides.")
+
+    def begin(self, federation: Federation) -> None:
+        super().begin(federation)
+        self._listens, self._keeps = self._admitted(federation), dict[int, bool]()
+
+    def _admitted(self, federation: Federation) -> dict[int, tuple[int, ...]]:
+        server, s, o = federation.server, self.settings, self.options
+        users, rows = server.users, torch.arange(s.public_size)
+        z = torch.stack([server.reference(user, rows).float() for user in users])
+        order = torch.randperm(s.public_size, generator=generator("folds", s.seed))
+        r2 = predictability(z, order)
+        found = {n: tuple(m for j, m in enumerate(users) if r2[j, i] > r2[i, j] + o.margin) for i, n in enumerate(users)}
+        rest = {n: [m for m in users if m != n] for n in users}
+        if o.peers in ("all", "none"):
+            found = {n: tuple(rest[n]) if o.peers == "all" else () for n in users}
+        elif o.peers == "random":
+            orders = {n: torch.randperm(len(rest[n]), generator=generator("listens", s.seed, n)) for n in users}
+            found = {n: tuple(rest[n][k] for k in orders[n][: len(found[n])]) for n in users}
+        elif o.peers == "alike":
+            alike = {(n, m): float(cka(z[i] @ z[i].T, z[j] @ z[j].T)) for i, n in enumerate(users) for j, m in enumerate(users)}
+            found = {n: tuple(sorted(rest[n], key=lambda m: -alike[n, m])[: len(found[n])]) for n in users}
+        elif o.peers == "larger":
+            sizes = {client.user.number: client.do(_Size()) for client in federation.clients}
+            found = {n: tuple(m for m in rest[n] if sizes[m] > sizes[n]) for n in users}
+        self._noted = [(n, f"R2 from {m}", float(r2[j, i])) for i, n in enumerate(users) for j, m in enumerate(users) if n != m]
+        self._noted += [(n, f"listens to {m}", float(m in found[n])) for n in users for m in rest[n]]
+        return found
+
+    def communicate(self, federation: Federation, round: int) -> float | None:
+        if round == 0:
+            for client in federation.clients:
+                self._keeps[client.user.number] = self._keeps_a_copy(client)
+            self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
+            for user, measure, value in self._noted:
+                federation.server.note(0, user, measure, value)
+        return super().communicate(federation, round)
+
+    def _keeps_a_copy(self, client: Client) -> bool:
+        s, o = self.settings, self.options
+        if o.own != "decided":
+            return o.own == "always"
+        return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds, (s.seed, client.user.number)))
+
+    def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
+        server = federation.server
+        own = [(user, server.reference(user, rows))] if self._keeps[user] else []
+        drawn = server.draw_others(user, batch.round, batch.epoch, self._listens[user])[: self.settings.others - len(own)]
+        return own + [(other, server.current(other)) for other in drawn]
+
+    def state(self) -> dict[str, Any]:
+        return {"keeps": dict(self._keeps)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._keeps = state["keeps"]

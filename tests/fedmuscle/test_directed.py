@@ -1,0 +1,113 @@
+"""Directed peers: who predicts whom, who listens to whom, and who keeps a copy of itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms.directed import FOLDS, PENALTIES, _Forgets, predictability
+from fedmuscle_lib.fedmuscle.build import build
+
+N, D = 64, 6
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def trained(settings, name, rounds=1, **given):
+    """The federation and its clients' weights after some rounds."""
+    s = settings(algorithm=name, others=2, **given)
+    federation, algorithm = build(s), algorithms.get(name)(s)
+    algorithm.begin(federation)
+    for round in range(rounds):
+        algorithm.local_update(federation, round)
+        algorithm.communicate(federation, round)
+    return federation, [{key: p.clone() for key, p in client.model.trainable_state().items()} for client in federation.clients]
+
+
+def equal(one, other):
+    return all(torch.equal(a[key], b[key]) for a, b in zip(one, other, strict=True) for key in a)
+
+
+def test_what_holds_more_predicts_what_holds_less_better_than_the_other_way_round():
+    whole = drawn(N, D)
+    part = whole @ drawn(D, 2, seed=1) @ drawn(2, D, seed=2)  # of rank 2
+    turned = whole @ torch.linalg.qr(drawn(D, D, seed=3)).Q
+    r2 = predictability(torch.stack([whole, part, turned, drawn(N, D, seed=4)]), torch.arange(N))
+    assert r2[0, 1] > 0.99 and r2[1, 0] < 0.7
+    assert min(r2[0, 2], r2[2, 0]) > 0.99, "a rotation loses nothing"
+    assert r2[0, 3] < 0.1 and r2[3, 0] < 0.1, "of noise nothing is predicted"
+
+
+def test_it_is_a_ridge_regression_on_samples_that_it_did_not_see():
+    a, b = drawn(N, D), drawn(N, D, seed=1)
+    b += a @ drawn(D, D, seed=2)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
+    found = predictability(torch.stack([a, b]), order)[0, 1]
+    x, y = a[order].numpy(), b[order].numpy()
+    folds = torch.arange(N).numpy() * FOLDS // N
+    scores = []
+    for penalty in PENALTIES:
+        each = []
+        for fold in range(FOLDS):
+            seen, unseen = folds != fold, folds == fold
+            centred = x[seen] - x[seen].mean(0)
+            fit = Ridge(penalty * (centred**2).sum() / D).fit(x[seen], y[seen])
+            each.append(1 - ((y[unseen] - fit.predict(x[unseen])) ** 2).sum() / ((y[unseen] - y[seen].mean(0)) ** 2).sum())
+        scores.append(sum(each) / FOLDS)
+    assert float(found) == pytest.approx(max(scores), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("peers", "own", "name"), [("all", "never", "fedmuscle"), ("all", "always", "anchored"), ("none", "always", "self")]
+)
+def test_three_of_its_options_are_other_algorithms(settings, peers, own, name):
+    federation, ours = trained(settings, "directed", 2, options={"directed.peers": peers, "directed.own": own})
+    other, theirs = trained(settings, name, 2)
+    assert equal(ours, theirs)
+    received = [federation.server.downlink[1, client.user.number] for client in federation.clients]
+    assert name == "self" or received == [other.server.downlink[1, client.user.number] for client in other.clients]
+
+
+def test_who_listens_to_nobody_and_keeps_no_copy_answers_and_is_not_aligned(settings):
+    federation, ours = trained(settings, "directed", options={"directed.peers": "none", "directed.own": "never"})
+    assert equal(ours, trained(settings, "local")[1])
+    assert not federation.server.downlink and set(federation.server.uplink) == {(0, client.user.number) for client in federation.clients}
+
+
+def test_the_history_says_who_predicts_whom_and_who_listens(settings):
+    federation, _ = trained(settings, "directed", options={"directed.own": "never"})
+    noted = {(row["user"], row["measure"]): row["value"] for row in federation.server.measures}
+    users = federation.server.users
+    for n in users:
+        assert noted[n, "keeps a copy"] == 0
+        for m in set(users) - {n}:
+            assert noted[n, f"listens to {m}"] == (noted[n, f"R2 from {m}"] > noted[m, f"R2 from {n}"] + 0.02)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, monkeypatch, keeps):
+    decide = _Forgets.__call__
+
+    def decided(self, client):
+        decide(self, client)
+        return keeps
+
+    monkeypatch.setattr(_Forgets, "__call__", decided)
+    tried, ours = trained(settings, "directed", 2, options={"directed.folds": 2})
+    plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always" if keeps else "never"})
+    assert equal(ours, theirs)
+    assert all(a.meter.total > b.meter.total for a, b in zip(tried.clients, plain.clients, strict=True))
+
+
+def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypatch):
+    client = trained(settings, "local", 0)[0].clients[0]
+    assert client.do(_Forgets(0, 2, (0,))) is True, "nobody has learnt anything"
+    scores = iter([40.0, 50.0, 45.0, 40.0])  # of head and whole, fold by fold
+    monkeypatch.setattr(_Forgets, "_trained", lambda self, client, step: next(scores))
+    assert client.do(_Forgets(1, 2, (0,))) is False
+    scores = iter([50.0, 40.0, 40.0, 45.0])
+    assert client.do(_Forgets(1, 2, (0,))) is True
