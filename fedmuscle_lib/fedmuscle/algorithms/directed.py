@@ -85,7 +85,7 @@ class _Forgets(ClientSide):
             with client.aside():
                 try:
                     client.train, client.evaluation = train.take(rest), train.take(fold)
-                    scores = [self._trained(client, step) for step in (_head_alone, None)]
+                    scores = [self._trained(client, step) for step in (_HeadAlone(), None)]
                 finally:
                     client.train, client.evaluation = train, evaluation
                 counted = client.meter.total, client.meter.done
@@ -99,16 +99,19 @@ class _Forgets(ClientSide):
         return client.evaluate()
 
 
-def _head_alone(client: Client, rows: Tensor, number: int) -> Tensor:
+@dataclass(frozen=True)
+class _HeadAlone(ClientSide):
     """A local step of the head; the features have no gradient, and AdamW passes over what has none."""
-    inputs, targets, model = client.own(rows), client.train.targets[rows], client.model
 
-    def loss() -> Tensor:
-        with torch.no_grad():
-            features = model.features(inputs)
-        return client.task.loss(model.outputs(features), targets)
+    def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
+        inputs, targets, model = client.own(rows), client.train.targets[rows], client.model
 
-    return client.step(("head alone", len(rows)), loss)
+        def loss() -> Tensor:
+            with torch.no_grad():
+                features = model.features(inputs)
+            return client.task.loss(model.outputs(features), targets)
+
+        return client.step(("head alone", len(rows)), loss)
 
 
 class Directed(WithReferences):
