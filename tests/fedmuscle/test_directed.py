@@ -103,11 +103,23 @@ def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, monkey
     assert all(a.meter.total > b.meter.total for a, b in zip(tried.clients, plain.clients, strict=True))
 
 
+def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_possible(settings):
+    client = trained(settings, "local", 0)[0].clients[0]
+    representation = client.model.representation_parameters()
+    before, heads = [p.clone() for p in representation], [p.clone() for p in client.model.head.parameters()]
+    trial = _Forgets(1, 2, (0,))
+    trial._trained(client, head_alone=True)
+    assert all(torch.equal(a, b) for a, b in zip(before, client.model.representation_parameters(), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(heads, client.model.head.parameters(), strict=True))
+    trial._trained(client, head_alone=False)
+    assert not all(torch.equal(a, b) for a, b in zip(before, client.model.representation_parameters(), strict=True))
+
+
 def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypatch):
     client = trained(settings, "local", 0)[0].clients[0]
     assert client.do(_Forgets(0, 2, (0,))) is True, "nobody has learnt anything"
     scores = iter([40.0, 50.0, 45.0, 40.0])  # of head and whole, fold by fold
-    monkeypatch.setattr(_Forgets, "_trained", lambda self, client, step: next(scores))
+    monkeypatch.setattr(_Forgets, "_trained", lambda self, client, head_alone: next(scores))
     assert client.do(_Forgets(1, 2, (0,))) is False
     scores = iter([50.0, 40.0, 40.0, 45.0])
     assert client.do(_Forgets(1, 2, (0,))) is True

@@ -85,33 +85,33 @@ class _Forgets(ClientSide):
             with client.aside():
                 try:
                     client.train, client.evaluation = train.take(rest), train.take(fold)
-                    scores = [self._trained(client, step) for step in (_HeadAlone(), None)]
+                    head, whole = self._trained(client, head_alone=True), self._trained(client, head_alone=False)
                 finally:
                     client.train, client.evaluation = train, evaluation
                 counted = client.meter.total, client.meter.done
             client.meter.total, client.meter.done = counted
-            gain += scores[0] - scores[1]
+            gain += head - whole
         return gain <= 0 if client.task.lower_is_better else gain >= 0
 
-    def _trained(self, client: Client, step: Any) -> float:
+    def _trained(self, client: Client, head_alone: bool) -> float:
         client.restart()
-        client.fit(self.epochs, step)
+        rest = client.model.representation_parameters() if head_alone else []
+        for parameter in rest:  # what has no gradient is passed over by AdamW
+            parameter.requires_grad_(False)
+        client.fit(self.epochs, _Step("head alone") if head_alone else None)
+        for parameter in rest:
+            parameter.requires_grad_(True)
         return client.evaluate()
 
 
 @dataclass(frozen=True)
-class _HeadAlone(ClientSide):
-    """A local step of the head; the features have no gradient, and AdamW passes over what has none."""
+class _Step(ClientSide):
+    """A local step that is counted under a name of its own."""
+
+    name: str
 
     def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
-        inputs, targets, model = client.own(rows), client.train.targets[rows], client.model
-
-        def loss() -> Tensor:
-            with torch.no_grad():
-                features = model.features(inputs)
-            return client.task.loss(model.outputs(features), targets)
-
-        return client.step(("head alone", len(rows)), loss)
+        return client.step((self.name, len(rows)), client.local_loss(rows))
 
 
 class Directed(WithReferences):
