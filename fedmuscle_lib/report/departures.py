@@ -110,4 +110,6 @@ def _of_checkpoints(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _listed(value: Any) -> str:
-    return ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {v}" for k, v in value.items())
+    return str(round(value, 9) if isinstance(value, float) else value)  # 0.75 x 0.05 is 0.0375
