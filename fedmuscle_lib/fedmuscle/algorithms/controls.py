@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RepresentAll(ClientSide):
+class _RepresentAll(ClientSide):
     """Representations of the whole public set, (n, d), without a step to follow."""
 
     def __call__(self, client: Client) -> Tensor:
@@ -42,15 +42,15 @@ class Shuffled(FedMuscle):
         ]
 
 
-class WithReferences(FedMuscle):
+class _WithReferences(FedMuscle):
     """Every user sends its representations of the public set once, before any training."""
 
     def begin(self, federation: Federation) -> None:
         for client in federation.clients:
-            federation.server.receive_reference(client.user.number, client.do(RepresentAll()), self.settings.public_size)
+            federation.server.receive_reference(client.user.number, client.do(_RepresentAll()), self.settings.public_size)
 
 
-class FrozenPeers(WithReferences):
+class FrozenPeers(_WithReferences):
     """Peers as they were before any training: what they know from pretraining, without what they learn from their tasks.
 
     Each has a random projection of its own and none moves, so that they never have one space, as live peers come to. A user can be near
@@ -64,7 +64,7 @@ class FrozenPeers(WithReferences):
         return [(other, server.reference(other, rows)) for other in server.draw_others(user, batch.round, batch.epoch)]
 
 
-class Anchored(WithReferences):
+class Anchored(_WithReferences):
     """Ours, not the paper's: FedMuscle with the user's own frozen starting copy as one of the M members, beside M - 1 live peers."""
 
     name, label, source = "anchored", "Anchored FedMuscle (ours)", "ours"
@@ -84,7 +84,7 @@ class Self(FedMuscle):
     ignores = ("others", "robust", "tau_prime")
 
     def begin(self, federation: Federation) -> None:
-        self._own = {client.user.number: client.do(RepresentAll()) for client in federation.clients}
+        self._own = {client.user.number: client.do(_RepresentAll()) for client in federation.clients}
 
     def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
         losses = []

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
 from fedmuscle_lib.fedmuscle.algorithms.algorithm import ClientSide, Federation
-from fedmuscle_lib.fedmuscle.algorithms.controls import WithReferences
+from fedmuscle_lib.fedmuscle.algorithms.controls import Anchored
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.objectives import cka
@@ -114,7 +114,7 @@ class _Step(ClientSide):
         return client.step((self.name, len(rows)), client.local_loss(rows))
 
 
-class Directed(WithReferences):
+class Directed(Anchored):
     """FedMuscle in which a user draws among the peers that it listens to, and its own starting copy may be a fixed member of its tuple.
 
     User n listens to peer m if R2(m -> n) > R2(n -> m) + margin. Who listens to nobody and keeps no copy is not aligned, and answers others
