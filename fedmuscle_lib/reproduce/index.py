@@ -142,11 +142,14 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
     if (overview := entry / "overview.csv").exists():
         found.append(("Overview", _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
-        paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], f"{_MOMENTS[phase]}: ours | the paper's"
+        paths, caption = (
+            [entry / report.file_of(name, phase) for name in ("table", "delta")],
+            f"{_MOMENTS[phase]}: ours, and below it the paper's",
+        )
         if all(path.exists() for path in paths):
             tables = [_frame(path) for path in paths]
             with _blamed(*paths):
-                found.append((caption, report.side_by_side(*tables).to_html(border=0)))
+                found.append((caption, report.side_by_side(*tables).page()))
     return found
 
 
