@@ -184,7 +184,7 @@ def _clipped(rows: pd.DataFrame) -> tuple[float, float]:
         if width(fewer) > _WORTH * width(kept):
             break
         kept = fewer
-    margin = 0.06 * width(kept)
+    margin = 0.06 * width(kept) or 1.0
     return min(low for low, _ in kept) - margin, max(high for _, high in kept) + margin
 
 

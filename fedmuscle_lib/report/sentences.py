@@ -56,7 +56,8 @@ def about(histories: Sequence[History | Point], paper: bool = False) -> str:
         printed = (
             delta(first.histories if isinstance(first, Point) else histories).query("algorithm == 'fedmuscle'").dropna(subset="paper_delta")
         )
-        parts += [f"the paper's FedMuscle: {row.paper_delta:+.1f} % on {NAMES[row.public]}" for row in printed.itertuples()]
+        told = ", ".join(f"{row.paper_delta:+.2f} % on {NAMES[row.public]}" for row in printed.itertuples())
+        parts += [f"the paper's FedMuscle: {told}"] if told else []
     return described(histories, *parts)
 
 
