@@ -160,7 +160,7 @@ def described(histories: Sequence[History[Any]], *parts: str) -> str:
     """The line above a figure: the world, ``parts``, the seeds, and what its bars are."""
     profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
     bars = "bars and bands are 95 % intervals" if len(seeds) > 1 else "one seed has no interval"
-    return " · ".join([f"{_DATA.get(profile, 'Data')} (profile {profile})", *parts, named(seeds), bars])
+    return " · ".join([f"{_DATA.get(profile, 'Data')} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

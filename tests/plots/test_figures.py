@@ -85,7 +85,7 @@ def test_figures_hold_what_they_are_given():
     short = report.in_short([*runs, *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned")])
     pieces = plots.in_short(short)
     assert [[text.get_text() for text in ax.get_yticklabels()] for ax in pieces.axes] == [
-        ["FedMuscle\nover Local training", "FedMuscle\nover Local training, tuned"],
+        ["FedMuscle over Local training", "FedMuscle over Local training, tuned"],
         ["FedMuscle − Self (no communication)"],
     ]
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
@@ -102,7 +102,7 @@ def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baselin
     curve = report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")])
     (ax,) = plots.training_curve(curve).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["FedMuscle", "Self (no communication)"]
-    longer = pd.concat([curve.assign(round=curve["round"] + 10 * k) for k in range(4)])
+    longer = pd.concat([curve.assign(round=curve["round"] + 10 * k) for k in range(4)], ignore_index=True)
     figure = plots.training_curve(longer)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedMuscle", "Self (no communication)"]
     figure.canvas.draw()
