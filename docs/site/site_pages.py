@@ -73,7 +73,9 @@ def _contents(root: Path) -> str:
     groups["Tables and figures of the paper"] = [(None, path) for path in sorted(notebooks(root), key=_in_order) if _of_paper(path)]
     groups["Other notebooks"] = [(None, path) for path in notebooks(root) if not _of_paper(path)]
     for profile in PROFILES:
-        groups[f"Results: {profile}"] = [(each.folder.name, each.page) for each in sorted(everything, key=lambda each: _in_order(each.folder)) if each.profile == profile]
+        groups[f"Results: {profile}"] = [
+            (each.folder.name, each.page) for each in sorted(everything, key=lambda each: _in_order(each.folder)) if each.profile == profile
+        ]
     groups["Solutions"] = [(None, path) for path in lessons(root) if path.parent.name == "solutions"]
     groups["Documents"] = [("Library reference", root / "api.md")]
     groups["Documents"] += [(None, path) for path in documents(root) if path.name != "README.md"]
@@ -123,7 +125,10 @@ def lay(target: Path, root: Path = ROOT) -> None:
     (target / "api.md").write_text(_api(), encoding="utf8")
     for reference in among:
         title, text = reference.page.read_text(encoding="utf8").split("\n", 1)
-        write(reference.page, linked(f"{title} ({_world(reference)}`{reference.profile}`)\n\n{_about(reference, among)}\n{text}", reference.page))
+        write(
+            reference.page,
+            linked(f"{title} ({_world(reference)}`{reference.profile}`)\n\n{_about(reference, among)}\n{text}", reference.page),
+        )
 
 
 def _world(reference: Reference) -> str:

@@ -149,8 +149,8 @@ def forest(
         plot = plot.add(so.Dot(marker="|", pointsize=7, stroke=1.2), beside, x=end, legend=False)
     plot = plot.add(so.Dot(edgecolor="white"), beside, legend=False).label(x="", y="")
     figure = on_figure(plot, look, *size)
-    if not share and len(units) > 1:
-        figure.axes[0].get_gridspec().set_height_ratios(heights + 1)
+    if not share and (grid := figure.axes[0].get_gridspec()):
+        grid.set_height_ratios(heights + 1)
     axes = pd.Series(figure.axes, index=units)
     for unit, ax in axes.items():
         ax.axvline(0, color="black", linewidth=0.8, zorder=0)
@@ -208,7 +208,7 @@ def legend(figure: Figure, where: str, look: Mapping[str, Look], hollow: Mapping
     for text, (colour, marker) in (hollow or {}).items():
         handles.append(Line2D([], [], color=colour, marker=marker, label=text, fillstyle="none", linestyle=line))
     place: Any = f"outside {where}"
-    wide = sum(_LETTER * len(handle.get_label()) + 0.4 for handle in handles)  # inches
+    wide = sum(_LETTER * len(str(handle.get_label())) + 0.4 for handle in handles)  # inches
     rows = ceil(wide / figure.get_figwidth())
     figure.legend(handles=handles, loc=place, ncols=ceil(len(handles) / rows) if where == "upper center" else 1)
 

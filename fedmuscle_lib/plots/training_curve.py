@@ -56,7 +56,13 @@ def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
         for line, own in rows[rows.panel == ax.get_title()].groupby("line"):
             ax.plot(own.delta, [order.index(line)] * len(own), color=look[own.arm.iloc[0]][0], linewidth=0.8, linestyle=":", zorder=0.5)
     grey, before = ("#555555", "o"), " and ".join(map(str, rounds[:-1]))
-    legend(figure, "upper center", {f"after round {rounds[-1]}": grey}, {f"after round{'s' * (len(rounds) > 2)} {before}": grey} if before else {}, "")
+    legend(
+        figure,
+        "upper center",
+        {f"after round {rounds[-1]}": grey},
+        {f"after round{'s' * (len(rounds) > 2)} {before}": grey} if before else {},
+        "",
+    )
     return figure
 
 

@@ -47,18 +47,19 @@ def about(histories: Sequence[History | Point], paper: bool = False) -> str:
         histories: runs, or the points of an ablation.
         paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
     """
-    first, histories = histories[0], [run for one in histories for run in (one.histories if isinstance(one, Point) else [one])]
-    s = max((history.settings for history in histories), key=lambda s: len(s.members))  # some arms do not serve everybody
-    publics = list(dict.fromkeys(history.settings.public for history in histories if not is_blind(arm(history))))
+    groups = [one.histories for one in histories if isinstance(one, Point)] or [[one for one in histories if isinstance(one, History)]]
+    runs = [run for group in groups for run in group]
+    s = max((run.settings for run in runs), key=lambda s: len(s.members))
+    publics = list(dict.fromkeys(run.settings.public for run in runs if not is_blind(arm(run))))
+    users = sorted({max(len(run.settings.members) for run in group) for group in groups})  # some arms do not serve everybody
     parts = [s.setup.capitalize().replace("_", ", ") + (f", protocol {s.protocol}" if s.protocol == "paper" else "")]
-    parts += [f"{len(s.members)} users", *(f"public set {NAMES[public]}" for public in publics if len(publics) == 1)]
+    parts += [f"{', '.join(map(str, users))} users", *(f"public set {NAMES[public]}" for public in publics if len(publics) == 1)]
     if paper:
-        printed = (
-            delta(first.histories if isinstance(first, Point) else histories).query("algorithm == 'fedmuscle'").dropna(subset="paper_delta")
-        )
+        rows = delta(groups[0])
+        printed = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta")
         told = ", ".join(f"{row.paper_delta:+.2f} % on {NAMES[row.public]}" for row in printed.itertuples())
         parts += [f"the paper's FedMuscle: {told}"] if told else []
-    return described(histories, *parts)
+    return described(runs, *parts)
 
 
 def models(histories: Sequence[History]) -> dict[str, str]:

@@ -147,7 +147,9 @@ def _claim(entry: Path) -> str:
         if (path := entry / name).exists():
             with _blamed(path):
                 cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
-                return next((markdown2html(_located(c.source, entry)) for c in cells if c.cell_type == "markdown" and c.source[:2] == "# "), "")
+                return next(
+                    (markdown2html(_located(c.source, entry)) for c in cells if c.cell_type == "markdown" and c.source[:2] == "# "), ""
+                )
     return f"<h1>{html.escape(entry.name)}</h1>"
 
 

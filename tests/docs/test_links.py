@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [path for place in ("*.md", "docs/*.md", "figures/*/*.md", "figures/*/*/*.md", ".github/**/*.md") for path in sorted(ROOT.glob(place))]
+PAGES = [
+    path for place in ("*.md", "docs/*.md", "figures/*/*.md", "figures/*/*/*.md", ".github/**/*.md") for path in sorted(ROOT.glob(place))
+]
 _LINK = re.compile(r"!?\[[^]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 

@@ -113,7 +113,11 @@ def test_a_dumbbell_goes_from_the_hollow_earlier_evaluation_to_the_last():
     rows = {"public": "voc", "algorithm": "fedmuscle", "round": [10, 20], "delta": [3.0, 8.0], "ci_low": [1.0, 7.0], "ci_high": [5.0, 9.0]}
     figure = plots.training_curve(pd.DataFrame(rows))
     (ax,) = figure.axes
-    assert (points_of(ax), points_of(ax, hollow=True), intervals_of(ax)) == ([(8, 0)], [(3, 0)], [(7, 9)]) and ax.get_title() == "Pascal VOC"
+    assert (points_of(ax), points_of(ax, hollow=True), intervals_of(ax)) == (
+        [(8, 0)],
+        [(3, 0)],
+        [(7, 9)],
+    ) and ax.get_title() == "Pascal VOC"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["after round 20", "after round 10"]
 
 

@@ -12,7 +12,6 @@ from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.fedmuscle.arms import Point
 from fedmuscle_lib.report import sentences
 
-
 ARMS = ("local", "fedmuscle")
 
 
@@ -76,7 +75,9 @@ def test_rendering_puts_ours_beside_the_papers(paper_runs):
 
 
 def test_a_model_is_called_what_it_is():
-    runs = [history(name, [40] * 6, profile="small", backbones={"ViT-Base": "efficientnet-lite1", "ViT-Small": "vit-small"}) for name in ARMS]
+    runs = [
+        history(name, [40] * 6, profile="small", backbones={"ViT-Base": "efficientnet-lite1", "ViT-Small": "vit-small"}) for name in ARMS
+    ]
     models = report.models(runs)
     assert models["ViT-Base"] == "EfficientNet-Lite1, for ViT-Base" and "ViT-Small" not in models
     shown = report.side_by_side(report.table(runs), report.delta(runs), models=models)
