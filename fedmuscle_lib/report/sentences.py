@@ -47,7 +47,9 @@ def about(histories: Sequence[History | Point], paper: bool = False) -> str:
         histories: runs, or the points of an ablation.
         paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
     """
-    groups = [one.histories for one in histories if isinstance(one, Point)] or [[one for one in histories if isinstance(one, History)]]
+    groups = [list(one.histories) for one in histories if isinstance(one, Point)] or [
+        [one for one in histories if isinstance(one, History)]
+    ]
     runs = [run for group in groups for run in group]
     s = max((run.settings for run in runs), key=lambda s: len(s.members))
     publics = list(dict.fromkeys(run.settings.public for run in runs if not is_blind(arm(run))))
