@@ -145,9 +145,9 @@ def forest(
     if "theirs" in rows:
         plot = plot.add(so.Dot(fill=False, stroke=1), beside, x="theirs", legend=False)
     plot = plot.add(so.Range(linewidth=1.6), beside, xmin="ci_low", xmax="ci_high", legend=False)
-    for end in ("ci_low", "ci_high"):
-        plot = plot.add(so.Dot(marker="|", pointsize=7, stroke=1.2), beside, x=end, legend=False)
     plot = plot.add(so.Dot(edgecolor="white"), beside, legend=False).label(x="", y="")
+    for end in ("ci_low", "ci_high"):
+        plot = plot.add(so.Dot(marker="|", pointsize=9, stroke=1.2), beside, x=end, legend=False)
     figure = on_figure(plot, look, *size)
     if not share and (grid := figure.axes[0].get_gridspec()):
         grid.set_height_ratios(heights + 1)
