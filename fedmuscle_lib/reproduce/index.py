@@ -176,7 +176,8 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
         if all(path.exists() for path in paths):
             tables = [_frame(path) for path in paths]
             with _blamed(*paths):
-                found.append((caption, report.side_by_side(*tables).page()))
+                if not tables[1].duplicated(["public", "algorithm"]).any():  # else an ablation's, whose overview has its points
+                    found.append((caption, report.side_by_side(*tables).page()))
     return found
 
 

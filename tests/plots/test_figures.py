@@ -65,7 +65,7 @@ def test_figures_save_to_the_same_bytes(tmp_path):
 def test_printed_deltas_that_differ_from_their_cells_are_named():
     (ax,) = plots.printed_deltas(audit.deltas(), audit.exchanges()).axes
     names = [text.get_text() for text in ax.texts]
-    assert len(names) == 5 and "Table 1, voc: FedHeNN" in names
+    assert len(names) == 5 and "Table 1, Pascal VOC: FedHeNN" in names
     _, right, wrong, exchanged = ax.get_lines()
     assert max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata())) and max(abs(exchanged.get_ydata())) < 0.005
 
