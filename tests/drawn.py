@@ -14,7 +14,9 @@ def points_of(ax: Axes, hollow: bool = False) -> list[tuple[float, float]]:
     """Return the positions of the filled or the hollow markers, from the top line to the last, as x and y."""
     found = []
     for marks in ax.collections:
-        if isinstance(marks, PathCollection):
+        if isinstance(marks, PathCollection) and not all(
+            len(set(path.vertices[:, 0])) == 1 for path in marks.get_paths()
+        ):  # caps of intervals
             both = zip(np.ma.filled(marks.get_offsets(), np.nan).tolist(), marks.get_facecolors(), strict=True)
             found += [(x, y) for (x, y), colour in both if x == x and (colour[3] == 0) == hollow]
     return sorted(found, key=lambda point: point[1])

@@ -1,7 +1,7 @@
 """Sphinx's settings of the site, whose pages ``site_pages.py`` lays down. Everything that a page loads comes with it."""
 
 project = "FedMuscle Notebooks"
-extensions = ["myst_nb", "sphinx-mathjax-offline"]
+extensions = ["myst_nb", "sphinx-mathjax-offline", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 nb_execution_mode = "off"  # the outputs are those that the notebooks keep
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # these scripts would come from a network
@@ -10,6 +10,10 @@ nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
+
+autodoc_typehints = "none"  # the signature has them
+autodoc_member_order = "bysource"
+add_module_names = False
 
 highlight_language = "none"  # of code whose language is not named, such as commands
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import nbformat
 
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.report import world_in_words
 from fedmuscle_lib.reproduce.index import made
 
 ROOT = Path(__file__).resolve().parents[2]
+_MODULES = {"fedmuscle_lib": "", "fedmuscle_lib.report": "\n   :imported-members:", "fedmuscle_lib.plots": "\n   :imported-members:"}
 _LINK = re.compile(r"\]\(([^)\s#]+)")
 _FROM = re.compile(r"<!-- /?from.*?-->")  # marks of numbers that come from a CSV file
 _INTERVAL = re.compile(r"(?<=\[)([+-][\d.]+), (?=[+-][\d.]+\])")  # is kept in one line
@@ -66,18 +68,33 @@ def notebooks(root: Path = ROOT) -> list[Path]:
 def _contents(root: Path) -> str:
     """The tables of contents that the sidebar shows, as the first page's source has them."""
     everything = references(root)
-    groups = {"Notebooks": [(path.stem, path) for path in notebooks(root)]}
+    groups: dict[str, list[tuple[str | None, Path]]] = {}
     groups["Lessons"] = [(None, path) for path in lessons(root) if path.parent.name == "lessons"]
+    groups["Tables and figures of the paper"] = [(None, path) for path in sorted(notebooks(root), key=_in_order) if _of_paper(path)]
+    groups["Other notebooks"] = [(None, path) for path in notebooks(root) if not _of_paper(path)]
     for profile in PROFILES:
-        groups[f"Results: {profile}"] = [(each.folder.name, each.page) for each in everything if each.profile == profile]
+        groups[f"Results: {profile}"] = [
+            (each.folder.name, each.page) for each in sorted(everything, key=lambda each: _in_order(each.folder)) if each.profile == profile
+        ]
     groups["Solutions"] = [(None, path) for path in lessons(root) if path.parent.name == "solutions"]
-    groups["Documents"] = [(None, path) for path in documents(root) if path.name != "README.md"]
+    groups["Documents"] = [("Library reference", root / "api.md")]
+    groups["Documents"] += [(None, path) for path in documents(root) if path.name != "README.md"]
     text = ""
     for caption, pages in groups.items():
         places = ((title, path.relative_to(root).as_posix()) for title, path in pages)
         lines = [f"{title} <{place}>" if title else place for title, place in places]
         text += "\n".join(["\n\n```{toctree}", ":hidden:", f":caption: {caption}", "", *lines, "```"]) if lines else ""
     return text + "\n"
+
+
+def _of_paper(path: Path) -> bool:
+    return re.match(r"(table|figure)\d", path.stem) is not None
+
+
+def _in_order(path: Path) -> tuple[str, int]:
+    """Table 2 stands before Table 11, and tables before figures."""
+    name, number = re.match(r"(\D*)(\d*)", path.stem).groups()  # type: ignore[union-attr]  # it matches everything
+    return {"figure": "u"}.get(name, name), int(number or 0)
 
 
 # --- what stands on them -----------------------------------------------------------------------------------------------------
@@ -105,9 +122,26 @@ def lay(target: Path, root: Path = ROOT) -> None:
         for cell in notebook.cells:
             cell.source = linked(cell.source, path) if cell.cell_type == "markdown" else cell.source
         write(path, nbformat.writes(notebook))
+    (target / "api.md").write_text(_api(), encoding="utf8")
     for reference in among:
         title, text = reference.page.read_text(encoding="utf8").split("\n", 1)
-        write(reference.page, linked(f"{title} (`{reference.profile}`)\n\n{_about(reference, among)}\n{text}", reference.page))
+        write(
+            reference.page,
+            linked(f"{title} ({_world(reference)}`{reference.profile}`)\n\n{_about(reference, among)}\n{text}", reference.page),
+        )
+
+
+def _world(reference: Reference) -> str:
+    """The world where one notebook has several in a profile."""
+    return f"{world_in_words(reference.profile, reference.folder.name)}; " if reference.notebook.stem == "controls" else ""
+
+
+def _api() -> str:
+    """The reference of the library, from its docstrings."""
+    parts = ["# Library reference\n\nWhat `fedmuscle_lib` offers to programs, by its docstrings."]
+    for module, options in _MODULES.items():
+        parts.append(f"## `{module}`\n\n```{{eval-rst}}\n.. automodule:: {module}\n   :members:{options}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _led(link: re.Match[str], page: Path, moved: dict[Path, Path], root: Path, target: Path) -> str:

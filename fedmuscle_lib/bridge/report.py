@@ -11,10 +11,11 @@ import pandas as pd
 from fedmuscle_lib import report
 from fedmuscle_lib.bridge.arms import ARMS, Run
 from fedmuscle_lib.bridge.heads import HEADS
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
-from fedmuscle_lib.report.provenance import named, origins, spread, write_results
+from fedmuscle_lib.report.provenance import described, named, origins, spread, write_results
 from fedmuscle_lib.report.statistics import over_seeds, paired_difference, wide, with_intervals, with_std
 
 # A minuend and a subtrahend, each (algorithm, head).
@@ -101,6 +102,12 @@ def verdicts(differences: pd.DataFrame) -> str:
         first = next(rows.itertuples())
         items.append(f"- {_told(first)}, head `{first.b_head}`: {'; '.join(map(verdict, rows.itertuples()))}.")
     return "\n".join(items)
+
+
+def about(histories: Sequence[Run]) -> str:
+    """The line above a figure: world, users, public set, seeds and what its bars are."""
+    s = histories[0].settings
+    return described(histories, "users with one label a sample", f"imbalance {s.imbalance:g}", f"public set {NAMES[s.public]}")
 
 
 def note(histories: Sequence[Run]) -> str:

@@ -13,7 +13,7 @@ from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
 from fedmuscle_lib.creamfl.captions import SETS
 from fedmuscle_lib.creamfl.retrieval import FOLD, WHOLE
 from fedmuscle_lib.report.paper import paper_table
-from fedmuscle_lib.report.provenance import changed, manifests, named, origins, provenance_by_algorithm, spread, write_results
+from fedmuscle_lib.report.provenance import changed, described, manifests, named, origins, provenance_by_algorithm, spread, write_results
 from fedmuscle_lib.report.statistics import (
     beside,
     interval,
@@ -189,6 +189,13 @@ def _verdict(row: Any) -> str:
         return f"{what} undecided ({row.difference:+.2f} points on one seed)"
     side = {1: "higher", -1: "lower", 0: "undecided"}[side_of_zero(row.ci_low, row.ci_high)]
     return f"{what} {side} ({row.difference:+.2f} points {interval(row.ci_low, row.ci_high)})"
+
+
+def about(histories: Sequence[Run]) -> str:
+    """The line above a figure: world, clients, public pairs, seeds and what its bars are."""
+    s = histories[0].settings
+    clients = ", ".join(f"{n} with {kind}" for kind, n in s.clients.items())
+    return described(histories, f"clients: {clients}", f"{s.public_size:,} public pairs", f"{s.test_size:,} test images")
 
 
 def note(histories: Sequence[Run], moment: str = LAST) -> str:

@@ -24,6 +24,8 @@ PUBLIC_SETS: dict[str, str] = {
     "synthetic": "public/synthetic",  # Appendix J: images that Setup1's users make of their own; in no layout
     "noise": "public/noise",  # as many images of noise, a control
 }
+NAMES = {"voc": "Pascal VOC", "coco": "COCO", "cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "flickr30k": "Flickr30k"}
+NAMES |= {"synthetic": "synthetic images", "noise": "images of noise"}
 CAPTIONS = "image_file_name_to_caption.pkl"
 MOST_CAPTION = 10_000  # characters
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg"}

@@ -13,7 +13,7 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
-from fedmuscle_lib.report.provenance import changed, manifests, named, origins, provenance_by_algorithm, spread, write_results
+from fedmuscle_lib.report.provenance import changed, described, manifests, named, origins, provenance_by_algorithm, spread, write_results
 from fedmuscle_lib.report.statistics import beside, interval, over_seeds, paired_difference, side_of_zero, wide, with_intervals, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
@@ -226,6 +226,12 @@ def hypothesis(differences: pd.DataFrame) -> str:
     outcome = "supported" if min(agreeing) > 0 else "contradicted" if min(agreeing) < 0 else "undecided"
     said = "; ".join(verdict(row) for row in rows.loc[list(expected)].reset_index().itertuples())
     return f"Hypothesis, that global realignment raises the tail and lowers the head: **{outcome}**. It {said}."
+
+
+def about(histories: Sequence[Run]) -> str:
+    """The line above a figure: world, data, clients, seeds and what its bars are."""
+    s = histories[0].settings
+    return described(histories, f"{s.data}, alpha {s.alpha:g}, imbalance {s.imbalance:g}", f"{s.clients} clients")
 
 
 def note(histories: Sequence[Run]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pandas as pd
 import seaborn.objects as so
@@ -10,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from fedmuscle_lib.core.style import HALO, Look, closed, housed, on_figure
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
 
@@ -22,12 +25,13 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
         delta: rows as ``report.delta`` returns them.
         ranks: rows as ``report.rank_agreement`` returns them; their rho is in the titles.
     """
-    look, rows = styles(delta.algorithm), delta.dropna(subset=["delta", "paper_delta"])
+    look, rows = styles(delta.algorithm), delta.dropna(subset=["delta", "paper_delta"]).replace({"public": NAMES})
+    ranks = ranks.replace({"public": NAMES})
     plot = so.Plot(rows, x="paper_delta", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm")
     plot = plot.facet("public", order=list(ranks.public)).share(x=False)
     plot = plot.add(so.Range(), ymin="ci_low", ymax="ci_high", legend=False).add(so.Dot(edgecolor="white"), legend=False)
     plot = plot.label(x="the paper's Δ over local training (%)", y="our Δ over local training (%)")
-    figure = on_figure(plot, look, 3.4 * len(ranks), 3.6)
+    figure = on_figure(plot, look, max(2.9 * len(ranks), 4.5), 3.6)
     for ax, rank in zip(figure.axes, ranks.itertuples(), strict=True):
         ax.axhline(0, color="#dddddd", linewidth=0.8, zorder=0)
         ax.axvline(0, color="#dddddd", linewidth=0.8, zorder=0)
@@ -39,7 +43,7 @@ def agreement(delta: pd.DataFrame, ranks: pd.DataFrame) -> Figure:
 
 
 def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, Look]) -> None:
-    """Beside each point its algorithm, as much higher as it takes to cover neither another name nor a point."""
+    """Beside each point its algorithm, as near as it can be without covering another name or a point."""
     points = ax.transData.transform(rows[["paper_delta", "delta"]])
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
     for row in rows.sort_values("delta").itertuples():
@@ -55,6 +59,8 @@ def _name_points(ax: Axes, rows: pd.DataFrame, look: dict[str, Look]) -> None:
             fontsize=7,
             bbox=HALO,
         )
-        while any(name.get_window_extent().overlaps(other) for other in taken):
-            name.xyann = (name.xyann[0], name.xyann[1] + 1)
+        for step in count():
+            name.xyann = (name.xyann[0], (-1) ** step * (step + 1) // 2)
+            if not any(name.get_window_extent().overlaps(other) for other in taken):
+                break
         taken.append(name.get_window_extent())

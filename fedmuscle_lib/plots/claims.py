@@ -18,14 +18,19 @@ _LETTERS = 44  # of a line of text
 def claims(rows: pd.DataFrame) -> Figure:
     """A line a claim that was run: the contrast that decides it, with its 95 % interval, in the colour of the verdict; a panel a unit.
 
+    The legend has the verdicts that there are.
+
     Args:
         rows: as ``report.decided`` returns them.
     """
     rows = rows[rows.verdict != "not run"]
-    lines = [fill(f"{row.claim} ({place})", _LETTERS) for row, place in zip(rows.itertuples(), rows["where"], strict=True)]
+    lines = [
+        fill(f"{row.claim} ({place.replace(' ', chr(0xA0))})", _LETTERS)
+        for row, place in zip(rows.itertuples(), rows["where"], strict=True)
+    ]
     rows = rows.assign(panel=rows.unit, line=lines, arm=rows.verdict, value=rows.difference)
-    figure = forest(rows, _VERDICTS, width=4.4, wrap=1, share=False)
+    figure = forest(rows, _VERDICTS, width=4.4, share=False)
     for ax in figure.axes:
         ax.set_title("")
-    legend(figure, "upper center", _VERDICTS)
+    legend(figure, "upper center", {verdict: look for verdict, look in _VERDICTS.items() if verdict in set(rows.verdict)})
     return figure

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fedmuscle_lib.core.style import housed, on_figure
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
 
@@ -22,14 +23,14 @@ def figure2(delta: pd.DataFrame) -> Figure:
         delta: rows as ``report.delta`` returns them.
     """
     look = styles(_OBJECTIVES)
-    ours = delta[delta.algorithm.isin(look)]
+    ours = delta[delta.algorithm.isin(look)].replace({"public": NAMES})
     papers = ours[["public", "algorithm", "paper_delta"]].rename(columns={"paper_delta": "delta"}).dropna()
     rows = pd.concat([ours.assign(ours=True), papers.assign(ours=False)], ignore_index=True)
     beside = so.Dodge(by=["color", "fill"])
     plot = so.Plot(rows, x="public", y="delta", color="algorithm", fill="ours")
     plot = plot.scale(fill=so.Nominal([True, False], order=[True, False])).add(so.Bar(alpha=1), beside, legend=False)
     plot = plot.add(so.Range(color="black"), beside, ymin="ci_low", ymax="ci_high", legend=False)
-    figure = on_figure(plot.label(x="public set", y="Δ over local training (%)"), look, 6.8, 3.4)
+    figure = on_figure(plot.label(x="", y="Δ over local training (%)"), look, 6.8, 3.4)
     figure.axes[0].axhline(0, color="black", linewidth=0.8)
     handles = [Patch(color=colour, label=label(name)) for name, (colour, _) in look.items()]
     handles += [Patch(color="#555555", label="ours"), Patch(facecolor="white", edgecolor="#555555", label="the paper's")]

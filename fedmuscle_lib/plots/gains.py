@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 
 import pandas as pd
@@ -16,24 +17,31 @@ _QUESTIONS = {
     "peers": ("beside arms without live, matched peers", "points of Δ"),
     "destroyed": ("what local training destroys", "Δ over local training (%)"),
 }
-_PANELS = 8  # of users in a row that can be read
+_PANELS = 4  # of users in a row that can be read on a page
 
 
 @housed
-def controls(differences: pd.DataFrame, delta: pd.DataFrame) -> Figure:
+def controls(differences: pd.DataFrame, delta: pd.DataFrame, models: Mapping[str, str] | None = None) -> Figure:
     """One panel a user, metric relative to local training in points, and one for Delta; an arm a line, with its 95 % interval.
+
+    The paper's Delta is hollow. An arm that would squeeze the others is cut off, with an arrow and its number.
 
     Args:
         differences: rows as ``report.over_baseline`` returns them.
         delta: rows as ``report.delta`` returns them.
+        models: as ``report.models`` returns them.
     """
-    titles = [f"user {row.user}\n{row.model}\n{row.task}, {row.metric}" for row in differences.itertuples()]
+    called = {model: name.replace(", ", "\n") for model, name in (models or {}).items()}
+    titles = [f"user {row.user}\n{called.get(row.model, row.model)}\n{row.task}, {row.metric}" for row in differences.itertuples()]
     users = differences.assign(panel=titles, unit="points over local", value=differences.difference)
-    every = delta[delta.algorithm.isin(set(users.algorithm))].assign(panel="all users", unit="Δ (%)", value=delta.delta)
+    every = delta[delta.algorithm.isin(set(users.algorithm))].assign(
+        panel="all users", unit="Δ over local (%)", value=delta.delta, theirs=delta.paper_delta
+    )
     rows = pd.concat([users, every], ignore_index=True)
     rows = rows.assign(arm=rows.algorithm, line=rows.algorithm.map(label))
     panels = len(set(titles)) + 1
-    figure = forest(rows, styles(rows.arm), width=1.55, wrap=ceil(panels / ceil(panels / _PANELS)))
+    theirs = "the paper's FedMuscle"
+    figure = forest(rows, styles(rows.arm), 1.5, ceil(panels / ceil(panels / _PANELS)), theirs=theirs, clip=True)
     figure.axes[-1].set_facecolor("#f4f4f4")
     return figure
 
@@ -51,10 +59,10 @@ def in_short(rows: pd.DataFrame) -> Figure:
     rows = rows.assign(panel=rows.question.map(titles), unit=rows.question.map(units), line=lines, value=rows.difference)
     # a line is coloured by what its question varies: the arm, or what FedMuscle is compared with
     rows = rows.assign(arm=rows.over.where(rows.question == "peers", rows.arm))
-    return forest(rows, styles(rows.arm), share=False)
+    return forest(rows, styles(rows.arm), width=4.4, share=False)
 
 
 def _line(question: str, arm: str, over: str) -> str:
     if question == "destroyed":
         return label(arm)
-    return f"{label(arm)}\n{'−' if question == 'peers' else 'over'} {label(over)}"
+    return f"{label(arm)} {'−' if question == 'peers' else 'over'} {label(over)}"

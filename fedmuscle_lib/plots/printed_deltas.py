@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import HALO, housed
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import label
 
 _RIGHT, _WRONG = "#555555", "#D55E00"
@@ -31,7 +32,7 @@ def printed_deltas(deltas: pd.DataFrame, exchanges: pd.DataFrame) -> Figure:
     low, high = ax.get_xlim()
     for row in wrong.itertuples():
         far = row.printed > low + 0.7 * (high - low)
-        name = f"Table {row.table}, {row.public}: {label(row.algorithm)}"
+        name = f"Table {row.table}, {NAMES.get(row.public, row.public)}: {label(row.algorithm)}"
         place, side = (-4 if far else 4, 8), "right" if far else "left"
         ax.annotate(name, (row.printed, row.difference), place, textcoords="offset points", ha=side, va="center", fontsize=7, bbox=HALO)
     ax.set(xlabel="Δ as printed (%)", ylabel="Δ of the printed cells\nminus Δ as printed (points)")

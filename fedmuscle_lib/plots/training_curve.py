@@ -7,15 +7,18 @@ import seaborn.objects as so
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from fedmuscle_lib.core.style import housed, legend, on_figure
+from fedmuscle_lib.core.style import Look, forest, housed, legend, on_figure
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import TUNED, setting_of
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, label
 
+_CURVE = 4  # evaluations that make one
+
 
 @housed
 def training_curve(curve: pd.DataFrame) -> Figure:
-    """Delta over communication rounds, a line an algorithm with its 95 % band; one panel a public set.
+    """Delta over communication rounds, one panel a public set: a line an algorithm with its 95 % band or, of few evaluations, a dumbbell.
 
     The axis is linear up to 10 % and logarithmic beyond, since in the first rounds local training has learnt little. Arms with a tuned
     recipe are left out, as they train for other numbers of epochs in a round, and so is the probe, which has no rounds.
@@ -23,17 +26,43 @@ def training_curve(curve: pd.DataFrame) -> Figure:
     Args:
         curve: rows as ``report.curve`` returns them.
     """
-    curve = curve[~curve.algorithm.isin([BASELINE, "probe"]) & (curve.algorithm.map(setting_of) != TUNED)]
+    curve = curve[~curve.algorithm.isin([BASELINE, "probe"]) & (curve.algorithm.map(setting_of) != TUNED)].replace({"public": NAMES})
+    curve = curve.dropna(subset="delta")
     look = styles(curve.algorithm)
+    if curve["round"].nunique() < _CURVE:
+        return _dumbbells(curve, look)
     plot = so.Plot(curve, x="round", y="delta", color="algorithm", marker="algorithm").facet("public")
     plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=4), legend=False)
     plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="Δ over local training (%)")
-    figure = on_figure(plot, look, 3.2 * curve.public.nunique() + 2.5, 3)
+    figure = on_figure(plot, look, 2.2 * curve.public.nunique() + 2.5, 3)
     for ax in figure.axes:
         ax.axhline(0, color="black", linewidth=0.8)
     figure.axes[0].set_yscale("symlog", linthresh=10)  # of all panels, which share it
     figure.axes[0].yaxis.set_major_formatter(ScalarFormatter())
     legend(figure, "right center", {label(name): each for name, each in look.items()})
+    return figure
+
+
+def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
+    """A line an algorithm, from its earlier evaluations, which are hollow, to the last."""
+    rounds = sorted(curve["round"].unique())
+    rows = curve.assign(panel=curve.public, line=curve.algorithm.map(label), arm=curve.algorithm, unit="Δ over local training (%)")
+    early = rows["round"] < rounds[-1]
+    rows = rows.assign(value=rows.delta.mask(early), theirs=rows.delta.where(early))
+    rows[["ci_low", "ci_high"]] = rows[["ci_low", "ci_high"]].mask(early)
+    figure = forest(rows, look, width=max(1.9, 4 / curve.public.nunique()))
+    order = list(dict.fromkeys(rows.line))
+    for ax in figure.axes:
+        for line, own in rows[rows.panel == ax.get_title()].groupby("line"):
+            ax.plot(own.delta, [order.index(line)] * len(own), color=look[own.arm.iloc[0]][0], linewidth=0.8, linestyle=":", zorder=0.5)
+    grey, before = ("#555555", "o"), " and ".join(map(str, rounds[:-1]))
+    legend(
+        figure,
+        "upper center",
+        {f"after round {rounds[-1]}": grey},
+        {f"after round{'s' * (len(rounds) > 2)} {before}": grey} if before else {},
+        "",
+    )
     return figure
 
 

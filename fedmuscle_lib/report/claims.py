@@ -88,6 +88,16 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
     return out[_COLUMNS]
 
 
+def verdicts(folder: Path) -> dict[str, str]:
+    """Verdicts by notebook, such as "2 reproduced, 1 undecided", as the ``claims.csv`` of a profile's folder has them."""
+    if not (path := folder / "claims" / "claims.csv").exists():
+        return {}
+    found, texts = pd.read_csv(path), {claim.text: claim.file.split("/")[0] for claim in claims()}
+    found = found[found.verdict != "not run"].assign(notebook=lambda rows: rows.claim.map(texts))
+    groups = found.groupby("notebook").verdict
+    return {str(name): ", ".join(f"{n} {verdict}" for verdict, n in each.value_counts().items()) for name, each in groups}
+
+
 def write(found: pd.DataFrame, folder: Path, profile: str) -> None:
     """Write ``claims.csv`` as :func:`decided` returns it, and a provenance without runs."""
     write_results({"claims": found}, {"command": f"python -m fedmuscle_lib reproduce claims --profile {profile}", "runs": []}, folder)

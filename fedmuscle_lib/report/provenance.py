@@ -17,6 +17,7 @@ from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
+_DATA = {"mini": "Generated data", "small": "Real data", "paper": "The paper's data"}
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -153,6 +154,13 @@ def spread(seeds: Collection[int]) -> str:
 def named(seeds: Collection[int]) -> str:
     """Such as "seed 0" or "seeds 0, 1, 2"."""
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def described(histories: Sequence[History[Any]], *parts: str) -> str:
+    """The line above a figure: the world, ``parts``, the seeds, and what its bars are."""
+    profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
+    bars = "bars and bands are 95 % intervals" if len(seeds) > 1 else "one seed has no interval"
+    return " · ".join([f"{_DATA.get(profile, 'Data')} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

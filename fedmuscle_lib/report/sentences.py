@@ -9,23 +9,26 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, algorithm_of, label
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, algorithm_of, is_blind, label
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta
-from fedmuscle_lib.report.provenance import named, origins, spread
+from fedmuscle_lib.report.provenance import described, named, origins, spread
 from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.report.write import data_manifests
 from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.tasks import direction
 
+_WORDS = {"efficientnet": "EfficientNet", "minilm": "MiniLM", "vit": "ViT"}
+
 
 def note(histories: Sequence[History]) -> str:
     """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    sentences = [f"Ours | the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
+    sentences = [f"The first line of a cell is ours, the second the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories) + _out_of_reach(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
@@ -35,6 +38,44 @@ def note(histories: Sequence[History]) -> str:
             "and the runs end after the last local updates."
         )
     return " ".join([*sentences, spread(seeds), *origins(histories)])
+
+
+def about(histories: Sequence[History | Point], paper: bool = False) -> str:
+    """The line above a figure: world, users, public set, seeds and what its bars are.
+
+    Args:
+        histories: runs, or the points of an ablation.
+        paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
+    """
+    groups = [list(one.histories) for one in histories if isinstance(one, Point)] or [
+        [one for one in histories if isinstance(one, History)]
+    ]
+    runs = [run for group in groups for run in group]
+    s = max((run.settings for run in runs), key=lambda s: len(s.members))
+    publics = list(dict.fromkeys(run.settings.public for run in runs if not is_blind(run.arm)))
+    users = sorted({max(len(run.settings.members) for run in group) for group in groups})  # some arms do not serve everybody
+    parts = [s.setup.capitalize().replace("_", ", ") + (f", protocol {s.protocol}" if s.protocol == "paper" else "")]
+    parts += [f"{', '.join(map(str, users))} users", *(f"public set {NAMES[public]}" for public in publics if len(publics) == 1)]
+    if paper:
+        rows = delta(groups[0])
+        printed = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta")
+        told = ", ".join(f"{row.paper_delta:+.2f} % on {NAMES[row.public]}" for row in printed.itertuples())
+        parts += [f"the paper's FedMuscle: {told}"] if told else []
+    return described(runs, *parts)
+
+
+def models(histories: Sequence[History]) -> dict[str, str]:
+    """What users' models are called: the checkpoint that stands for the paper's model, where that is another network.
+
+    Returns:
+        the paper's model -> such as "EfficientNet-Lite1, for ViT-Base"; without those that are what the paper says, at another size.
+    """
+    found = {}
+    for model, checkpoint in histories[0].settings.backbones.items():
+        if "/" not in checkpoint and checkpoint not in (plain := model.lower().replace(" ", "-")) and plain not in checkpoint:
+            words = (_WORDS.get(word, word.capitalize()) for word in checkpoint.split("-"))
+            found[model] = f"{'-'.join(words)}, for {model}"
+    return found
 
 
 def _left_out(histories: Sequence[History]) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
 from fedmuscle_lib.report.statistics import wide, with_interval, with_intervals, with_std
@@ -14,25 +16,49 @@ ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
 
 
-def side_by_side(table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Tidy tables as the paper prints them: a row a user and one for Delta, a column an algorithm, "ours | paper" in a cell.
+class SideBySide(pd.DataFrame):
+    """A table of "ours | the paper's" cells, which pages show as two lines."""
 
-    Where there is tuned local training, another row has Delta over that. The columns have two levels: the paper's algorithms come first,
-    controls and ours after them, and last what ``report.references`` gives.
+    def page(self) -> str:
+        """Return HTML in which no cell wraps, Delta is bold and the paper's value is a second, smaller and grey line."""
+        with pd.option_context("display.max_colwidth", None):
+            text = self.to_html(border=0)
+        text = re.sub(r"<td>([^<|]*?)(?: \| ([^<]*))?</td>", _lines, text.replace(", for ", ",<br>for "))
+        first = re.sub(r"(?<=</th>)(\s*<td>)(.*?)(?=<br>|</td>)", r"\1<b>\2</b>", text)
+        return re.sub(r"<(th|td)\b", r"<\1 nowrap", first)
+
+    def _repr_html_(self) -> str:
+        return self.page()
+
+
+def side_by_side(
+    table: pd.DataFrame, delta: pd.DataFrame, references: pd.DataFrame | None = None, models: Mapping[str, str] | None = None
+) -> SideBySide:
+    """Tidy tables laid out for reading: a row an algorithm, Delta in the first column and a user in each other, "ours | paper" in a cell.
+
+    Where there is tuned local training, another column has Delta over that. The rows have three levels: the public set, what kind the
+    algorithm is, and its name. The paper's algorithms come first, controls and ours after them, and last what ``report.references`` gives.
+
+    Args:
+        models: as ``report.models`` returns them.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
-    every = wide(users, USER, "algorithm")
-    blocks = []
+    every = wide(users.replace({"model": dict(models or {})}), USER, "algorithm")
+    blocks = {}
     for public, block in every.groupby(level="public", sort=False):
         deltas = _delta_rows(delta[delta.public == public].set_index("algorithm"))
-        deltas.index = pd.MultiIndex.from_tuples([(public, "", "", "", name) for name in deltas.index], names=USER)
-        blocks.append(pd.concat([block, deltas.reindex(columns=every.columns)]))
-    whole = pd.concat(blocks).fillna("")[sorted(every.columns, key=added)]
-    whole = whole.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in whole]), axis="columns")
-    for name, reached in () if references is None else references.groupby("reference", sort=False):
-        cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
-        whole["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in whole.index.get_level_values("user")]
-    return whole
+        deltas.index = pd.MultiIndex.from_tuples([(name, "", "", "") for name in deltas.index], names=USER[1:])
+        found = pd.concat([deltas.reindex(columns=every.columns), block.droplevel("public")]).fillna("")[sorted(every.columns, key=added)]
+        found = found.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in found]), axis="columns")
+        for name, reached in () if references is None else references.groupby("reference", sort=False):
+            cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
+            found["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in found.index.get_level_values("user")]
+        blocks[NAMES.get(public, public)] = found.T
+    return SideBySide(pd.concat(blocks, names=["public", "kind", "algorithm"]))
+
+
+def _lines(cell: re.Match[str]) -> str:
+    return f"<td>{cell[1]}" + (f'<br><sub style="color: grey">{cell[2]}</sub>' if cell[2] else "") + "</td>"
 
 
 def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:

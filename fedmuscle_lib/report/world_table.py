@@ -88,6 +88,13 @@ def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
     return pd.concat([found[world].assign(world=_IN_WORDS.get(name, name)) for world, name in names.items()], ignore_index=True)
 
 
+def world_in_words(profile: str, folder: str) -> str:
+    """Such as "real, ViTs, all blocks", of a folder of results of ``controls``; of others, the data of the profile."""
+    setup = folder.removeprefix("controls").removeprefix("_") if folder.startswith("controls") else ""
+    words = _IN_WORDS.get(_name(profile, setup or USUAL_SETUP), profile)
+    return words if folder.startswith("controls") else words.partition(",")[0]
+
+
 def _references(file: str, figures: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """A file of the committed references of ``controls``, by profile and setup."""
     found = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
-from fedmuscle_lib.core.notebooks import fits, runs_of
+from fedmuscle_lib.core.notebooks import FIGURES, fits, runs_of
 from fedmuscle_lib.core.ownership import headed
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _section(entry: Path) -> dict[str, Any]:
     try:
         return _contents(entry)
     except DataError as error:
-        return {"name": entry.name, "made": Made("unreadable", "", ""), "time": "", "reason": str(error)}
+        return {"name": entry.name, "made": Made("unreadable", "", ""), "time": "", "title": "", "verdict": "", "reason": str(error)}
 
 
 def _contents(entry: Path) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def _contents(entry: Path) -> dict[str, Any]:
         "name": entry.name,
         "made": by,
         "time": time,
-        "claim": _claim(entry),
+        "verdict": _verdict(entry, by),
+        "title": _title(claim := _claim(entry)),
+        "claim": claim,
         "origin": origin or (json.dumps(given) if given else ""),
         "reason": result.get("failure") or result.get("missing") or "",
         "tables": _tables(entry) if done else [],
@@ -119,6 +122,20 @@ def _contents(entry: Path) -> dict[str, Any]:
         "departures": _departures(entry) if done else "",
         "files": [name for name in files if (entry / name).exists()],
     }
+
+
+def _verdict(entry: Path, by: Made) -> str:
+    """The verdicts on the paper's claims that the notebook's tables decide: the folder's own or, of shipped runs, the reference's."""
+    from fedmuscle_lib.report.claims import verdicts
+
+    own = entry.parent / "claims" / "claims.csv"
+    with _blamed(own):
+        return (verdicts(entry.parent) or (verdicts(FIGURES / entry.parent.name) if by.state == "shipped" else {})).get(entry.name, "")
+
+
+def _title(claim: str) -> str:
+    found = re.search(r"<h1[^>]*>(.*?)(<a|</h1>)", claim)
+    return html.unescape(found[1]) if found else ""
 
 
 def _claim(entry: Path) -> str:
@@ -130,8 +147,18 @@ def _claim(entry: Path) -> str:
         if (path := entry / name).exists():
             with _blamed(path):
                 cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
-                return next((markdown2html(c.source) for c in cells if c.cell_type == "markdown" and c.source.startswith("# ")), "")
+                return next(
+                    (markdown2html(_located(c.source, entry)) for c in cells if c.cell_type == "markdown" and c.source[:2] == "# "), ""
+                )
     return f"<h1>{html.escape(entry.name)}</h1>"
+
+
+def _located(text: str, entry: Path) -> str:
+    """Put the world into the title, so that one notebook's results are told apart."""
+    from fedmuscle_lib.report import world_in_words
+
+    title, _, rest = text.partition("\n")
+    return f"{title} ({world_in_words(entry.parent.name, entry.name)})\n{rest}"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
@@ -142,11 +169,15 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
     if (overview := entry / "overview.csv").exists():
         found.append(("Overview", _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
-        paths, caption = [entry / report.file_of(name, phase) for name in ("table", "delta")], f"{_MOMENTS[phase]}: ours | the paper's"
+        paths, caption = (
+            [entry / report.file_of(name, phase) for name in ("table", "delta")],
+            f"{_MOMENTS[phase]}: ours, and below it the paper's",
+        )
         if all(path.exists() for path in paths):
             tables = [_frame(path) for path in paths]
             with _blamed(*paths):
-                found.append((caption, report.side_by_side(*tables).to_html(border=0)))
+                if not tables[1].duplicated(["public", "algorithm"]).any():  # else an ablation's, whose overview has its points
+                    found.append((caption, report.side_by_side(*tables).page()))
     return found
 
 

@@ -13,7 +13,7 @@ from fedmuscle_lib.core.files import write
 PAGES = ("executed.html", "README.md")
 _OFFLINE = """{% extends 'lab/index.html.j2' %}
 {% block html_head_js %}{% endblock %}{% block html_head_js_mathjax %}{% endblock %}{% block html_head_js_mermaidjs %}{% endblock %}"""
-_FIGURE = re.compile(r'plots\.save\(\w+, folder, "(\w+)"\)')
+_FIGURE = re.compile(r'plots\.save\(\w+, folder, "(\w+)"')
 _LINK = re.compile(r"(\]\()(?!\w+:|#)([^)\s]+)")
 _MARK = re.compile(r"<!-- /?from.*?-->")  # of a number that comes from a CSV file
 _LAYOUT = re.compile(r"<style.*?</style>|</?div>|(?<=>)\s+(?=<(?!tr))", re.DOTALL)  # of pandas' tables

@@ -385,7 +385,7 @@ def _differences(provenance: dict[str, Any], here: Address) -> tuple[str, ...] |
     if ours.keys() != there.keys() or any(ours.get(name) and ours[name] != digest for name, digest in there.items()):
         return None
     absent = dict.fromkeys(name.partition("/")[0] for name, digest in there.items() if digest and not ours.get(name))
-    caveats = [f"{name} is not here, or not all of it" for name in absent]
+    caveats = [f"files in {name}/ are missing on this machine, so shipped results are shown" for name in absent]
     if provenance["torch"] != here.torch:
         caveats.append(f"torch {provenance['torch']} there, {here.torch} here")
     return tuple(caveats)

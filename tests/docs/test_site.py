@@ -36,7 +36,7 @@ def test_every_reference_is_on_a_page_with_its_figures(laid):
     for reference in references():
         page = laid / reference.page.relative_to(ROOT)
         title, text = page.read_text().split("\n", 1)
-        assert title.startswith("# ") and title.endswith(f"(`{reference.profile}`)")
+        assert title.startswith("# ") and title.endswith(f"`{reference.profile}`)")
         linked = set(re.findall(r"!\[[^]]*\]\((\w+\.svg)\)", text))
         assert linked == {path.name for path in reference.folder.glob("*.svg")}, reference.folder
         assert all((page.parent / name).is_file() for name in linked)

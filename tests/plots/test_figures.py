@@ -65,7 +65,7 @@ def test_figures_save_to_the_same_bytes(tmp_path):
 def test_printed_deltas_that_differ_from_their_cells_are_named():
     (ax,) = plots.printed_deltas(audit.deltas(), audit.exchanges()).axes
     names = [text.get_text() for text in ax.texts]
-    assert len(names) == 5 and "Table 1, voc: FedHeNN" in names
+    assert len(names) == 5 and "Table 1, Pascal VOC: FedHeNN" in names
     _, right, wrong, exchanged = ax.get_lines()
     assert max(abs(right.get_ydata())) < 0.05 < max(abs(wrong.get_ydata())) and max(abs(exchanged.get_ydata())) < 0.005
 
@@ -80,28 +80,45 @@ def test_figures_hold_what_they_are_given():
     assert len(panels.axes) == 7
     ten = [history2(name, [40] * 10) for name in ("local", "fedmuscle")]
     wrapped = plots.controls(report.over_baseline(ten), report.delta(ten)).axes
-    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 6 + [1] * 5
+    assert [ax.get_subplotspec().rowspan.start for ax in wrapped if ax.axison] == [0] * 4 + [1] * 4 + [2] * 3
     assert wrapped[10].get_title() == "all users"
     short = report.in_short([*runs, *report.as_arm([history("local", [42] * 6, seed=seed) for seed in range(3)], "tuned")])
     pieces = plots.in_short(short)
     assert [[text.get_text() for text in ax.get_yticklabels()] for ax in pieces.axes] == [
-        ["FedMuscle\nover Local training", "FedMuscle\nover Local training, tuned"],
-        ["FedMuscle\n− Self (no communication)"],
+        ["FedMuscle over Local training", "FedMuscle over Local training, tuned"],
+        ["FedMuscle − Self (no communication)"],
     ]
     strips = plots.table1(report.delta([*paper_runs, history("self", [40] * 6)]))
     assert [len(points_of(ax, hollow=True)) for ax in strips.axes] == [4, 4, 4]
     assert [line.get_text() for line in strips.axes[0].get_yticklabels()][-1] == "Self (no communication)"
     points = plots.agreement(report.delta(paper_runs), report.rank_agreement(paper_runs))
-    assert points.axes[0].get_title() == "voc: ρ = +1.00"
+    assert points.axes[0].get_title() == "Pascal VOC: ρ = +1.00"
     assert {text.get_text() for text in points.axes[0].texts} == {"Local training", "FedMuscle", "Gramian loss", "Pairwise alignment"}
 
 
 def test_the_training_curve_has_the_arms_that_train_by_the_recipe_of_the_baseline():
+    """Of two evaluations a dumbbell, of four a curve."""
     runs = [history(name, [mean] * 6) for name, mean in {"local": 40, "fedmuscle": 44, "self": 42, "probe": 50}.items()]
-    figure = plots.training_curve(report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")]))
+    curve = report.curve([*runs, *report.as_arm([history("local", [50] * 6)], "tuned")])
+    (ax,) = plots.training_curve(curve).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedMuscle", "Self (no communication)"]
+    longer = pd.concat([curve.assign(round=curve["round"] + 10 * k) for k in range(4)], ignore_index=True)
+    figure = plots.training_curve(longer)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedMuscle", "Self (no communication)"]
     figure.canvas.draw()
     assert figure.bbox.x1 >= figure.legends[0].get_window_extent().x1 > figure.axes[0].get_window_extent().x1  # beside the panel, whole
+
+
+def test_a_dumbbell_goes_from_the_hollow_earlier_evaluation_to_the_last():
+    rows = {"public": "voc", "algorithm": "fedmuscle", "round": [10, 20], "delta": [3.0, 8.0], "ci_low": [1.0, 7.0], "ci_high": [5.0, 9.0]}
+    figure = plots.training_curve(pd.DataFrame(rows))
+    (ax,) = figure.axes
+    assert (points_of(ax), points_of(ax, hollow=True), intervals_of(ax)) == (
+        [(8, 0)],
+        [(3, 0)],
+        [(7, 9)],
+    ) and ax.get_title() == "Pascal VOC"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["after round 20", "after round 10"]
 
 
 def forest_rows():
@@ -177,57 +194,50 @@ def map_rows(forgotten, steps=(160, 320)):
     return pd.DataFrame(rows).assign(**seeds)
 
 
-def test_the_map_holds_every_place_and_the_papers_steps(tmp_path):
-    rows = map_rows([31.0, -2.0])
+def test_the_map_has_a_line_a_place_from_what_forgets_most_and_hollow_single_seeds(tmp_path):
+    rows = map_rows([-2.0, 31.0])
     rows.loc[rows.algorithm == "fedmuscle", ["ci_low", "ci_high"]] = [1.0, 9.0]
     figure = plots.delta_map(rows, {"the paper": 23550})
-    above, *panels = figure.axes
-    assert [ax.get_title() for ax in panels] == ["160 alignment steps a user", "320 alignment steps a user"]
-    assert {text.get_text() for text in above.texts} == {"160", "320", "the paper: 23,550"}
-    for ax in panels:
-        assert {text.get_text(): text.xy[0] for text in ax.texts if text.get_text()} == {"A": -2, "B": 31}
-        drawn = {(line.get_color(), *line.get_xydata()[0]) for line in ax.lines if line.get_marker() not in ("None", "_")}
-        expected = {(plots.styles(rows.algorithm)[row.algorithm][0], row.forgotten, row.delta) for row in rows.itertuples()}
-        assert drawn == {one for one in expected if one[0] != plots.STYLES["local"][0]}
-        (low, high), (left, right) = ax.get_ylim(), ax.get_xlim()
-        assert low < -2 and high > 31 and left < -2 and right > 31
+    assert [ax.get_title() for ax in figure.axes] == ["160 alignment steps a user", "320 alignment steps a user"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["place 1", "place 0"]
+    for ax in figure.axes:
+        assert sorted(x for x, _ in points_of(ax)) == [2, 8], "an arm with an interval is filled"
+        assert sorted(x for x, _ in points_of(ax, hollow=True)) == sorted([5, 9, 4, 20, -2] + [5, 9, 4, 20, 31])
+        assert len(intervals_of(ax)) == 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[-2:] == ["place 1", "place 0"] and "FedMuscle" in names
+    assert len(names) == 7 and names[-1] == "hollow: a single seed" and not any("place" in name for name in names)
+    assert "the paper, 23,550" in figure.get_supxlabel()
     for name in ("a", "b"):
         plots.save(plots.delta_map(rows, {"the paper": 23550}), tmp_path, name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_places_that_are_close_stand_apart_and_in_order():
-    figure = plots.delta_map(map_rows([3.0, 3.01, 3.02, 30.0], steps=[160]), {})
-    ax = figure.axes[1]
-    boxes = [text.get_window_extent() for text in ax.texts if text.get_text()]
-    letters = dict(sorted((text.get_text(), box.x0) for text, box in zip([t for t in ax.texts if t.get_text()], boxes, strict=True)))
-    assert list(letters.values()) == sorted(letters.values())
-    points = [x * 72 / figure.dpi for x in letters.values()]
-    assert min(b - a for a, b in zip(points, points[1:], strict=False)) > 25
-
-
-def test_a_place_stands_in_each_panel_where_its_seeds_put_it():
-    rows = map_rows([10.0, 30.0])
-    moved = (rows.place == "place 0") & (rows.steps == 320)
-    rows.loc[moved, "forgotten"] = 12.0
-    rows.loc[moved & (rows.algorithm == "head_only"), "delta"] = 12.0
-    for ax, x in zip(plots.delta_map(rows, {}).axes[1:], (10, 12), strict=True):
-        diamonds = [line for line in ax.lines if line.get_marker() == "D"]
-        assert sorted(line.get_xdata()[0] for line in diamonds) == [x, 30]
-
-
-def test_places_without_a_delta_are_named_in_their_panels():
+def test_a_place_without_a_delta_has_a_line_without_points():
     """Where a metric of local training is 0, as in short runs."""
-    rows = map_rows([10.0, 30.0])
-    rows.loc[(rows.place == "place 1") & (rows.steps == 160) | (rows.steps == 320), ["forgotten", "delta"]] = math.nan
-    texts = [[text.get_text() for text in ax.texts if "undefined" in text.get_text()] for ax in plots.delta_map(rows, {}).axes[1:]]
-    assert texts == [["Δ is undefined:\nplace 1"], ["Δ is undefined:\nplace 0\nplace 1"]]
+    rows = map_rows([10.0, 30.0], steps=[160])
+    rows.loc[rows.place == "place 1", ["forgotten", "delta"]] = math.nan
+    (ax,) = plots.delta_map(rows, {}).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["place 0", "place 1"]
+    assert {round(y) for _, y in points_of(ax, hollow=True)} == {0}
 
 
 def test_a_map_of_one_place_and_one_number_of_steps():
-    assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 2
+    assert len(plots.delta_map(map_rows([0.0], steps=[800]), {"the paper": 23550}).axes) == 1
+
+
+def test_an_arm_that_would_squeeze_the_others_is_cut_off_with_an_arrow_and_its_number():
+    rows = forest_rows().assign(panel="a", unit="%", line=list("abcde"), arm=["local", "fedmuscle", "self", "head_only", "shuffled"])
+    rows = rows.assign(value=[1, 2, 3, 4, -80], ci_low=[0, 1, 2, 3, -100], ci_high=[2, 3, 4, 5, -60])
+    figure = style.housed(style.forest)(rows, plots.styles(rows.arm), clip=True)
+    (ax,) = figure.axes
+    assert ax.get_xlim()[0] > -2 and [text.get_text() for text in ax.texts] == ["-80"]
+    whole = style.housed(style.forest)(rows, plots.styles(rows.arm)).axes[0]
+    assert whole.get_xlim()[0] < -100 and not whole.texts
+
+
+def test_a_figure_is_saved_with_the_line_that_says_whose_numbers_it_shows(tmp_path):
+    path = plots.save(plots.figure2(report.delta(as_runs("table7"))), tmp_path, "bars", "seeds 0, 1, 2")
+    assert "<!-- seeds 0, 1, 2 -->" in path.read_text(encoding="utf8")
 
 
 def test_names_of_points_cover_nothing():

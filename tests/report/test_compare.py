@@ -124,4 +124,4 @@ def test_where_there_is_no_order_there_is_no_agreement(runs, n):
     assert ranks.n_algorithms.tolist() == [n]
     assert ranks[["rho", "rho_p", "tau", "tau_p", "rho_lowest", "rho_highest"]].isna().all(axis=None)
     assert "`voc`: 0 of the" in report.displaced(runs)
-    assert plots.agreement(report.delta(runs), ranks).axes[0].get_title() == "voc"
+    assert plots.agreement(report.delta(runs), ranks).axes[0].get_title() == "Pascal VOC"

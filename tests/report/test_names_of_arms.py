@@ -17,8 +17,11 @@ def test_arms_of_one_algorithm_stand_in_one_table(arms):
     assert delta.delta.tolist() == pytest.approx([0, 10, 0, 5, 2.5])
     assert table[table.paper_mean.notna()].algorithm.unique().tolist() == ["local", "fedmuscle"]  # whose M is the paper's
     shown = report.side_by_side(table, delta)
-    assert shown["the paper's algorithms"].columns.tolist() == ["Local training", "FedMuscle", "FedMuscle, M = 1"]
-    assert shown["controls and ours"].columns.tolist() == ["Self (no communication)", "Self (no communication), M = 1, cold"]
+    assert shown.loc["Pascal VOC", "the paper's algorithms"].index.tolist() == ["Local training", "FedMuscle", "FedMuscle, M = 1"]
+    assert shown.loc["Pascal VOC", "controls and ours"].index.tolist() == [
+        "Self (no communication)",
+        "Self (no communication), M = 1, cold",
+    ]
     assert report.over_baseline(arms).algorithm.drop_duplicates().tolist() == names[1:]
     assert "Δ(FedMuscle, M = 1) − Δ(FedMuscle) = **-5.00**" in report.compared(arms, "fedmuscle, M = 1", "fedmuscle")
     assert report.costs(arms).set_index("algorithm").tflop["fedmuscle, M = 1"] == 24

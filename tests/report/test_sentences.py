@@ -9,7 +9,10 @@ from histories import history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.versions import SOURCE
+from fedmuscle_lib.fedmuscle.arms import Point
 from fedmuscle_lib.report import sentences
+
+ARMS = ("local", "fedmuscle")
 
 
 def test_pairs_out_of_order_are_named_the_furthest_first(paper_runs):
@@ -45,7 +48,7 @@ def test_a_larger_perplexity_is_worse():
     assert "for 1 of 11 users (user 11)" in report.users_told_apart(runs, "local", "self")
     text = report.delta_by_task(runs).query("task == 'TG'")
     assert text.delta.tolist() == [0, -25]
-    shown = report.side_by_side(report.table(runs).query("task == 'TG'"), text).iloc[-1]
+    shown = report.side_by_side(report.table(runs).query("task == 'TG'"), text).iloc[:, 0]
     assert shown.tolist() == ["+0.00", "-25.00"]
 
 
@@ -64,17 +67,38 @@ def test_a_subset_is_said_to_be_one(tmp_path):
 
 def test_rendering_puts_ours_beside_the_papers(paper_runs):
     shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
-    shown = shown.reset_index()
-    papers = shown["the paper's algorithms"]
-    assert papers[(shown.public == "voc") & (shown.user == 1)]["FedMuscle"].item() == "46.3 | 46.33 ± 0.12"
-    assert papers[(shown.public == "coco") & (shown.user == "")]["Gramian loss"].item() == "+22.31 | +22.31"
+    assert shown.loc["Pascal VOC", "the paper's algorithms", "FedMuscle"].tolist()[1] == "46.3 | 46.33 ± 0.12"
+    assert shown.loc["COCO", "the paper's algorithms", "Gramian loss"].tolist()[0] == "+22.31 | +22.31"
+    page = shown.page()
+    assert '<td nowrap><b>+22.31</b><br><sub style="color: grey">+22.31</sub></td>' in page
+    assert '<td nowrap>46.3<br><sub style="color: grey">46.33 ± 0.12</sub></td>' in page and " | " not in page
+
+
+def test_a_model_is_called_what_it_is():
+    runs = [
+        history(name, [40] * 6, profile="small", backbones={"ViT-Base": "efficientnet-lite1", "ViT-Small": "vit-small"}) for name in ARMS
+    ]
+    models = report.models(runs)
+    assert models["ViT-Base"] == "EfficientNet-Lite1, for ViT-Base" and "ViT-Small" not in models
+    shown = report.side_by_side(report.table(runs), report.delta(runs), models=models)
+    assert "EfficientNet-Lite1, for ViT-Base" in shown.columns.get_level_values("model")
+    assert "EfficientNet-Lite1,<br>for ViT-Base" in shown.page()
+
+
+def test_the_line_above_a_figure_says_whose_numbers_it_shows():
+    runs = [history(name, [40] * 6, seed=seed) for name in ARMS for seed in (0, 2)]
+    line = report.about(runs)
+    assert line.startswith("Generated data (profile mini) · Setup1 · 6 users · public set Pascal VOC · seeds\xa00,\xa02") and "95 %" in line
+    assert report.about(runs[:1]).endswith("seed\xa00 · one seed has no interval")
+    assert "the paper's FedMuscle: +26.70 % on Pascal VOC" in report.about(runs, paper=True)
+    assert report.about([Point(varied={"M": 1}, histories=tuple(runs))]) == line
 
 
 def test_controls_and_ours_stand_apart():
     runs = [history(name, [40] * 6) for name in ("local", "self", "fedmuscle", "anchored", "pairwise")]
-    columns = report.side_by_side(report.table(runs), report.delta(runs)).columns
-    assert columns[:3].tolist() == [("the paper's algorithms", name) for name in ("Local training", "FedMuscle", "Pairwise alignment")]
-    assert columns[3:].tolist() == [("controls and ours", name) for name in ("Self (no communication)", "Anchored FedMuscle (ours)")]
+    rows = report.side_by_side(report.table(runs), report.delta(runs)).loc["Pascal VOC"].index
+    assert rows[:3].tolist() == [("the paper's algorithms", name) for name in ("Local training", "FedMuscle", "Pairwise alignment")]
+    assert rows[3:].tolist() == [("controls and ours", name) for name in ("Self (no communication)", "Anchored FedMuscle (ours)")]
 
 
 def test_a_note_says_how_many_runs_were_shipped_and_how_many_computed():

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from processes import alive, eventually
 
 from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.reproduce import Outcome, child, children, grid, index, literal, pages, plan, reproduce, select
 from fedmuscle_lib.reproduce.index import made
 
@@ -180,6 +182,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from fedmuscle_lib.__main__ import main
+from fedmuscle_lib.core.notebooks import FIGURES
 from fedmuscle_lib.cli import reproduce as command
 command.reproduce = partial(command.reproduce, folder=Path(sys.argv[1]))
 sys.exit(main(["reproduce", "--output", *sys.argv[2:]]))
@@ -431,6 +434,14 @@ def runs(*origins):
     """A provenance's runs of one arm."""
     named = [{"origin": origin, "finished": finished} for origin, finished in zip(origins, (EARLY, LATE, EARLY), strict=False)]
     return {"shared": {"address": "01"}, "arms": {"local": {}}, "runs": [{"arm": "local"} | run for run in named]}
+
+
+def test_an_ablation_whose_arms_have_several_deltas_is_readable(tmp_path):
+    reference = FIGURES / "mini" / "table5"
+    shutil.copytree(reference, tmp_path / "table5")
+    (tmp_path / "table5" / "result.json").unlink(missing_ok=True)
+    page = index(tmp_path).read_text()
+    assert "unreadable:" not in page and "<h3>Overview</h3>" in page
 
 
 @pytest.mark.parametrize(

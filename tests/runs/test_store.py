@@ -336,7 +336,7 @@ def test_shipped_runs_lie_below_computed_ones(layered):
 
 def test_a_shipped_run_is_shown_where_its_data_are_absent_or_torch_is_another_and_this_is_said(layered):
     absent = replace(HERE, inputs=(("data", ""), ("model", "m1")))
-    assert layered.find(absent)[2] == ("data is not here, or not all of it",)
+    assert layered.find(absent)[2] == ("files in data/ are missing on this machine, so shipped results are shown",)
     newer = replace(HERE, torch="2.14")
     assert layered.find(newer)[2] == ("torch 2.13 there, 2.14 here",)
 
