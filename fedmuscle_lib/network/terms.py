@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
 from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import PUBLIC_SETS, public_digest
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -76,10 +77,6 @@ class Terms(BaseModel):
             raise ValueError(f"format: {self.format}, where this version speaks {FORMAT}; all sides need the same version")
         if self.public_batch > self.public_size:
             raise ValueError(f"public_batch: B = {self.public_batch} is larger than the public set of {self.public_size}")
-        for name in ("tau", "tau_prime"):
-            value = getattr(self, name)
-            if isinstance(value, dict) and "default" not in value:
-                raise ValueError(f"{name}: temperatures by pair need a 'default'")
         any_run.check_options(self.options, {self.algorithm: algorithms.get(self.algorithm).Options})
         return self
 
@@ -97,6 +94,15 @@ class Terms(BaseModel):
         """
         if self.others > len(users) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(users) - 1} other users")
+        pairs = {f"{i}-{j}" for i in users for j in users if i != j}
+        for name in ("tau", "tau_prime"):
+            if isinstance(value := getattr(self, name), dict):
+                if "default" not in value:
+                    raise ValueError(f"{name}: temperatures by pair need a 'default'")
+                if unknown := value.keys() - pairs - {"default"}:
+                    raise ValueError(f"{name}: {min(unknown)!r} is no pair of users who may join, such as {min(pairs)!r}")
+                if twice := [pair for pair in value.keys() & pairs if "-".join(reversed(pair.split("-"))) in value]:
+                    raise ValueError(f"{name}: {min(twice)!r} is listed twice, in both orders")
         tau, tau_prime = ([[self.temperature(name, i, j) for j in users] for i in users] for name in ("tau", "tau_prime"))
         check_temperatures(tau, tau_prime, [f"user {user}" for user in users], self.algorithm == "fedmuscle" and self.others > 1)
 
@@ -171,7 +177,7 @@ class ServerFile(_Table):
         folder: of its state and its history.
         users: who may join: the file of each user's public key, by number.
         terms: :class:`Terms` without ``public``.
-        public: the folder of the public set, or the digests of one that the server does not have.
+        public: the folder of the public set, which parties may fetch, or the digests of one that the server does not have.
         certificate, key: of TLS, in PEM.
         insecure: whether there is no TLS; on loopback alone.
         bounds: how long it waits.
@@ -182,7 +188,7 @@ class ServerFile(_Table):
     folder: Path
     users: dict[int, Path] = Field(min_length=2)
     terms: dict[str, Any]
-    public: Path | dict[Literal["images", "texts"], str]
+    public: Path | dict[Modality, str]
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
@@ -228,6 +234,7 @@ class Limits(_Table):
         rounds: it takes part in.
         seconds: from its start to its end.
         megabytes: of representations that it sends, in all.
+        fetch: megabytes of a public set that it fetches if its data folder has none.
         wait: seconds for a server that is silent or gone.
         replies: forms of a reply that it takes part in. By all but "gradient" it sees the others' representations, and they see its own.
         report: whether it tells the server its metric and that of its own local training.
@@ -236,6 +243,7 @@ class Limits(_Table):
     rounds: int = Field(1000, ge=1)
     seconds: float = Field(7 * 86400, gt=0)
     megabytes: float = Field(10_000, gt=0)
+    fetch: float = Field(2000, ge=0)
     wait: float = Field(900, gt=0)
     replies: tuple[Literal["gradient", "factored", "dense"], ...] = ("gradient",)
     report: bool = False
@@ -329,15 +337,22 @@ class PartyFile(_Table):
             ValueError: naming the setting that can't be.
         """
         user = User(self.user, self.model.name, self.task, self.client, self.train_samples, self.folder, self.classes)
-        own = {"profile": "paper", "device": "cpu", "train_samples": {}} | self.settings
+        own = {"profile": "paper", "device": "cpu", "train_samples": {}}
         places = {"data_dir": self.data, "models_path": self.model.parent, "backbones": {user.model: user.model}, "public": self.public}
         theirs = {name: getattr(terms, name) for name in ("rounds", "cl_epochs", "public_size", "proj_dim")}
-        return any_run.parse(PartySettings, own | places | theirs | {"party": user})
+        if twice := self.settings.keys() & {"party", *places, *theirs}:
+            raise ValueError(f"settings: {min(twice)} is for the server's terms or for the file's own fields to say")
+        return any_run.parse(PartySettings, own | self.settings | places | theirs | {"party": user})
 
-    def digest(self, n: int) -> tuple[Literal["images", "texts"], str]:
-        """What the model reads of the public set, and the SHA-256 of it."""
-        reads = architecture_of(self.model).reads
-        return reads, public_digest(self.data / PUBLIC_SETS[self.public], n, reads)
+    @property
+    def reads(self) -> Modality:
+        """What the model reads of the public set."""
+        return architecture_of(self.model).reads
+
+    @property
+    def public_folder(self) -> Path:
+        """Where the public set is, or is fetched to."""
+        return self.data / PUBLIC_SETS[self.public]
 
 
 F = TypeVar("F", bound=BaseModel)

@@ -122,7 +122,7 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[...
 
 def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net: Callable[..., Net]) -> None:
     net = net(bounds={"start": 0.2})
-    with net.serving() as served, pytest.raises(Waited, match="waited 0 s for users 1, 2, 3: round 1 needs 2 users and has none"):
+    with net.serving() as served, pytest.raises(Waited, match="waited 0.2 s for users 1, 2, 3: round 1 needs 2 users and has none"):
         served.result()
 
 

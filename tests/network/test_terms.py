@@ -12,6 +12,7 @@ import pytest
 from toys import USERS, Net
 
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.public import public_digest
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.terms import Limits, PartyFile, ServerFile, Terms, read
@@ -34,7 +35,7 @@ def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
     own.limits.check(terms)
     settings = own.training(terms)
     assert (settings.rounds, settings.public_size, settings.evaluate_every, settings.members[0].number) == (20, 512, 2, 1)
-    assert own.digest(512) == ("images", terms.public["images"])
+    assert own.reads == "images" and public_digest(own.public_folder, 512, "images") == terms.public["images"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,6 @@ def test_a_servers_state_belongs_to_its_terms(tmp_path: Path) -> None:
     assert again.finished == 1 and again.rows == history.rows
     with pytest.raises(DataError, match=r"other terms \(rounds\); name another folder"):
         History(tmp_path, Terms(rounds=3, **TERMS))
-    (tmp_path / "state.json").write_text('{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "rows": {}}')
+    (tmp_path / "state.json").write_text('{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "over": [], "rows": {}}')
     with pytest.raises(DataError, match="no state of a server"):
         History(tmp_path, Terms(rounds=2, **TERMS))
