@@ -182,9 +182,7 @@ class Aggregator:
             self._nonces[user].remove(message.nonce)
             self._refuse(user, f"user {user} was started again")
             self._sessions[secret := secrets.token_hex(16)] = user
-            if public is not None:
-                self._begun(user)
-                self._note_end(user)
+            self._begun(user)
             return Welcome(session=secret, round=self._next)
 
     def user_of(self, secret: str) -> int:
@@ -263,14 +261,10 @@ class Aggregator:
             self._begun(user)
             if message.report and message.round < (self.terms.rounds if self._next is None else self._next):
                 self.history.report(message.round, user, message.report)
-            self._note_end(user)
+            if self._next is None:  # kept, so that a server that is started again does not wait for who has left
+                self.history.over.add(user)
+                self.history.keep()
             return Next(round=self._next)
-
-    def _note_end(self, user: int) -> None:
-        """Keep that a party knows that all rounds are over, if they are: a server that is started again does not wait for it."""
-        if self._next is None and user not in self.history.over:
-            self.history.over.add(user)
-            self.history.keep()
 
     def _begun(self, user: int) -> int:
         """Note that a party is there, also one that was not expected any more, and end the wait of its earlier call."""

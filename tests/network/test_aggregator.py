@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 import torch
 from processes import eventually
-from toys import USERS, Net, ToyParty, in_one_process
+from toys import USERS, Net, assert_same
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import Aggregator, Waited, _Seat
-
-
-def assert_same(net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None) -> None:
-    toys, losses = in_one_process(net.file.agreed(), missing)
-    for party, toy in zip(parties, toys, strict=True):
-        assert torch.equal(party._clients[0].table, toy.table)
-    assert net.history.table("rounds").alignment_loss.tolist() == losses
 
 
 @pytest.mark.parametrize("terms", [{}, {"reply": "factored"}, {"algorithm": "gramian", "order": "alignment_first"}, {"robust": 1}])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from processes import alive, eventually
-from toys import USERS, Net, in_one_process, serve_alone, take_part_alone
+from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alone
 
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.relay import Relay
@@ -33,19 +33,6 @@ def assert_same(net: Net) -> None:
     assert all(torch.equal(table, toy.table) for table, toy in zip(tables(net), toys, strict=True))
     history = History(net.folder / "server", terms)
     assert history.table("rounds").alignment_loss.tolist() == losses and history.table("users").why_not.isna().all()
-
-
-class Breaks:
-    """Breaks the connection after every so many bytes."""
-
-    def __init__(self, every: int, most: int) -> None:
-        self.every, self.left, self.next = every, most, every
-
-    def __call__(self, total: int) -> bool:
-        if self.left and total >= self.next:
-            self.left, self.next = self.left - 1, total + self.every
-            return True
-        return False
 
 
 @pytest.mark.parametrize("spoil", [Breaks(5000, 12), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])

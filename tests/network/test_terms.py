@@ -117,6 +117,8 @@ def test_a_servers_state_belongs_to_its_terms(tmp_path: Path) -> None:
     assert again.finished == 1 and again.rows == history.rows
     with pytest.raises(DataError, match=r"other terms \(rounds\); name another folder"):
         History(tmp_path, Terms(rounds=3, **TERMS))
-    (tmp_path / "state.json").write_text('{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "over": [], "rows": {}}')
+    (tmp_path / "state.json").write_text(
+        '{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "over": [], "rows": {}}'
+    )
     with pytest.raises(DataError, match="no state of a server"):
         History(tmp_path, Terms(rounds=2, **TERMS))
