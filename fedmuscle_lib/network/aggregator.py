@@ -70,7 +70,7 @@ class _Seat:
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
         self.z: Tensor | None = None  # of a message that is not answered yet
         self.answer: bytes | None = None
-        self.gone, self.refused = "", False  # why, if it is; and whether for what it sent
+        self.gone, self.refused, self.back = "", False, False  # why, if it is; whether for what it sent; whether it has joined again
         self.deadline = 0.0  # of what comes next, by the monotonic clock
 
     def represent(self, rows: Tensor) -> tuple[Batch, Tensor]:
@@ -180,7 +180,10 @@ class Aggregator:
             if message.nonce not in self._nonces[user]:
                 raise NoSession("what the user signed is of another session")
             self._nonces[user].remove(message.nonce)
-            self._refuse(user, f"user {user} was started again")
+            self._end_sessions(user)
+            if seat := self._seats.get(user):
+                seat.leave(f"user {user} was started again")
+                seat.back = True
             self._sessions[secret := secrets.token_hex(16)] = user
             self._begun(user)
             return Welcome(session=secret, round=self._next)
@@ -250,10 +253,13 @@ class Aggregator:
     def _refuse(self, user: int, why: str) -> None:
         """The party's session ends; it is waited for when it joins again."""
         self._expected.discard(user)
-        self._sessions = {secret: None if of == user else of for secret, of in self._sessions.items()}
+        self._end_sessions(user)
         if seat := self._seats.get(user):
             seat.leave(why, refused=True)
             self._changed.notify_all()
+
+    def _end_sessions(self, user: int) -> None:
+        self._sessions = {secret: None if of == user else of for secret, of in self._sessions.items()}
 
     def finished(self, user: int, message: Finished) -> Next:
         """Note that a party is through with a round, and what it reports."""
@@ -358,11 +364,12 @@ class Aggregator:
 
     def _left(self, gone: _Gone, batch: Batch) -> None:
         with self._lock:
-            if gone.refused:
-                self._refuse(gone.user, str(gone))
-            self._seats[gone.user].leave(str(gone))
             self._absent[gone.user] = f"left in {batch}: {gone}"
-            self._expected.discard(gone.user)
+            if not (seat := self._seats[gone.user]).back:
+                self._expected.discard(gone.user)
+                if gone.refused:
+                    self._refuse(gone.user, str(gone))
+                seat.leave(str(gone))
         self._tell(f"user {gone.user} {self._absent[gone.user]}")
 
     def _account(self, round: int, losses: list[float], waiting: float, exchange: float) -> None:

@@ -132,6 +132,7 @@ class Party:
                 with fixed_state(self._settings.threads):
                     for client, own in zip(self._clients, state["clients"], strict=True):
                         client.restore(own)
+                        client.take_losses()  # of a round that was begun
                 self._finished, self._rows, self._clean = state["finished"], state["rows"], True
                 self._sent = max(self._sent, state["sent"])  # what was sent stays sent
                 if self._finished:

@@ -46,6 +46,8 @@ def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
         ({"round": 3}, "unknown field 'round'; did you mean"),
         ({"rounds": 0}, "rounds: Input should be greater than or equal to 1"),
         ({"tau": {"1-3": 0.5}}, "tau: temperatures by pair need a 'default'"),
+        ({"tau": {"default": 0.2, "1-33": 0.5}}, "tau: '1-33' is no pair of users who may join, such as '1-2'"),
+        ({"tau": {"default": 0.2, "1-3": 0.5, "3-1": 0.5}}, "tau: '1-3' is listed twice, in both orders"),
         ({"tau_prime": 0.3}, "tau"),
         ({"others": 3}, "others: M = 3, but a user has only 2 other users"),
         ({"public_batch": 100}, "public_batch: B = 100 is larger than the public set of 64"),
@@ -75,6 +77,11 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
 def test_a_servers_file_that_can_not_be_is_refused(net: Callable[..., Net], given: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         net(**given)
+
+
+def test_a_partys_settings_say_nothing_that_the_terms_or_its_own_fields_say(net: Callable[..., Net]) -> None:
+    with pytest.raises(ValueError, match="settings: rounds is for the server's terms"):
+        net().party_file(1, settings={"profile": "mini", "rounds": 3}).training(net().file.agreed())
 
 
 def test_an_insecure_connection_is_for_loopback_and_by_name(net: Callable[..., Net]) -> None:
