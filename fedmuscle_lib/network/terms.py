@@ -6,9 +6,9 @@ import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
@@ -28,15 +28,17 @@ _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 
 
+def _from_the_file(path: Path, info: ValidationInfo) -> Path:
+    return (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name or "")
+
+
+Place = Annotated[Path, AfterValidator(_from_the_file)]  # a relative one starts at the file's folder
+
+
 class _Table(BaseModel):
-    """A table of a TOML file. Relative paths start at the file's folder."""
+    """A table of a TOML file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*")
-    @classmethod
-    def _starts_at_the_file(cls, value: Any, info: ValidationInfo) -> Any:
-        return (info.context or {}).get(_HERE, Path()) / user_path(value, info.field_name or "") if isinstance(value, Path) else value
 
 
 class Terms(BaseModel):
@@ -185,20 +187,15 @@ class ServerFile(_Table):
     """
 
     address: Address
-    folder: Path
-    users: dict[int, Path] = Field(min_length=2)
+    folder: Place
+    users: dict[int, Place] = Field(min_length=2)
     terms: dict[str, Any]
-    public: Path | dict[Modality, str]
-    certificate: Path | None = None
-    key: Path | None = None
+    public: Place | dict[Modality, str]
+    certificate: Place | None = None
+    key: Place | None = None
     insecure: bool = False
     bounds: Bounds = Bounds()
     threads: int = Field(1, ge=1, le=1024)
-
-    @field_validator("users")
-    @classmethod
-    def _keys_start_at_the_file(cls, users: dict[int, Path], info: ValidationInfo) -> dict[int, Path]:
-        return {user: (info.context or {}).get(_HERE, Path()) / user_path(path, f"users.{user}") for user, path in users.items()}
 
     @model_validator(mode="after")
     def _is_secure(self) -> Self:
@@ -254,12 +251,8 @@ class Limits(_Table):
         Raises:
             RefusedMessage: naming the limit.
         """
-        asked = {
-            "rounds": (terms.rounds, self.rounds),
-            "megabytes": (terms.uplink_bytes / 1e6, self.megabytes),
-        }
-        for name, (theirs, ours) in asked.items():
-            if theirs > ours:
+        for name, theirs in {"rounds": terms.rounds, "megabytes": terms.uplink_bytes / 1e6}.items():
+            if theirs > (ours := getattr(self, name)):
                 raise RefusedMessage(f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}")
         if terms.reply not in self.replies:
             raise RefusedMessage(f"the server sends {terms.reply} replies, which show others your representations; limits.replies has none")
@@ -309,17 +302,17 @@ class PartyFile(_Table):
 
     server: Address
     user: int = Field(ge=1)
-    key: Path
-    root: Path | None = None
+    key: Place
+    root: Place | None = None
     insecure: bool = False
-    state: Path
-    data: Path
+    state: Place
+    data: Place
     task: str
     train_samples: int = Field(ge=1)
     folder: str | None = None
     client: int = Field(0, ge=0)
     classes: int | None = Field(None, ge=2)
-    model: Path
+    model: Place
     public: str = "voc"
     compare: bool = True
     settings: dict[str, Any] = {}
