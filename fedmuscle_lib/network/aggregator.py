@@ -265,6 +265,9 @@ class Aggregator:
         """Note that a party is through with a round, and what it reports."""
         with self._lock:
             self._begun(user)
+            seat = self._seats.get(user)
+            if seat and seat.back and message.round < self._round < self.history.finished:
+                self.history.lost(self._round, user)
             if message.report and message.round < (self.terms.rounds if self._next is None else self._next):
                 self.history.report(message.round, user, message.report)
             if self._next is None:  # kept, so that a server that is started again does not wait for who has left

@@ -102,6 +102,12 @@ class History:
             if (row["round"], row["user"]) == (round + 1, user) and row["metric"] is None:
                 row |= report.model_dump() | {"gain_percent": gain(report)}
 
+    def lost(self, round: int, user: int) -> None:
+        """Note that a party took part in a round, from 0, and was killed before it kept what it learned."""
+        for row in self.rows["users"]:
+            if (row["round"], row["user"]) == (round + 1, user):
+                row["why_not"] = row["why_not"] or "started again from its checkpoint before this round"
+
     def took_part(self, round: int) -> set[int]:
         """Users who took part in a round, from 1, to its end."""
         return {row["user"] for row in self.rows["users"] if row["round"] == round and row["took_part"] and not row["why_not"]}

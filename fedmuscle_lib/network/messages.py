@@ -128,9 +128,9 @@ class Report(Head):
 
 
 class Finished(Head):
-    """A party is through with a round."""
+    """A party is through with a round; -1 if with none yet."""
 
-    round: int = Field(ge=0)
+    round: int = Field(ge=-1)
     report: Report | None = None
 
 

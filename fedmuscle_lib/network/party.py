@@ -86,8 +86,7 @@ class Party:
             fetch(self._connection.call, self.file.public_folder, self.file.user, self._terms, self.file.reads, most)
             round = self._connection.join(self.file.user, self._key, self._agree)
         self._stand_at(self._terms.rounds if self._possible(round) is None else cast(int, round))
-        if self._rows or round is None:
-            self._say_finished()
+        self._say_finished()
         return round
 
     def _agree(self, terms: Terms) -> tuple[Modality, str | None]:
@@ -191,7 +190,7 @@ class Party:
         """Tell the server which round is behind this party, and its metric if it agrees to; returns the round to go on with."""
         row = self._rows[-1] if self._rows and self.file.limits.report else {}
         report = Report(**{name: row[name] for name in Report.model_fields}) if row.get("metric") else None
-        return self._connection.ask("finished", Finished(round=max(0, self._finished - 1), report=report), Next).round
+        return self._connection.ask("finished", Finished(round=self._finished - 1, report=report), Next).round
 
     def _possible(self, round: int | None, first: int = 0) -> int | None:
         """The round that the server names, if it is one that can be next."""

@@ -113,6 +113,31 @@ def test_a_party_that_is_started_again_at_once_takes_part_in_the_next_round(net:
     assert users.took_part.all() and users.why_not.dropna().tolist() == ["left in round 1, CL epoch 1, batch 2: user 3 was started again"]
 
 
+@pytest.mark.parametrize("round", [0, 1])
+def test_what_a_party_lost_after_the_last_batch_is_said(net: Callable[..., Net], round: int) -> None:
+    net = net(terms={"rounds": 3, "others": 1})
+    one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
+    evaluated, accounted = three._evaluated, lambda: any(line.startswith(f"round {round + 1}/3") for line in net.told)
+
+    def ends(at: int) -> Any:
+        if at == round and eventually(accounted):
+            raise InterruptedError("as if it was killed")
+        return evaluated(at)
+
+    def and_again() -> None:
+        with pytest.raises(InterruptedError):
+            three.run()
+        again.run()
+
+    three._evaluated = ends
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
+        users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    why_not = users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist()
+    assert users.took_part.all() and why_not == [[round + 1, 3, "started again from its checkpoint before this round"]]
+
+
 def test_a_server_that_is_started_again_after_the_end_waits_for_nobody(net: Callable[..., Net]) -> None:
     net = net(terms={"rounds": 1})
     net.federate([net.toy(user) for user in USERS])

@@ -67,7 +67,7 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
     ("given", "why"),
     [
         ({"address": "10.0.0.1:8899", "insecure": True}, "insecure: only on loopback, such as 127.0.0.1, not at 10.0.0.1:8899"),
-        ({"certificate": None}, "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER` makes one"),
+        ({"certificate": None}, "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes"),
         ({"insecure": True}, "insecure: certificates are named too"),
         ({"address": "8899"}, "address: an address is host:port"),
         ({"port": 1}, "unknown field 'port'"),
