@@ -151,8 +151,8 @@ def _check_secure(address: Address, insecure: bool, secured: bool) -> None:
     if insecure and not address.loopback:
         raise ValueError(f"insecure: only on loopback, such as 127.0.0.1, not at {address}")
     if insecure == secured:
-        raise ValueError("an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes one to try it with"
-                         if not secured else "insecure: certificates are named too; leave one of them out")  # fmt: skip
+        lacks = "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes one to try it with"
+        raise ValueError("insecure: certificates are named too; leave one of them out" if secured else lacks)
 
 
 class Bounds(_Table):
