@@ -18,5 +18,6 @@ client's place; a seat hands over what the party sent and hands back the reply. 
   limits; the party checks the terms against these before it proves who it is, and counts what it sends.
 
 In the order of their imports: ``terms`` (and both files), ``messages``, ``keys``, ``history``, ``aggregator``, ``public``, ``service``
-(gRPC), ``party``, ``serve``, ``relay``, ``bench``. It needs the extra ``federated``; nothing of the library imports it but commands, when they run.
+(gRPC), ``party``, ``serve``, ``relay``, ``bench``. It needs the extra ``federated``; nothing of the library imports it but commands, when
+they run.
 """
