@@ -18,7 +18,7 @@ from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import Aggregator, NoSession, Waited, _Seat
 from fedmuscle_lib.network.history import History
-from fedmuscle_lib.network.messages import Finished, Join, Next
+from fedmuscle_lib.network.messages import Finished, Join, Next, Ready, Roster
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import Limits
 
@@ -117,10 +117,21 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[...
     assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [2056, 2056, 1028]
 
 
-def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., Net]) -> None:
-    net = net(users=(1, 2), terms={"rounds": 1, "others": 1, "public_size": 128}, bounds={"start": 300, "round": 1, "batch": 1})
+def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    represent = _Seat.represent
+
+    def bounded(self: _Seat, rows: torch.Tensor) -> Any:
+        if self.user.number == 2:
+            self.deadline = time.monotonic() + 0.1
+        return represent(self, rows)
+
+    def silent(message: Any, z: Any) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(_Seat, "represent", bounded)
+    net = net(users=(1, 2), terms={"rounds": 1, "others": 1, "public_size": 128})
     one, two = net.toy(1), net.toy(2)
-    two._exchanged = lambda message, z: time.sleep(2) or killed_in(0)(0)
+    two._exchanged = silent
     with net.serving() as served, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(party.run) for party in (one, two)]
         users = served.result().table("users")
@@ -128,13 +139,33 @@ def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., 
     assert users.why_not[0] == "left in round 1, CL epoch 1, batch 1: nobody else is left"
 
 
-def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net]) -> None:
+def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
     """The last round went on without it while it trained."""
-    net = net(terms={"rounds": 1}, bounds={"start": 5, "round": 60, "batch": 60})
+    gather, trains, goes_on = Aggregator._gather, threading.Event(), threading.Event()
+
+    def bounded(self: Aggregator, round: int) -> Any:
+        eventually(lambda: self._ready >= {1, 2} and trains.is_set())
+        self.bounds = self.bounds.model_copy(update={"start": 0.1})
+        return gather(self, round)
+
+    def slow(round: int) -> None:
+        trains.set()
+        goes_on.wait(300)
+
+    monkeypatch.setattr(Aggregator, "_gather", bounded)
+    net = net(terms={"rounds": 1})
     one, two, three = (net.toy(user) for user in USERS)
-    over = threading.Event()
-    three.before_round = lambda round: over.wait(60)
-    one._line = lambda row: over.set() or ""
+    three.before_round = slow
+    line = two._line
+
+    def heard_of(row: dict[str, Any]) -> str:
+        """Before user 2 is through, so that the server is still there."""
+        three._connection.ask("ready", Ready(round=0), Roster)
+        goes_on.set()
+        return line(row)
+
+    two._line = heard_of
+
     with net.serving() as served, ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(party.run) for party in (one, two, three)]
         users = served.result().table("users")
