@@ -38,7 +38,7 @@ CREAMFL = (
     "system", "arms", "report", "plots", "fingerprints", "__init__",
 )  # fmt: skip
 BRIDGE = ("heads", "system", "arms", "report", "plots", "__init__")
-NETWORK = ("terms", "messages", "keys", "history", "aggregator", "service", "party", "serve", "relay", "bench", "__init__")
+NETWORK = ("terms", "messages", "keys", "history", "aggregator", "public", "service", "party", "serve", "relay", "bench", "__init__")
 ORDERS = {"fedmuscle": FEDMUSCLE, "fedloge": FEDLOGE, "creamfl": CREAMFL, "bridge": BRIDGE, "network": NETWORK}
 MOST_ENTRIES = 19  # at the library's top level
 

@@ -67,11 +67,12 @@ def join(
 def keys(
     folder: Annotated[Path, typer.Argument(help="Where they go; what is there already stays.")],
     users: Annotated[str, typer.Option(help="Numbers of the users, with commas between them.")] = "",
-    host: Annotated[list[str] | None, typer.Option(help="Name or address of the server; repeatable.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Name or address of the server, for its certificate; repeatable.")] = None,
 ) -> None:
-    """Make a key for each user and a certificate for the server, to try a federation on machines of your own.
+    """Make a key for each user and, if a host is named, a certificate for the server.
 
-    Give a party its user_N.key and root.pem, and the server the rest. Elsewhere each party makes its own key and sends user_N.pub alone.
+    To try a federation, make all at once; a party needs its user_N.key and root.pem. Elsewhere each party makes its own key and sends
+    user_N.pub alone.
     """
     needs_grpc()
     from fedmuscle_lib.network import keys as made
@@ -79,5 +80,5 @@ def keys(
     numbers = users.split(",") if users else []
     if wrong := [number for number in numbers if not number.isdecimal() or int(number) < 1]:
         raise ValueError(f"users: numbers from 1 with commas between them, not {wrong[0]!r}")
-    for path in made.make(folder, list(map(int, numbers)), host or ["localhost", "127.0.0.1"]):
+    for path in made.make(folder, list(map(int, numbers)), host or []):
         print(path)

@@ -39,7 +39,7 @@ def read_public(folder: Path, n: int, encoding: Encoding) -> Tensor:
     Raises:
         DataError: the folder is missing, unfinished or holds fewer than ``n`` images, or an image has no caption.
     """
-    paths = _first(folder, n)
+    paths = first_images(folder, n)
     if isinstance(encoding, Pixels):
         return encoding.load(paths)
     return encoding.encode(_captions(folder / CAPTIONS, [path.name for path in paths]))
@@ -54,7 +54,7 @@ def public_digest(folder: Path, n: int, reads: str) -> str:
     Raises:
         DataError: as :func:`read_public`.
     """
-    paths = _first(folder, n)
+    paths = first_images(folder, n)
     if reads == "images":
         parts = [f"{path.name} {digest(path)}" for path in paths]
     else:
@@ -62,7 +62,8 @@ def public_digest(folder: Path, n: int, reads: str) -> str:
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _first(folder: Path, n: int) -> list[Path]:
+def first_images(folder: Path, n: int) -> list[Path]:
+    """The files of the first ``n`` images in the order of their names; raises as :func:`read_public`."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; `python -m data_prep` makes the public sets")
     refuse_unfinished(folder)

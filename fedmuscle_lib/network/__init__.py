@@ -17,6 +17,7 @@ client's place; a seat hands over what the party sent and hands back the reply. 
 - *Who decides.* The server's file has the terms, which are all that it asks (``Terms``). A party's file has its data, model, training and
   limits; the party checks the terms against these before it proves who it is, and counts what it sends.
 
-In the order of their imports: ``terms`` (and both files), ``messages``, ``keys``, ``history``, ``aggregator``, ``service`` (gRPC),
-``party``, ``serve``, ``relay``, ``bench``. It needs the extra ``federated``; nothing of the library imports it but commands, when they run.
+In the order of their imports: ``terms`` (and both files), ``messages``, ``keys``, ``history``, ``aggregator``, ``public``, ``service``
+(gRPC), ``party``, ``serve``, ``relay``, ``bench``. It needs the extra ``federated``; nothing of the library imports it but commands, when
+they run.
 """

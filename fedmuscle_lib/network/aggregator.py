@@ -70,7 +70,7 @@ class _Seat:
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
         self.z: Tensor | None = None  # of a message that is not answered yet
         self.answer: bytes | None = None
-        self.gone, self.refused = "", False  # why, if it is; and whether for what it sent
+        self.gone, self.refused, self.back = "", False, False  # why, if it is; whether for what it sent; whether it has joined again
         self.deadline = 0.0  # of what comes next, by the monotonic clock
 
     def represent(self, rows: Tensor) -> tuple[Batch, Tensor]:
@@ -134,13 +134,14 @@ class Aggregator:
         self._lock = Lock()
         self._changed, self._closed = Condition(self._lock), Condition(self._lock)  # parties came or reported; a round's roster is closed
         self._nonces: dict[int, deque[str]] = defaultdict(lambda: deque(maxlen=64))
-        self._sessions: dict[str, int] = {}
+        self._sessions: dict[str, int | None] = {}  # users by the secrets of their sessions; None for one that is over
         self._calls: dict[int, int] = defaultdict(int)  # of each user; a newer one ends the wait of those before
         self._expected = set(self._keys)  # whom a round waits for
         self._ready: set[int] = set()
-        self._through: set[int] = set()  # parties of the running round who finished it
         self._round, self._seats = -1, dict[int, _Seat]()  # the running round
         self._next: int | None = history.finished if history.finished < terms.rounds else None  # the round that may be joined
+        if self._next is None:
+            self._expected = history.took_part(terms.rounds)
 
     # --- what parties ask, from any thread ------------------------------------------------------------------------------------
 
@@ -162,31 +163,29 @@ class Aggregator:
 
         Raises:
             RefusedMessage: naming the user; its key is unknown, its signature is not by this key, or its public set is another.
+            NoSession: what it signed was drawn before the server was started again, or is signed already: an answer that was lost.
         """
-        user, key, nonce = message.user, message.key, message.nonce
-        with self._lock:
-            fresh = nonce in self._nonces[user] if user in self._keys else False
-            if fresh:
-                self._nonces[user].remove(nonce)
+        user, key, reads, public = message.user, message.key, message.reads, message.public
         if key != self._keys.get(user):
             raise RefusedMessage(f"user {user}: the key {key[:16]!r}... is unknown; the server's file has another one for this user")
-        if not fresh or not keys.signed(key, message.signature, self.terms.name, user, nonce):
-            raise RefusedMessage(f"user {user}: the signature is not by its key, or not of what this server drew")
-        if (ours := self.terms.public.get(message.reads)) != message.public:
-            why = (
-                f"its {message.reads} have the SHA-256 {message.public[:16]!r}..., ours {ours[:16]}..."
-                if ours
-                else f"ours has no {message.reads}"
+        if not keys.signed(key, message.signature, self.terms.name, user, message.nonce):
+            raise RefusedMessage(f"user {user}: the signature is not by its key")
+        if (ours := self.terms.public.get(reads)) is None:
+            raise RefusedMessage(f"user {user} reads {reads}, which the public set has not")
+        if public not in (None, ours):
+            raise RefusedMessage(
+                f"user {user} has another public set: its {reads} have the SHA-256 {public[:16]!r}..., ours {ours[:16]}..."
             )
-            raise RefusedMessage(f"user {user} has another public set: {why}")
         with self._lock:
-            self._refuse(user, f"user {user} was started again")
+            if message.nonce not in self._nonces[user]:
+                raise NoSession("what the user signed is of another session")
+            self._nonces[user].remove(message.nonce)
+            self._end_sessions(user)
+            if seat := self._seats.get(user):
+                seat.leave(f"user {user} was started again")
+                seat.back = True
             self._sessions[secret := secrets.token_hex(16)] = user
-            self._calls[user] += 1
-            self._expected.add(user)
-            if self._next is None:
-                self._through.add(user)
-            self._changed.notify_all()
+            self._begun(user)
             return Welcome(session=secret, round=self._next)
 
     def user_of(self, secret: str) -> int:
@@ -194,17 +193,19 @@ class Aggregator:
 
         Raises:
             NoSession: there is none.
+            RefusedMessage: it is over.
         """
         with self._lock:
             if secret not in self._sessions:
-                raise NoSession("no such session; the server was started again, or the user joined from elsewhere")
-            return self._sessions[secret]
+                raise NoSession("no such session; the server was started again")
+            if (user := self._sessions[secret]) is None:
+                raise RefusedMessage("the session is over; the same user joined from elsewhere")
+            return user
 
     def ready(self, user: int, round: int) -> Roster:
         """Wait until it is decided who takes part in a round, or for POLL seconds."""
         with self._lock:
             call = self._begun(user)
-            self._expected.add(user)  # also who comes too late for this round is waited for in the next one
             if round == self._next:
                 self._ready.add(user)
                 self._changed.notify_all()
@@ -250,29 +251,38 @@ class Aggregator:
             self._refuse(user, why)
 
     def _refuse(self, user: int, why: str) -> None:
-        """The party's session ends; it may join again."""
-        self._sessions = {secret: of for secret, of in self._sessions.items() if of != user}
+        """The party's session ends; it is waited for when it joins again."""
+        self._expected.discard(user)
+        self._end_sessions(user)
         if seat := self._seats.get(user):
             seat.leave(why, refused=True)
             self._changed.notify_all()
+
+    def _end_sessions(self, user: int) -> None:
+        self._sessions = {secret: None if of == user else of for secret, of in self._sessions.items()}
 
     def finished(self, user: int, message: Finished) -> Next:
         """Note that a party is through with a round, and what it reports."""
         with self._lock:
             self._begun(user)
-            self._expected.add(user)
-            if message.report and message.round <= self._round:
+            seat = self._seats.get(user)
+            if seat and seat.back and message.round < self._round < self.history.finished:
+                self.history.lost(self._round, user)
+            if message.report and message.round < (self.terms.rounds if self._next is None else self._next):
                 self.history.report(message.round, user, message.report)
-            if message.round == self._round:
-                self._through.add(user)
-            self._changed.notify_all()
+            if self._next is None:  # kept, so that a server that is started again does not wait for who has left
+                self.history.over.add(user)
+                self.history.keep()
             return Next(round=self._next)
 
     def _begun(self, user: int) -> int:
+        """Note that a party is there, also one that was not expected any more, and end the wait of its earlier call."""
         self._calls[user] += 1
+        self._expected.add(user)
         if seat := self._seats.get(user):
             seat.answered.notify_all()
         self._closed.notify_all()
+        self._changed.notify_all()
         return self._calls[user]
 
     def end(self) -> None:
@@ -293,30 +303,35 @@ class Aggregator:
             began = time.monotonic()
             seats = self._gather(round)
             waited = time.monotonic()
-            losses = self._align(round, list(seats))
-            self._account(round, seats, losses, waited - began, time.monotonic() - waited)
-        last = [row for row in self.history.rows["users"] if row["round"] == self.terms.rounds]
-        wanted = {row["user"] for row in last if row["took_part"] and not row["why_not"]}
+            losses = self._align(round, seats)
+            self._account(round, losses, waited - began, time.monotonic() - waited)
         with self._lock:
-            self._changed.wait_for(lambda: self._through >= wanted - {n for n, seat in self._seats.items() if seat.gone}, self.bounds.round)
+            self._wait(lambda: not self._expected - self.history.over, self.bounds.round, lambda: self._expected - self.history.over)
             self.history.keep()
         self._tell(", ".join(["all rounds are over", *self._delta(self.terms.rounds)]))
 
+    def _wait(self, done: Callable[[], bool], seconds: float, lacking: Callable[[], set[int]]) -> None:
+        """Wait for parties, and tell for whom now and then. The lock is held."""
+        end = time.monotonic() + seconds
+        while not self._changed.wait_for(done, max(0, min(POLL, end - time.monotonic()))) and time.monotonic() < end:
+            self._tell(f"waiting for {listed(lacking())}")
+
     def _gather(self, round: int) -> list[_Seat]:
         """Wait for the parties and close the round's roster."""
-        seconds = self.bounds.start if self._round < 0 else self.bounds.round
-        deadline = time.monotonic() + seconds
+        seconds, fewest = self.bounds.start if self._round < 0 else self.bounds.round, self.bounds.fewest
         with self._lock:
-            self._changed.wait_for(lambda: self._ready >= self._expected and len(self._ready) >= self.bounds.fewest, seconds)
-            if len(self._ready) < self.bounds.fewest:
-                what = f"round {round + 1} needs {self.bounds.fewest} users and has {listed(self._ready)}"
-                raise Waited(f"waited {time.monotonic() - deadline + seconds:.0f} s for {listed(set(self._keys) - self._ready)}: {what}")
-            self._absent = {user: f"not ready within {seconds:g} s" for user in self._expected - self._ready}
-            self._absent |= {user: "absent" for user in set(self._keys) - self._expected}
-            self._expected = set(self._ready)
-            self._round, self._through = round, set()
+            self._wait(
+                lambda: not self._expected - self._ready and len(self._ready) >= fewest,
+                seconds,
+                lambda: self._expected - self._ready or set(self._keys) - self._ready,
+            )
+            if len(self._ready) < fewest:
+                what = f"round {round + 1} needs {fewest} users and has {listed(self._ready)}"
+                raise Waited(f"waited {seconds:g} s for {listed(set(self._keys) - self._ready)}: {what}")
+            self._absent = {user: "absent" for user in set(self._keys) - self._ready}
+            self._absent |= {user: f"not ready within {seconds:g} s" for user in self._expected - self._ready}
             self._seats = {user: _Seat(user, self._lock) for user in sorted(self._ready)}
-            self._ready = set()
+            self._round, self._expected, self._ready = round, self._ready, set()
             self._next = round + 1 if round + 1 < self.terms.rounds else None
             self._closed.notify_all()
             return list(self._seats.values())
@@ -328,20 +343,20 @@ class Aggregator:
         for batch, rows in self.algorithm.public_batches(round):
             for seat in seats:
                 seat.deadline = time.monotonic() + self.bounds.batch
-            while len(seats) > 1:
+            while seats:
                 counted = dict(self._desk.uplink)
                 try:
                     losses += self.algorithm.align(Federation(cast(Any, seats), self._desk), batch, rows)
                     break
                 except _Gone as gone:  # before any reply to the batch
-                    seats = [seat for seat in seats if seat.user.number != gone.user]
                     self._left(gone, batch)
+                    seats = [seat for seat in seats if seat.user.number != gone.user]
+                    if len(seats) == 1:
+                        self._left(_Gone(seats.pop().user.number, "nobody else is left"), batch)
                     before, self._desk = self._desk, self._server([seat.user.number for seat in seats])
                     self._desk.uplink.update(counted)
                     self._desk.downlink.update(before.downlink)
         self._desk.judge(round)
-        for seat in seats if len(seats) == 1 else []:
-            self._left(_Gone(seat.user.number, "nobody else is left"), batch)
         return losses
 
     def _server(self, users: list[int]) -> _Desk:
@@ -352,41 +367,35 @@ class Aggregator:
 
     def _left(self, gone: _Gone, batch: Batch) -> None:
         with self._lock:
-            if gone.refused:
-                self._refuse(gone.user, str(gone))
-            self._seats[gone.user].leave(str(gone))
             self._absent[gone.user] = f"left in {batch}: {gone}"
-            self._expected.discard(gone.user)
+            if not (seat := self._seats[gone.user]).back:
+                self._expected.discard(gone.user)
+                if gone.refused:
+                    self._refuse(gone.user, str(gone))
+                seat.leave(str(gone))
         self._tell(f"user {gone.user} {self._absent[gone.user]}")
 
-    def _account(self, round: int, seats: list[_Seat], losses: list[float], waiting: float, exchange: float) -> None:
+    def _account(self, round: int, losses: list[float], waiting: float, exchange: float) -> None:
         """A row a user, and one of the round."""
-        took_part, desk = {seat.user.number for seat in seats}, self._desk
-        loss = fmean(losses) if losses else None
+        loss, about = fmean(losses) if losses else None, {"waiting_seconds": waiting, "exchange_seconds": exchange}
         with self._lock:
-            for user in sorted(self._keys):
-                cost = {"uplink_bytes": desk.uplink[round, user], "downlink_bytes": desk.downlink[round, user]}
-                self.history.add("users", round=round + 1, user=user, took_part=user in took_part, why_not=self._absent.get(user), **cost)
-            for row in desk.measures:
+            for user in self.users:
+                cost = {"uplink_bytes": self._desk.uplink[round, user], "downlink_bytes": self._desk.downlink[round, user]}
+                there = {"took_part": user in self._seats, "why_not": self._absent.get(user)}
+                self.history.add("users", round=round + 1, user=user, **there, **cost)
+            for row in self._desk.measures:
                 if row["round"] == round:
                     self.history.add("measures", **row | {"round": round + 1})
-            about = {"waiting_seconds": round_(waiting), "exchange_seconds": round_(exchange)}
-            self.history.add("rounds", round=round + 1, users=len(took_part), alignment_loss=loss, **about)
+            self.history.add("rounds", round=round + 1, users=len(self._seats), alignment_loss=loss, **about)
             self.history.finished = round + 1
             self.history.keep()
-            before = self._delta(round)
-        parts = [f"round {round + 1}/{self.terms.rounds}: {listed(took_part)}"]
-        parts += [f"without {listed(self._absent)}"] if self._absent else []
-        parts += [f"alignment loss {loss:.3f}"] if loss is not None else []
-        parts += [f"waited {waiting:.1f} s, exchanged {exchange:.2f} s"]
-        self._tell(", ".join([*parts, *before]))
+            parts = [f"round {round + 1}/{self.terms.rounds}: {listed(self._seats)}"]
+            parts += [f"without {listed(self._absent)}"] if self._absent else []
+            parts += [f"alignment loss {loss:.3f}"] if losses else []
+            parts += [f"waited {waiting:.1f} s, exchanged {exchange:.2f} s", *self._delta(round)]
+        self._tell(", ".join(parts))
 
     def _delta(self, round: int) -> list[str]:
         """Words on Delta of a round, from 1, if anybody reported."""
         gains = [row["gain_percent"] for row in self.history.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
         return [f"Delta of round {round}: {fmean(gains):+.2f} % ({len(gains)} reported)"] if gains else []
-
-
-def round_(seconds: float) -> float:
-    """Seconds to the millisecond."""
-    return float(f"{seconds:.3f}")

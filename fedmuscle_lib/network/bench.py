@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import timeit
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -62,19 +63,10 @@ def bench_network(
                 counted, _, wire = _federated(Path(folder), short, n, relayed=True)
                 ledger = int(counted.table("users")[["uplink_bytes", "downlink_bytes"]].sum().sum())
                 computing = _computing(n, count, batch, dim, size["others"])
-            rows.append(
-                {
-                    "parties": n,
-                    "batches": count,
-                    "exchange_s": exchange,
-                    "computing_s": computing,
-                    "network_s": exchange - computing,
-                    "cpu_s": cpu / (rounds + 1),
-                    "ledger_mb": ledger / 1e6 * count / min(count, 16),
-                    "wire_mb": wire / 1e6 * count / min(count, 16),
-                    "overhead_percent": 100 * (wire / ledger - 1),
-                }
-            )
+            about = {"parties": n, "batches": count, "exchange_s": exchange, "computing_s": computing, "network_s": exchange - computing}
+            mega = count / min(count, 16) / 1e6
+            sizes = {"ledger_mb": ledger * mega, "wire_mb": wire * mega, "overhead_percent": 100 * (wire / ledger - 1)}
+            rows.append(about | {"cpu_s": cpu / (rounds + 1)} | sizes)
             print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
     return pd.DataFrame(rows)
 
@@ -122,9 +114,4 @@ def _rows(user: int, batch: int, dim: int) -> torch.Tensor:
 def _computing(parties: int, batches: int, batch: int, dim: int, others: int) -> float:
     """Seconds of a round's replies without a network: a batch's, times the batches."""
     z = [_rows(user, batch, dim) for user in range(others + 1)]
-    seconds = []
-    for _ in range(20):
-        began = time.perf_counter()
-        make_reply("gradient", z[0], z[1:])
-        seconds.append(time.perf_counter() - began)
-    return median(seconds) * parties * batches
+    return parties * batches * median(timeit.repeat(lambda: make_reply("gradient", z[0], z[1:]), number=1, repeat=20))

@@ -13,12 +13,14 @@ from filelock import FileLock, Timeout
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.ownership import clear
 from fedmuscle_lib.network.messages import Report
 from fedmuscle_lib.network.terms import Terms
 from fedmuscle_lib.runs.store import Busy
 from fedmuscle_lib.tasks import direction
 
 STATE = "state.json"
+_HALF = [f".*.{kind}-{'[0-9a-f]' * 8}" for kind in ("json", "csv", "pt")]  # by a process that was killed while writing
 # Columns of the tables, each a CSV in the server's folder. Rounds count from 1; bytes are the messages' numbers, without framing.
 #
 # rounds: a row a round; seconds of waiting for the parties, and of exchange, from the first batch to the last.
@@ -42,6 +44,7 @@ def alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(str(folder / "lock"), timeout=0):
+            clear(folder, _HALF)
             yield
     except Timeout:
         raise Busy(f"{folder}: another process uses it") from None
@@ -56,6 +59,7 @@ class History:
 
     Attributes:
         finished: how many rounds are over.
+        over: parties who know that all rounds are.
         rows: by table.
 
     Raises:
@@ -64,7 +68,7 @@ class History:
 
     def __init__(self, folder: Path | None, terms: Terms) -> None:
         self._folder, self._terms = folder, terms.model_dump(mode="json")
-        self.finished = 0
+        self.finished, self.over = 0, set[int]()
         self._reports: dict[tuple[Any, Any], Report] = {}  # by round and user, of a round that is not accounted for
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         if folder is not None and (folder / STATE).exists():
@@ -72,16 +76,17 @@ class History:
 
     def _read(self, path: Path) -> None:
         state = files.read_json(path)
-        if changed := [name for name, value in self._terms.items() if state.get("terms", {}).get(name) != value]:
-            raise DataError(f"{path}: of a federation with other terms ({', '.join(changed)}); name another folder for a new one")
         try:
-            finished, rows = state["finished"], {name: list(state["rows"][name]) for name in TABLES}
+            changed = [name for name, value in self._terms.items() if state["terms"].get(name) != value]
+            finished, over, rows = state["finished"], set(state["over"]), {name: list(state["rows"][name]) for name in TABLES}
             whole = type(finished) is int and all(row.keys() == set(TABLES[name]) for name in rows for row in rows[name])
         except (KeyError, TypeError, AttributeError):
-            whole = False
+            raise DataError(f"{path}: no state of a server") from None
+        if changed:
+            raise DataError(f"{path}: of a federation with other terms ({', '.join(changed)}); name another folder for a new one")
         if not whole or not 0 <= finished <= self._terms["rounds"]:
             raise DataError(f"{path}: no state of a server")
-        self.finished, self.rows = finished, rows
+        self.finished, self.over, self.rows = finished, over, rows
 
     def add(self, table: str, **row: Any) -> None:
         """Append a row; a column that is not given has no value. A user's has what it reported of the round."""
@@ -97,13 +102,24 @@ class History:
             if (row["round"], row["user"]) == (round + 1, user) and row["metric"] is None:
                 row |= report.model_dump() | {"gain_percent": gain(report)}
 
+    def lost(self, round: int, user: int) -> None:
+        """Note that a party took part in a round, from 0, and was killed before it kept what it learned."""
+        for row in self.rows["users"]:
+            if (row["round"], row["user"]) == (round + 1, user):
+                row["why_not"] = row["why_not"] or "started again from its checkpoint before this round"
+
+    def took_part(self, round: int) -> set[int]:
+        """Users who took part in a round, from 1, to its end."""
+        return {row["user"] for row in self.rows["users"] if row["round"] == round and row["took_part"] and not row["why_not"]}
+
     def keep(self) -> None:
         """Write the tables, and then the state."""
         if self._folder is None:
             return
         for name in TABLES:
             files.write(self._folder / f"{name}.csv", self.table(name).to_csv(index=False))
-        files.write(self._folder / STATE, json.dumps({"finished": self.finished, "terms": self._terms, "rows": self.rows}))
+        state = {"finished": self.finished, "over": sorted(self.over), "terms": self._terms, "rows": self.rows}
+        files.write(self._folder / STATE, json.dumps(state))
 
     def table(self, name: str) -> pd.DataFrame:
         """One of TABLES."""

@@ -31,7 +31,7 @@ _PUBLIC = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicK
 
 
 def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]:
-    """Write ``server.pem`` and ``server.key``, the ``root.pem`` that signs it, and ``user_<number>.key`` and ``.pub`` of each user.
+    """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.pem``, ``server.key``, and the ``root.pem`` that signs it.
 
     Nothing is replaced: what is there already stays, and a new user's key can join it. The root's own key is not kept.
 
@@ -47,7 +47,7 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
     reach(folder, folder.parent)
     folder.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
-    if not (folder / "server.pem").exists():
+    if hosts and not (folder / "server.pem").exists():
         contents |= _certificates(hosts)
     for user in users:
         if not (folder / f"user_{user}.key").exists():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedmuscle_lib.core.errors import RefusedMessage, line_of
+from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.muscle.wire import REPLIES, DenseReply, FactoredReply, GradientReply
 from fedmuscle_lib.network.terms import Terms
@@ -24,7 +25,7 @@ from fedmuscle_lib.network.terms import Terms
 SERVICE = "fedmuscle.Aggregator"
 MOST_HEAD = 1 << 16  # bytes
 ROOM = MOST_HEAD + (1 << 12)  # bytes that a message may have beside its numbers
-REPRESENTATIONS = "z"
+REPRESENTATIONS, CONTENT = "z", "content"
 _LENGTH = 4  # bytes
 
 
@@ -48,14 +49,14 @@ class Challenge(Head):
 
 
 class Join(Head):
-    """A party proves who it is and says which public set it has. ``public`` is of what its model reads, ``reads``."""
+    """A party proves who it is and says which public set it has: ``public``, of what its model reads; None if it will fetch the set."""
 
     user: int
     nonce: str
     key: str
     signature: str
-    reads: Literal["images", "texts"]
-    public: str
+    reads: Modality
+    public: str | None
 
 
 class Welcome(Head):
@@ -66,6 +67,19 @@ class Welcome(Head):
 
     session: str
     round: int | None
+
+
+class Fetch(Head):
+    """A party asks for files of the public set, from one on: its images in the order of their names, then their captions."""
+
+    first: int = Field(ge=0)
+
+
+class Files(Head):
+    """Files of the public set by name, one behind the other in the tensor ``content`` of bytes."""
+
+    names: tuple[Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]{1,200}$")], ...] = Field(min_length=1)
+    sizes: tuple[Annotated[int, Field(ge=0)], ...]
 
 
 class Ready(Head):
@@ -114,9 +128,9 @@ class Report(Head):
 
 
 class Finished(Head):
-    """A party is through with a round."""
+    """A party is through with a round; -1 if with none yet."""
 
-    round: int = Field(ge=0)
+    round: int = Field(ge=-1)
     report: Report | None = None
 
 

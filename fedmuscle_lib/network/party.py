@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import pandas as pd
 from torch import Tensor
@@ -16,24 +16,16 @@ from torch import Tensor
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.core.torch_state import fixed_state
+from fedmuscle_lib.data.encodings import Modality
+from fedmuscle_lib.data.public import public_digest
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import LeftOut, NoSession
 from fedmuscle_lib.network.history import alone, gain, listed
-from fedmuscle_lib.network.messages import (
-    REPRESENTATIONS,
-    Finished,
-    Next,
-    Ready,
-    Reply,
-    Report,
-    Roster,
-    Sent,
-    pack,
-    unpacked_reply,
-)
+from fedmuscle_lib.network.messages import REPRESENTATIONS, Finished, Next, Ready, Reply, Report, Roster, Sent, pack, unpacked_reply
+from fedmuscle_lib.network.public import fetch
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import PartyFile, Terms
 from fedmuscle_lib.runs.settings import try_device
@@ -56,6 +48,7 @@ class Party:
         self.file, self._tell = file, tell
         self._key = keys.private_key(file.key)
         self._terms: Terms | None = None
+        self._clients: list[Client] = []
         self._rows: list[dict[str, Any]] = []
         self._finished, self._clean = 0, False  # rounds behind the state, and whether a checkpoint has this state
         self._sent = 0  # bytes of representations
@@ -75,32 +68,43 @@ class Party:
             while True:
                 try:
                     round = self._join()
-                    with fixed_state(self._settings.threads):
-                        while round is not None:
+                    while round is not None:
+                        with fixed_state(self._settings.threads):
                             round = self._round(round)
+                    self._tell(f"user {self.file.user}: all rounds are over")
                     return
                 except NoSession as error:
                     self._tell(f"user {self.file.user} joins again: {error}")
 
     def _join(self) -> int | None:
-        """Be where the next round begins; returns which one that is."""
-        round = self._possible(self._connection.join(self.file.user, self._key, self._agree))
-        if round is not None:
-            self._stand_at(round)
+        """Be where the next round begins, with the public set and with what the server may not know of the last one."""
+        round = self._connection.join(self.file.user, self._key, self._agree)
+        assert self._terms is not None
+        if not self._clients:
+            self._tell(f"user {self.file.user}: fetches the public set to {self.file.public_folder}")
+            most = 1e6 * self.file.limits.fetch
+            fetch(self._connection.call, self.file.public_folder, self.file.user, self._terms, self.file.reads, most)
+            round = self._connection.join(self.file.user, self._key, self._agree)
+        self._stand_at(self._terms.rounds if self._possible(round) is None else cast(int, round))
+        self._say_finished()
         return round
 
-    def _agree(self, terms: Terms) -> tuple[Literal["images", "texts"], str]:
+    def _agree(self, terms: Terms) -> tuple[Modality, str | None]:
         """Check the terms against the party's own limits; returns what its model reads of the public set, and the SHA-256 of it."""
-        if self._terms is not None and self._terms != terms:
-            raise RefusedMessage("the server's terms are others than those that were agreed on")
         if self._terms is None:
             self.file.limits.check(terms)
-            self._terms = terms
-            self._begin(terms)
             reports = "reports" if self.file.limits.report else "does not report"
             what = f"sends {terms.uplink_bytes / 1e6:.1f} MB of representations, takes {terms.reply} replies, {reports} its metric"
             self._tell(f"user {self.file.user}: {terms.name!r} at {self.file.server}, {terms.rounds} rounds; {what}")
-        return self.file.digest(terms.public_size)
+            self._terms = terms
+        if self._terms != terms:
+            raise RefusedMessage("the server's terms are others than those that were agreed on")
+        if not self.file.public_folder.is_dir():
+            return self.file.reads, None
+        digest = public_digest(self.file.public_folder, terms.public_size, self.file.reads)
+        if not self._clients:
+            self._begin(terms)
+        return self.file.reads, digest
 
     def _begin(self, terms: Terms) -> None:
         """Build what the rounds need."""
@@ -127,6 +131,7 @@ class Party:
                 with fixed_state(self._settings.threads):
                     for client, own in zip(self._clients, state["clients"], strict=True):
                         client.restore(own)
+                        client.take_losses()  # of a round that was begun
                 self._finished, self._rows, self._clean = state["finished"], state["rows"], True
                 self._sent = max(self._sent, state["sent"])  # what was sent stays sent
                 if self._finished:
@@ -179,9 +184,13 @@ class Party:
         self._rows.append({name: row.get(name) for name in COLUMNS})
         self._keep(round + 1)
         self._tell(self._line(row))
-        message = Finished(round=round, report=report if self.file.limits.report else None)
-        following = self._connection.ask("finished", message, Next).round
-        return self._possible(following, round + 1)
+        return self._possible(self._say_finished(), round + 1)
+
+    def _say_finished(self) -> int | None:
+        """Tell the server which round is behind this party, and its metric if it agrees to; returns the round to go on with."""
+        row = self._rows[-1] if self._rows and self.file.limits.report else {}
+        report = Report(**{name: row[name] for name in Report.model_fields}) if row.get("metric") else None
+        return self._connection.ask("finished", Finished(round=self._finished - 1, report=report), Next).round
 
     def _possible(self, round: int | None, first: int = 0) -> int | None:
         """The round that the server names, if it is one that can be next."""

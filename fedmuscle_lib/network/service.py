@@ -11,35 +11,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes
-from fedmuscle_lib.network import keys
+from fedmuscle_lib.data.encodings import Modality
+from fedmuscle_lib.network import keys, messages
 from fedmuscle_lib.network.aggregator import POLL, Aggregator, LeftOut, NoSession, StillWaiting
-from fedmuscle_lib.network.messages import (
-    REPRESENTATIONS,
-    ROOM,
-    SERVICE,
-    Challenge,
-    Finished,
-    Head,
-    Hello,
-    Join,
-    Ready,
-    Sent,
-    Welcome,
-    pack,
-    unpack,
-)
+from fedmuscle_lib.network.messages import REPRESENTATIONS, ROOM, SERVICE, Challenge, Head, Sent, Welcome, pack, unpack
+from fedmuscle_lib.network.public import part
 from fedmuscle_lib.network.terms import Address, Limits, Terms
 
 H = TypeVar("H", bound=Head)
 _SESSION = "session"  # metadata of calls
-_MOST_PEM = 1 << 20  # bytes
+_MOST_PEM, _MOST_ANSWER = 1 << 20, 1 << 28  # bytes
 _GRACE = 1.0  # seconds that a server gives calls to end
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
 # What is wrong, as gRPC tells it.
@@ -55,27 +43,27 @@ _UNTRUSTED = ("TSI_PROTOCOL_FAILURE", "Verification Check failed")  # in gRPC's 
 
 
 class Calls:
-    """The aggregator's methods, of bytes."""
+    """The aggregator's methods, of bytes and a session's secret; each takes the message of its name."""
 
-    def __init__(self, aggregator: Aggregator) -> None:
-        self._aggregator = aggregator
+    def __init__(self, aggregator: Aggregator, public: Path | None) -> None:
+        self._aggregator, self._public = aggregator, public
 
-    def hello(self, content: bytes, told: dict[str, str]) -> bytes:
-        """See Hello."""
-        return pack(self._aggregator.hello(unpack("somebody", Hello, content)[0].user))
+    def hello(self, content: bytes, secret: str) -> bytes:
+        return pack(self._aggregator.hello(unpack("somebody", messages.Hello, content)[0].user))
 
-    def join(self, content: bytes, told: dict[str, str]) -> bytes:
-        """See Join."""
-        return pack(self._aggregator.join(unpack("somebody", Join, content)[0]))
+    def join(self, content: bytes, secret: str) -> bytes:
+        return pack(self._aggregator.join(unpack("somebody", messages.Join, content)[0]))
 
-    def ready(self, content: bytes, told: dict[str, str]) -> bytes:
-        """See Ready."""
-        user = self._aggregator.user_of(told.get(_SESSION, ""))
-        return pack(self._aggregator.ready(user, unpack(f"user {user}", Ready, content)[0].round))
+    def fetch(self, content: bytes, secret: str) -> bytes:
+        user = self._aggregator.user_of(secret)
+        return part(self._public, self._aggregator.terms.public_size, unpack(f"user {user}", messages.Fetch, content)[0].first)
 
-    def exchange(self, content: bytes, told: dict[str, str]) -> bytes:
-        """See Sent and Answer."""
-        user = self._aggregator.user_of(told.get(_SESSION, ""))
+    def ready(self, content: bytes, secret: str) -> bytes:
+        user = self._aggregator.user_of(secret)
+        return pack(self._aggregator.ready(user, unpack(f"user {user}", messages.Ready, content)[0].round))
+
+    def exchange(self, content: bytes, secret: str) -> bytes:
+        user = self._aggregator.user_of(secret)
         try:
             message, tensors = unpack(f"user {user}", Sent, content, REPRESENTATIONS)
         except RefusedMessage as error:
@@ -83,19 +71,18 @@ class Calls:
             raise
         return self._aggregator.exchange(user, message, tensors[REPRESENTATIONS], content)
 
-    def finished(self, content: bytes, told: dict[str, str]) -> bytes:
-        """See Finished."""
-        user = self._aggregator.user_of(told.get(_SESSION, ""))
-        return pack(self._aggregator.finished(user, unpack(f"user {user}", Finished, content)[0]))
+    def finished(self, content: bytes, secret: str) -> bytes:
+        user = self._aggregator.user_of(secret)
+        return pack(self._aggregator.finished(user, unpack(f"user {user}", messages.Finished, content)[0]))
 
 
-METHODS = ("hello", "join", "ready", "exchange", "finished")
+METHODS = ("hello", "join", "fetch", "ready", "exchange", "finished")
 
 
-def _handler(method: Callable[[bytes, dict[str, str]], bytes]) -> grpc.RpcMethodHandler:
+def _handler(method: Callable[[bytes, str], bytes]) -> grpc.RpcMethodHandler:
     def call(content: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return method(content, {key: str(value) for key, value in context.invocation_metadata()})
+            return method(content, str(dict(context.invocation_metadata()).get(_SESSION, "")))
         except tuple(_CODES) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
             context.abort(code, line_of(str(error), 500).encode("ascii", "backslashreplace").decode())
@@ -105,18 +92,20 @@ def _handler(method: Callable[[bytes, dict[str, str]], bytes]) -> grpc.RpcMethod
 
 
 @contextmanager
-def listening(aggregator: Aggregator, address: Address, certificate: Path | None, key: Path | None) -> Iterator[Address]:
+def listening(
+    aggregator: Aggregator, address: Address, certificate: Path | None, key: Path | None, public: Path | None = None
+) -> Iterator[Address]:
     """Listen inside; yields the address with its port.
 
     Args:
+        public: folder of the public set that parties may fetch.
         certificate, key: of TLS, in PEM; none for plain text, which only loopback may have.
 
     Raises:
         OSError: the address can't be listened at.
         DataError: the certificate or the key can't be read.
     """
-    calls = Calls(aggregator)
-    parties = len(aggregator.users)
+    calls, parties = Calls(aggregator, public), len(aggregator.users)
     server = grpc.server(
         ThreadPoolExecutor(2 * parties + 8, thread_name_prefix="party"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", aggregator.terms.largest_batch + ROOM)],
@@ -151,23 +140,17 @@ class Connection:
 
     Attributes:
         session: the secret of the session; empty outside of one.
-        sent, received: bytes of messages.
     """
 
     def __init__(self, address: Address, root: Path | None, limits: Limits, tell: Callable[[str], object]) -> None:
         self._address, self._limits, self._tell = address, limits, tell
-        self.session, self.sent, self.received = "", 0, 0
-        self._end = time.monotonic() + limits.seconds
-        options: list[tuple[str, Any]] = [
-            ("grpc.initial_reconnect_backoff_ms", 50),
-            ("grpc.max_reconnect_backoff_ms", 2000),
-            ("grpc.max_receive_message_length", -1 if limits.replies != ("gradient",) else 1 << 26),
-            ("grpc.enable_http_proxy", int(not address.loopback)),
-        ]
+        self.session, self._end = "", time.monotonic() + limits.seconds
+        options = {"initial_reconnect_backoff_ms": 50, "max_reconnect_backoff_ms": 2000, "max_receive_message_length": _MOST_ANSWER}
+        given = [(f"grpc.{name}", value) for name, value in (options | {"enable_http_proxy": int(not address.loopback)}).items()]
         if root is None:
-            self._channel = grpc.insecure_channel(str(address), options)
+            self._channel = grpc.insecure_channel(str(address), given)
         else:
-            self._channel = grpc.secure_channel(str(address), grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM)), options)
+            self._channel = grpc.secure_channel(str(address), grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM)), given)
         self._methods = {name: self._channel.unary_unary(f"/{SERVICE}/{name}") for name in METHODS}
 
     def __enter__(self) -> Connection:
@@ -176,20 +159,20 @@ class Connection:
     def __exit__(self, *raised: object) -> None:
         self._channel.close()
 
-    def join(self, user: int, key: Ed25519PrivateKey, agree: Callable[[Terms], tuple[Literal["images", "texts"], str]]) -> int | None:
+    def join(self, user: int, key: Ed25519PrivateKey, agree: Callable[[Terms], tuple[Modality, str | None]]) -> int | None:
         """Begin a session; returns the round to go on with, or None if all are over.
 
         Args:
-            agree: checks the terms, and returns what the party's model reads of the public set and the SHA-256 of it.
+            agree: checks the terms, and returns what the party's model reads of the public set and the SHA-256 of it, None if it has none.
 
         Raises:
             RefusedMessage: the server refuses the party, or ``agree`` the terms.
         """
         self.session = ""
-        challenge = self.ask("hello", Hello(user=user), Challenge)
+        challenge = self.ask("hello", messages.Hello(user=user), Challenge)
         reads, public = agree(challenge.terms)
         proof, signature = keys.sign(key, challenge.terms.name, user, challenge.nonce)
-        join = Join(user=user, nonce=challenge.nonce, key=proof, signature=signature, reads=reads, public=public)
+        join = messages.Join(user=user, nonce=challenge.nonce, key=proof, signature=signature, reads=reads, public=public)
         welcome = self.ask("join", join, Welcome)
         self.session = welcome.session
         return welcome.round
@@ -213,10 +196,7 @@ class Connection:
             if now >= self._end:
                 raise TimeoutError(f"limits.seconds: {self._limits.seconds:g} s are over; the server was {self._address}")
             try:
-                self.sent += len(content)
-                answer = self._methods[name](content, timeout=min(POLL + 10, self._end - now + 1), metadata=((_SESSION, self.session),))
-                self.received += len(answer)
-                return answer
+                return self._methods[name](content, timeout=min(POLL + 10, self._end - now + 1), metadata=((_SESSION, self.session),))
             except grpc.RpcError as error:
                 code, why = error.code(), line_of(error.details() or "", 500)
             if code is _CODES[StillWaiting]:

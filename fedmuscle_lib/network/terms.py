@@ -6,13 +6,14 @@ import tomllib
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
 from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import PUBLIC_SETS, public_digest
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -27,15 +28,17 @@ _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 
 
+def _from_the_file(path: Path, info: ValidationInfo) -> Path:
+    return (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name or "")
+
+
+Place = Annotated[Path, AfterValidator(_from_the_file)]  # a relative one starts at the file's folder
+
+
 class _Table(BaseModel):
-    """A table of a TOML file. Relative paths start at the file's folder."""
+    """A table of a TOML file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @field_validator("*")
-    @classmethod
-    def _starts_at_the_file(cls, value: Any, info: ValidationInfo) -> Any:
-        return (info.context or {}).get(_HERE, Path()) / user_path(value, info.field_name or "") if isinstance(value, Path) else value
 
 
 class Terms(BaseModel):
@@ -76,10 +79,6 @@ class Terms(BaseModel):
             raise ValueError(f"format: {self.format}, where this version speaks {FORMAT}; all sides need the same version")
         if self.public_batch > self.public_size:
             raise ValueError(f"public_batch: B = {self.public_batch} is larger than the public set of {self.public_size}")
-        for name in ("tau", "tau_prime"):
-            value = getattr(self, name)
-            if isinstance(value, dict) and "default" not in value:
-                raise ValueError(f"{name}: temperatures by pair need a 'default'")
         any_run.check_options(self.options, {self.algorithm: algorithms.get(self.algorithm).Options})
         return self
 
@@ -97,6 +96,15 @@ class Terms(BaseModel):
         """
         if self.others > len(users) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(users) - 1} other users")
+        pairs = {f"{i}-{j}" for i in users for j in users if i != j}
+        for name in ("tau", "tau_prime"):
+            if isinstance(value := getattr(self, name), dict):
+                if "default" not in value:
+                    raise ValueError(f"{name}: temperatures by pair need a 'default'")
+                if unknown := value.keys() - pairs - {"default"}:
+                    raise ValueError(f"{name}: {min(unknown)!r} is no pair of users who may join, such as {min(pairs)!r}")
+                if twice := [pair for pair in value.keys() & pairs if "-".join(reversed(pair.split("-"))) in value]:
+                    raise ValueError(f"{name}: {min(twice)!r} is listed twice, in both orders")
         tau, tau_prime = ([[self.temperature(name, i, j) for j in users] for i in users] for name in ("tau", "tau_prime"))
         check_temperatures(tau, tau_prime, [f"user {user}" for user in users], self.algorithm == "fedmuscle" and self.others > 1)
 
@@ -143,8 +151,8 @@ def _check_secure(address: Address, insecure: bool, secured: bool) -> None:
     if insecure and not address.loopback:
         raise ValueError(f"insecure: only on loopback, such as 127.0.0.1, not at {address}")
     if insecure == secured:
-        raise ValueError("an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER` makes one to try it with"
-                         if not secured else "insecure: certificates are named too; leave one of them out")  # fmt: skip
+        lacks = "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes one to try it with"
+        raise ValueError("insecure: certificates are named too; leave one of them out" if secured else lacks)
 
 
 class Bounds(_Table):
@@ -171,7 +179,7 @@ class ServerFile(_Table):
         folder: of its state and its history.
         users: who may join: the file of each user's public key, by number.
         terms: :class:`Terms` without ``public``.
-        public: the folder of the public set, or the digests of one that the server does not have.
+        public: the folder of the public set, which parties may fetch, or the digests of one that the server does not have.
         certificate, key: of TLS, in PEM.
         insecure: whether there is no TLS; on loopback alone.
         bounds: how long it waits.
@@ -179,20 +187,15 @@ class ServerFile(_Table):
     """
 
     address: Address
-    folder: Path
-    users: dict[int, Path] = Field(min_length=2)
+    folder: Place
+    users: dict[int, Place] = Field(min_length=2)
     terms: dict[str, Any]
-    public: Path | dict[Literal["images", "texts"], str]
-    certificate: Path | None = None
-    key: Path | None = None
+    public: Place | dict[Modality, str]
+    certificate: Place | None = None
+    key: Place | None = None
     insecure: bool = False
     bounds: Bounds = Bounds()
     threads: int = Field(1, ge=1, le=1024)
-
-    @field_validator("users")
-    @classmethod
-    def _keys_start_at_the_file(cls, users: dict[int, Path], info: ValidationInfo) -> dict[int, Path]:
-        return {user: (info.context or {}).get(_HERE, Path()) / user_path(path, f"users.{user}") for user, path in users.items()}
 
     @model_validator(mode="after")
     def _is_secure(self) -> Self:
@@ -228,6 +231,7 @@ class Limits(_Table):
         rounds: it takes part in.
         seconds: from its start to its end.
         megabytes: of representations that it sends, in all.
+        fetch: megabytes of a public set that it fetches if its data folder has none.
         wait: seconds for a server that is silent or gone.
         replies: forms of a reply that it takes part in. By all but "gradient" it sees the others' representations, and they see its own.
         report: whether it tells the server its metric and that of its own local training.
@@ -236,6 +240,7 @@ class Limits(_Table):
     rounds: int = Field(1000, ge=1)
     seconds: float = Field(7 * 86400, gt=0)
     megabytes: float = Field(10_000, gt=0)
+    fetch: float = Field(2000, ge=0)
     wait: float = Field(900, gt=0)
     replies: tuple[Literal["gradient", "factored", "dense"], ...] = ("gradient",)
     report: bool = False
@@ -246,12 +251,8 @@ class Limits(_Table):
         Raises:
             RefusedMessage: naming the limit.
         """
-        asked = {
-            "rounds": (terms.rounds, self.rounds),
-            "megabytes": (terms.uplink_bytes / 1e6, self.megabytes),
-        }
-        for name, (theirs, ours) in asked.items():
-            if theirs > ours:
+        for name, theirs in {"rounds": terms.rounds, "megabytes": terms.uplink_bytes / 1e6}.items():
+            if theirs > (ours := getattr(self, name)):
                 raise RefusedMessage(f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}")
         if terms.reply not in self.replies:
             raise RefusedMessage(f"the server sends {terms.reply} replies, which show others your representations; limits.replies has none")
@@ -301,17 +302,17 @@ class PartyFile(_Table):
 
     server: Address
     user: int = Field(ge=1)
-    key: Path
-    root: Path | None = None
+    key: Place
+    root: Place | None = None
     insecure: bool = False
-    state: Path
-    data: Path
+    state: Place
+    data: Place
     task: str
     train_samples: int = Field(ge=1)
     folder: str | None = None
     client: int = Field(0, ge=0)
     classes: int | None = Field(None, ge=2)
-    model: Path
+    model: Place
     public: str = "voc"
     compare: bool = True
     settings: dict[str, Any] = {}
@@ -329,15 +330,22 @@ class PartyFile(_Table):
             ValueError: naming the setting that can't be.
         """
         user = User(self.user, self.model.name, self.task, self.client, self.train_samples, self.folder, self.classes)
-        own = {"profile": "paper", "device": "cpu", "train_samples": {}} | self.settings
+        own = {"profile": "paper", "device": "cpu", "train_samples": {}}
         places = {"data_dir": self.data, "models_path": self.model.parent, "backbones": {user.model: user.model}, "public": self.public}
         theirs = {name: getattr(terms, name) for name in ("rounds", "cl_epochs", "public_size", "proj_dim")}
-        return any_run.parse(PartySettings, own | places | theirs | {"party": user})
+        if twice := self.settings.keys() & {"party", *places, *theirs}:
+            raise ValueError(f"settings: {min(twice)} is for the server's terms or for the file's own fields to say")
+        return any_run.parse(PartySettings, own | self.settings | places | theirs | {"party": user})
 
-    def digest(self, n: int) -> tuple[Literal["images", "texts"], str]:
-        """What the model reads of the public set, and the SHA-256 of it."""
-        reads = architecture_of(self.model).reads
-        return reads, public_digest(self.data / PUBLIC_SETS[self.public], n, reads)
+    @property
+    def reads(self) -> Modality:
+        """What the model reads of the public set."""
+        return architecture_of(self.model).reads
+
+    @property
+    def public_folder(self) -> Path:
+        """Where the public set is, or is fetched to."""
+        return self.data / PUBLIC_SETS[self.public]
 
 
 F = TypeVar("F", bound=BaseModel)

@@ -12,18 +12,15 @@ from typing import Any
 import pytest
 import torch
 from processes import eventually
-from toys import USERS, Net, ToyParty, in_one_process
+from toys import USERS, Net, assert_same
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.network import keys
-from fedmuscle_lib.network.aggregator import Aggregator, Waited, _Seat
-
-
-def assert_same(net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None) -> None:
-    toys, losses = in_one_process(net.file.agreed(), missing)
-    for party, toy in zip(parties, toys, strict=True):
-        assert torch.equal(party._clients[0].table, toy.table)
-    assert net.history.table("rounds").alignment_loss.tolist() == losses
+from fedmuscle_lib.network.aggregator import Aggregator, NoSession, Waited, _Seat
+from fedmuscle_lib.network.history import History
+from fedmuscle_lib.network.messages import Finished, Join, Next, Ready, Roster
+from fedmuscle_lib.network.service import Connection
+from fedmuscle_lib.network.terms import Limits
 
 
 @pytest.mark.parametrize("terms", [{}, {"reply": "factored"}, {"algorithm": "gramian", "order": "alignment_first"}, {"robust": 1}])
@@ -120,9 +117,65 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[...
     assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [2056, 2056, 1028]
 
 
+def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    represent = _Seat.represent
+
+    def bounded(self: _Seat, rows: torch.Tensor) -> Any:
+        if self.user.number == 2:
+            self.deadline = time.monotonic() + 0.1
+        return represent(self, rows)
+
+    def silent(message: Any, z: Any) -> Any:
+        raise Killed
+
+    monkeypatch.setattr(_Seat, "represent", bounded)
+    net = net(users=(1, 2), terms={"rounds": 1, "others": 1, "public_size": 128})
+    one, two = net.toy(1), net.toy(2)
+    two._exchanged = silent
+    with net.serving() as served, ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(party.run) for party in (one, two)]
+        users = served.result().table("users")
+    assert futures[0].result() is None and isinstance(futures[1].exception(), Killed)
+    assert users.why_not[0] == "left in round 1, CL epoch 1, batch 1: nobody else is left"
+
+
+def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last round went on without it while it trained."""
+    gather, trains, goes_on = Aggregator._gather, threading.Event(), threading.Event()
+
+    def bounded(self: Aggregator, round: int) -> Any:
+        eventually(lambda: self._ready >= {1, 2} and trains.is_set())
+        self.bounds = self.bounds.model_copy(update={"start": 0.1})
+        return gather(self, round)
+
+    def slow(round: int) -> None:
+        trains.set()
+        goes_on.wait(300)
+
+    monkeypatch.setattr(Aggregator, "_gather", bounded)
+    net = net(terms={"rounds": 1})
+    one, two, three = (net.toy(user) for user in USERS)
+    three.before_round = slow
+    line = two._line
+
+    def heard_of(row: dict[str, Any]) -> str:
+        """Before user 2 is through, so that the server is still there."""
+        three._connection.ask("ready", Ready(round=0), Roster)
+        goes_on.set()
+        return line(row)
+
+    two._line = heard_of
+
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(party.run) for party in (one, two, three)]
+        users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    assert users.took_part.tolist() == [True, True, False] and "user 3: all rounds are over" in net.told
+
+
 def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net: Callable[..., Net]) -> None:
     net = net(bounds={"start": 0.2})
-    with net.serving() as served, pytest.raises(Waited, match="waited 0 s for users 1, 2, 3: round 1 needs 2 users and has none"):
+    with net.serving() as served, pytest.raises(Waited, match="waited 0.2 s for users 1, 2, 3: round 1 needs 2 users and has none"):
         served.result()
 
 
@@ -193,6 +246,34 @@ def test_who_may_not_or_will_not_join_is_told_why(net: Callable[..., Net], user:
     given = {name: net.keys / value if name == "key" else value for name, value in given.items()}
     with net.listening(), pytest.raises(RefusedMessage, match=why):
         net.toy(user, **given).run()
+
+
+def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refusal(net: Callable[..., Net]) -> None:
+    net = net()
+    terms = net.file.agreed()
+    public = {user: keys.public_key(path) for user, path in net.file.users.items()}
+    server, again = (Aggregator(terms, public, History(None, terms), net.file.bounds, net.told.append) for _ in range(2))
+    nonce = server.hello(1).nonce
+    key, signature = keys.sign(keys.private_key(net.keys / "user_1.key"), terms.name, 1, nonce)
+    message = Join(user=1, nonce=nonce, key=key, signature=signature, reads="images", public=terms.public["images"])
+    assert server.user_of(server.join(message).session) == 1
+    for aggregator in (server, again):
+        with pytest.raises(NoSession):
+            aggregator.join(message)
+
+
+def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net: Callable[..., Net]) -> None:
+    """For good: the two would end each other's sessions for ever."""
+    net = net()
+    terms = net.file.agreed()
+    with net.listening(), Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as first:
+        agree = lambda terms: ("images", terms.public["images"])  # noqa: E731
+        assert first.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
+        with Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as second:
+            assert second.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
+            with pytest.raises(RefusedMessage, match="the same user joined from elsewhere"):
+                first.ask("finished", Finished(round=0), Next)
+            assert second.ask("finished", Finished(round=0), Next).round == 0 < terms.rounds
 
 
 def test_a_server_with_another_certificate_is_not_spoken_to(net: Callable[..., Net], tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ def test_keys_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "server.key",
         *(f"user_{n}.{k}" for n in (1, 2) for k in ("key", "pub")),
     }
+    assert typed("keys", tmp_path / "own", "--users", "3") == DONE
+    assert [Path(name).name for name in capsys.readouterr().out.split()] == ["user_3.key", "user_3.pub"]
     assert typed("keys", tmp_path, "--users", "1,2") == DONE and not capsys.readouterr().out
     assert typed("keys", tmp_path, "--users", "1,x") == MISTAKE and "users: numbers from 1" in capsys.readouterr().err
 

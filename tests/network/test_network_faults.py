@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from processes import alive, eventually
-from toys import USERS, Net, in_one_process, serve_alone, take_part_alone
+from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alone
 
-from fedmuscle_lib.network.history import History
+from fedmuscle_lib.network.history import History, alone
 from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.runs.store import unpacked
 
@@ -35,19 +36,6 @@ def assert_same(net: Net) -> None:
     assert history.table("rounds").alignment_loss.tolist() == losses and history.table("users").why_not.isna().all()
 
 
-class Breaks:
-    """Breaks the connection after every so many bytes."""
-
-    def __init__(self, every: int, most: int) -> None:
-        self.every, self.left, self.next = every, most, every
-
-    def __call__(self, total: int) -> bool:
-        if self.left and total >= self.next:
-            self.left, self.next = self.left - 1, total + self.every
-            return True
-        return False
-
-
 @pytest.mark.parametrize("spoil", [Breaks(5000, 12), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
 def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[[int], Any]) -> None:
     net = net()
@@ -58,9 +46,9 @@ def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[
     assert relay.up > 3 * 2 * 1024 and getattr(spoil, "left", 0) == 0
 
 
-@pytest.mark.parametrize("at", ["batch", "account"])
+@pytest.mark.parametrize("at", ["batch", "account", "kept"])
 def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two batches, and after the parties are through with a round that it has not kept."""
+    """Between two batches, after the parties are through with a round that it has not kept, and after one of which it has no reports."""
     from fedmuscle_lib.network.aggregator import Aggregator
 
     net, ended = net(), []
@@ -73,6 +61,11 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
                 batches = self.algorithm.public_batches
                 self.algorithm.public_batches = lambda round: list(batches(round))[:1]
                 of(self, round, *rest)
+            elif at == "kept":
+                monkeypatch.setattr(History, "report", lambda *given: None)
+                of(self, round, *rest)
+                eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 4)
+                monkeypatch.undo()
             else:
                 eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 3)
             raise InterruptedError("as if it was killed")
@@ -81,7 +74,7 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
     monkeypatch.setattr(Aggregator, of.__name__, ends)
     with ThreadPoolExecutor(3) as pool:
         with net.serving() as served:
-            parties = [net.toy(user) for user in USERS]
+            parties = [net.toy(user, limits={"report": True}) for user in USERS]
             futures = [pool.submit(party.run) for party in parties]
             assert isinstance(served.exception(), InterruptedError)
         with net.serving() as served:
@@ -89,6 +82,76 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
         for future in futures:
             future.result()
     assert_same(net)
+    own = [pd.read_csv(net.folder / f"party_{user}/history.csv").alignment_loss for user in USERS]
+    assert sum(own).div(3).tolist() == pytest.approx(
+        History(net.folder / "server", net.file.agreed()).table("rounds").alignment_loss.tolist()
+    )
+    assert History(net.folder / "server", net.file.agreed()).table("users").value.notna().all()
+
+
+def test_a_party_that_is_started_again_at_once_takes_part_in_the_next_round(net: Callable[..., Net]) -> None:
+    """The server learns of its end by its new session, in the middle of a round."""
+    net = net(terms={"rounds": 2, "others": 1})
+    one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
+    exchanged = three._exchanged
+
+    def ends(message: Any, z: Any) -> Any:
+        if message.position:
+            raise InterruptedError("as if it was killed")
+        return exchanged(message, z)
+
+    def and_again() -> None:
+        with pytest.raises(InterruptedError):
+            three.run()
+        again.run()
+
+    three._exchanged = ends
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
+        users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    assert users.took_part.all() and users.why_not.dropna().tolist() == ["left in round 1, CL epoch 1, batch 2: user 3 was started again"]
+
+
+@pytest.mark.parametrize("round", [0, 1])
+def test_what_a_party_lost_after_the_last_batch_is_said(net: Callable[..., Net], round: int) -> None:
+    net = net(terms={"rounds": 3, "others": 1})
+    one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
+    evaluated, accounted = three._evaluated, lambda: any(line.startswith(f"round {round + 1}/3") for line in net.told)
+
+    def ends(at: int) -> Any:
+        if at == round and eventually(accounted):
+            raise InterruptedError("as if it was killed")
+        return evaluated(at)
+
+    def and_again() -> None:
+        with pytest.raises(InterruptedError):
+            three.run()
+        again.run()
+
+    three._evaluated = ends
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
+        users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    why_not = users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist()
+    assert users.took_part.all() and why_not == [[round + 1, 3, "started again from its checkpoint before this round"]]
+
+
+def test_a_server_that_is_started_again_after_the_end_waits_for_nobody(net: Callable[..., Net]) -> None:
+    net = net(terms={"rounds": 1})
+    net.federate([net.toy(user) for user in USERS])
+    began = time.monotonic()
+    with net.serving() as served:
+        assert served.result().finished == 1
+    assert time.monotonic() - began < 60  # of 300 that it may wait
+
+
+def test_half_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    for name in (".checkpoint.pt-0123abcd", ".state.json-0123abcd", ".users.csv-0123abcd", "mine.csv"):
+        (tmp_path / name).touch()
+    with alone(tmp_path):
+        assert {path.name for path in tmp_path.iterdir()} == {"lock", "mine.csv"}
 
 
 # --- processes, and kill -9 ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from toys import USERS, Net
 
 from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.data.public import public_digest
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.history import History
 from fedmuscle_lib.network.terms import Limits, PartyFile, ServerFile, Terms, read
@@ -34,7 +35,7 @@ def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
     own.limits.check(terms)
     settings = own.training(terms)
     assert (settings.rounds, settings.public_size, settings.evaluate_every, settings.members[0].number) == (20, 512, 2, 1)
-    assert own.digest(512) == ("images", terms.public["images"])
+    assert own.reads == "images" and public_digest(own.public_folder, 512, "images") == terms.public["images"]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,8 @@ def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
         ({"round": 3}, "unknown field 'round'; did you mean"),
         ({"rounds": 0}, "rounds: Input should be greater than or equal to 1"),
         ({"tau": {"1-3": 0.5}}, "tau: temperatures by pair need a 'default'"),
+        ({"tau": {"default": 0.2, "1-33": 0.5}}, "tau: '1-33' is no pair of users who may join, such as '1-2'"),
+        ({"tau": {"default": 0.2, "1-3": 0.5, "3-1": 0.5}}, "tau: '1-3' is listed twice, in both orders"),
         ({"tau_prime": 0.3}, "tau"),
         ({"others": 3}, "others: M = 3, but a user has only 2 other users"),
         ({"public_batch": 100}, "public_batch: B = 100 is larger than the public set of 64"),
@@ -64,7 +67,7 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
     ("given", "why"),
     [
         ({"address": "10.0.0.1:8899", "insecure": True}, "insecure: only on loopback, such as 127.0.0.1, not at 10.0.0.1:8899"),
-        ({"certificate": None}, "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER` makes one"),
+        ({"certificate": None}, "an encrypted connection needs a certificate: `python -m fedmuscle_lib keys FOLDER --host NAME` makes"),
         ({"insecure": True}, "insecure: certificates are named too"),
         ({"address": "8899"}, "address: an address is host:port"),
         ({"port": 1}, "unknown field 'port'"),
@@ -74,6 +77,11 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
 def test_a_servers_file_that_can_not_be_is_refused(net: Callable[..., Net], given: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         net(**given)
+
+
+def test_a_partys_settings_say_nothing_that_the_terms_or_its_own_fields_say(net: Callable[..., Net]) -> None:
+    with pytest.raises(ValueError, match="settings: rounds is for the server's terms"):
+        net().party_file(1, settings={"profile": "mini", "rounds": 3}).training(net().file.agreed())
 
 
 def test_an_insecure_connection_is_for_loopback_and_by_name(net: Callable[..., Net]) -> None:
@@ -116,6 +124,8 @@ def test_a_servers_state_belongs_to_its_terms(tmp_path: Path) -> None:
     assert again.finished == 1 and again.rows == history.rows
     with pytest.raises(DataError, match=r"other terms \(rounds\); name another folder"):
         History(tmp_path, Terms(rounds=3, **TERMS))
-    (tmp_path / "state.json").write_text('{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "rows": {}}')
+    (tmp_path / "state.json").write_text(
+        '{"terms": ' + Terms(rounds=2, **TERMS).model_dump_json() + ', "finished": 9, "over": [], "rows": {}}'
+    )
     with pytest.raises(DataError, match="no state of a server"):
         History(tmp_path, Terms(rounds=2, **TERMS))

@@ -172,7 +172,8 @@ class Net:
         terms = self.file.agreed()
         public = {user: made.public_key(path) for user, path in self.file.users.items()}
         aggregator = Aggregator(terms, public, History(None, terms), self.file.bounds, self.told.append)
-        with listening(aggregator, self.address, self.file.certificate, self.file.key):
+        folder = self.file.public if isinstance(self.file.public, Path) else None
+        with listening(aggregator, self.address, self.file.certificate, self.file.key, folder):
             yield
 
     def federate(self, parties: list[Party]) -> History:
@@ -183,6 +184,26 @@ class Net:
             for future in futures:
                 future.result()
             return history
+
+
+def assert_same(net: Net, parties: list[ToyParty], missing: dict[int, tuple[int, ...]] | None = None) -> None:
+    toys, losses = in_one_process(net.file.agreed(), missing)
+    for party, toy in zip(parties, toys, strict=True):
+        assert torch.equal(party._clients[0].table, toy.table)
+    assert net.history.table("rounds").alignment_loss.tolist() == losses
+
+
+class Breaks:
+    """Breaks the connection after every so many bytes."""
+
+    def __init__(self, every: int, most: int) -> None:
+        self.every, self.left, self.next = every, most, every
+
+    def __call__(self, total: int) -> bool:
+        if self.left and total >= self.next:
+            self.left, self.next = self.left - 1, total + self.every
+            return True
+        return False
 
 
 def serve_alone(net: Net) -> None:

@@ -1,0 +1,105 @@
+"""The public set on its way to a party that has none: fetched whole and checked, or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toys import Breaks, Net, assert_same
+
+from fedmuscle_lib.core.errors import RefusedMessage
+from fedmuscle_lib.core.ownership import scratch
+from fedmuscle_lib.data.public import CAPTIONS, first_images, public_digest
+from fedmuscle_lib.network import public
+from fedmuscle_lib.network.messages import CONTENT, Fetch, Files, pack, unpack
+from fedmuscle_lib.network.relay import Relay
+from fedmuscle_lib.network.terms import Terms
+
+VOC = "MLC_setup/public_Pascal"
+
+
+@pytest.fixture(autouse=True)
+def few_files_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(public, "_MOST_FILES", 10)
+
+
+@pytest.mark.parametrize("spoil", [lambda total: False, Breaks(20000, 3)], ids=["whole", "breaks"])
+def test_a_party_without_the_public_set_fetches_it(net: Callable[..., Net], tmp_path: Path, spoil: Callable[[int], bool]) -> None:
+    net, own = net(), tmp_path / "own"
+    with Relay(net.address, spoil).running() as relay:
+        parties = [net.toy(1), net.toy(2), net.toy(3, address=relay.address, data=own)]
+        net.history = net.federate(parties)
+    assert_same(net, parties)
+    assert getattr(spoil, "left", 0) == 0
+    assert public_digest(own / VOC, 64, "images") == net.file.agreed().public["images"]
+    assert [path.name for path in (own / VOC).parent.iterdir()] == ["public_Pascal"]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [({"fetch": 0.001}, "limits.fetch: the public set has more than 0.001 MB"), ({}, "only its digest")]
+)
+def test_a_party_that_gets_no_public_set_says_why(net: Callable[..., Net], tmp_path: Path, given: dict[str, Any], why: str) -> None:
+    net = net()
+    if not given:
+        net = partial(Net, tmp_path, net.keys, net.data)(public=net.file.agreed().public)
+    with net.listening(), pytest.raises(RefusedMessage, match=why):
+        net.toy(1, data=tmp_path / "own", limits=given).run()
+    assert not [path for path in (tmp_path / "own").rglob("*") if path.is_file()]
+
+
+def renamed(name: str, head: Files, content: torch.Tensor) -> bytes:
+    return pack(Files.model_construct(names=(name, *head.names[1:]), sizes=head.sizes), {CONTENT: content})
+
+
+SPOILT: dict[str, Callable[[Files, torch.Tensor], bytes]] = {
+    "its images have another SHA-256": lambda head, content: pack(head, {CONTENT: content.flip(0)}),
+    r"sent no Files: names.0: String should match": partial(renamed, "../../escaped.png"),
+    "sent no Files: names.0": partial(renamed, "a\0b.png"),
+    r"sent '\.\.', which is no file of a public set": partial(renamed, ".."),
+    "sent 'run.sh', which is no file of a public set": partial(renamed, "run.sh"),
+    "sent '00001.png', which is no file of a public set, or sent it twice": lambda head, content: renamed(head.names[1], head, content),
+    "whose sizes are others than it says": lambda head, content: pack(head, {CONTENT: content[1:]}),
+    "sent files whose sizes": lambda head, content: pack(head, {CONTENT: content.float()}),
+    "more than 500 MB or 8 images": lambda head, content: pack(
+        Files(names=tuple(f"{i}.png" for i in range(99)), sizes=(0,) * 99), {CONTENT: content[:0]}
+    ),
+    "sent a Files with the tensors none": lambda head, content: pack(head),
+}
+
+
+@pytest.mark.parametrize("why", SPOILT)
+def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world: Path, tmp_path: Path, why: str) -> None:
+    def call(name: str, content: bytes) -> bytes:
+        first = unpack("user 1", Fetch, content)[0].first
+        head, tensors = unpack("the server", Files, public.part(small_world / VOC, 8, first), CONTENT)
+        return SPOILT[why](head, tensors[CONTENT])
+
+    named = Path(first_images(small_world / VOC, 8)[1]).name
+    terms = Terms(name="a", public={"images": public_digest(small_world / VOC, 8, "images")}, public_size=8, public_batch=4)
+    with pytest.raises(RefusedMessage, match=why.replace("00001.png", named)):
+        public.fetch(call, tmp_path / "own/set", 1, terms, "images", 5e8)
+    assert [path for path in tmp_path.rglob("*")] == [tmp_path / "own"]
+
+
+def test_captions_are_fetched_for_who_reads_texts(mini_world: Path, tmp_path: Path) -> None:
+    folder = mini_world / "TC/flicker_public"
+    terms = Terms(name="a", public={kind: public_digest(folder, 32, kind) for kind in ("images", "texts")}, public_size=32)
+    call = lambda name, content: public.part(folder, 32, unpack("user 1", Fetch, content)[0].first)  # noqa: E731
+    public.fetch(call, tmp_path / "set", 1, terms, "texts", 5e8)
+    assert (tmp_path / "set" / CAPTIONS).exists() and public_digest(tmp_path / "set", 32, "texts") == terms.public["texts"]
+
+
+def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world: Path, tmp_path: Path) -> None:
+    with scratch(tmp_path, "fetch-user-1") as place:
+        left = tmp_path / ".fetch-user-1-left"
+        left.mkdir()
+        (place / ".fedmuscle-scratch").rename(left / ".fedmuscle-scratch")
+        (left / "half.png").touch()
+    terms = Terms(name="a", public={"images": public_digest(small_world / VOC, 8, "images")}, public_size=8, public_batch=4)
+    call = lambda name, content: public.part(small_world / VOC, 8, unpack("user 1", Fetch, content)[0].first)  # noqa: E731
+    public.fetch(call, tmp_path / "set", 1, terms, "images", 5e8)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
