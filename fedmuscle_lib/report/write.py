@@ -51,10 +51,13 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
 
 
 def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
-    """Return what ``provenance.provenance_of`` says of the runs, and what the manifests of their data say."""
+    """Return what ``provenance.provenance_of`` says of the runs, and what the manifests of their data say.
+
+    A setup that the folder does not name is the notebook's own.
+    """
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
-    usual |= {"setup": USUAL_SETUP, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
+    usual |= {"setup": USUAL_SETUP if s.setup in folder else s.setup, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
     return provenance.provenance_of(histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories))
 
 

@@ -31,8 +31,8 @@ def test_provenance_tells_how_to_repeat_the_runs():
     runs = [history("local", [40.0] * 6, seed=seed, rounds=2) for seed in (1, 0)]
     facts = report.provenance_of(runs, "table7")
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
-    for_a_shell = report.provenance_of([history2("local", [40.0] * 10)], "table2")["command"]
-    assert shlex.split(for_a_shell)[-2:] == ["-p", 'setup="setup2"']
+    told, own = (report.provenance_of([history2("local", [40.0] * 10)], folder)["command"] for folder in ("controls_setup2", "table9"))
+    assert shlex.split(told)[-2:] == ["-p", 'setup="setup2"'] and "setup" not in own, "one that the folder does not name is the notebook's"
     assert [run["settings"] for run in facts["runs"]] == [{"seed": 1}, {"seed": 0}] and facts["made_with"] == [{"machine": "a machine"}]
 
 
