@@ -64,14 +64,14 @@ def over_rounds(rows: pd.DataFrame) -> Figure:
     compared = {end for scope, *ends in OVER_OTHERS if scope == "global" for end in ends}
     plain = rows.algorithm.str.partition(", ")[0] + ", " + rows["head"]
     rows = rows.assign(line=arms, panel=rows.group.map(_title))[plain.isin(compared) & rows.group.isin([ALL, "tail"])]
-    look = looks(rows.algorithm, STYLES)
+    look = looks(rows.algorithm, STYLES | {f"fedloge, norm {nu}": ("#8800CC", "D") for nu in ("0.1", "1")})
     plot = so.Plot(rows, x="round", y="mean", color="algorithm", linestyle="head", group="line").facet("panel")
     plot = plot.add(so.Band(alpha=0.12), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(), legend=False)
     dashes = so.Nominal({head: (3, 1.5) if head == "realigned" else "-" for head in rows["head"].unique()})
     plot = plot.scale(linestyle=dashes).label(x="communication round", y="GM (%)")
     figure = on_figure(plot, look, 8.6, 3.4)
     for ax in figure.axes:
-        ax.set_ylim(*_ACCURACIES)
+        ax.set_ylim(_ACCURACIES[0], min(_ACCURACIES[1], 1.05 * rows[["mean", "ci_high"]].max(axis=None)))
     legend(figure, "right center", {label(arm): (colour, "") for arm, (colour, _) in look.items()})
     return figure
 

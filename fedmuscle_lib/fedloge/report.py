@@ -158,9 +158,9 @@ def departures(histories: Sequence[Run]) -> pd.DataFrame:
 
 
 def label(arm: str) -> str:
-    """The name of "<algorithm>, <head>" in figures and headings, such as "FedAvg", which has one head, or "FedLoGe, local + shared"."""
+    """The name of an arm with or without its head in figures and headings, such as "FedAvg", which has one head, or "FedLoGe, shared"."""
     algorithm, _, head = arm.partition(", ")
-    return methods.get(algorithm).label + ("" if head == "head" else f", {head}")
+    return methods.get(algorithm).label + ("" if head in ("", "head") else f", {head}")
 
 
 def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
