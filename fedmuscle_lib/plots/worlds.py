@@ -10,7 +10,7 @@ from fedmuscle_lib.core.style import forest, housed, legend, save
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import IN_SHORT, delta_of_worlds, label
 
-_ABOUT = "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world; 95 % intervals over 3 to 5 seeds."
+ABOUT = "Six users (Setup1); the public set is Pascal VOC, or what stands for it in a generated world; 95 % intervals over 3 to 5 seeds."
 
 
 @housed
@@ -34,4 +34,4 @@ def worlds(rows: pd.DataFrame) -> Figure:
 
 
 if __name__ == "__main__":
-    save(worlds(delta_of_worlds()), ROOT / "figures", "worlds", _ABOUT)
+    save(worlds(delta_of_worlds()), ROOT / "figures", "worlds", ABOUT)

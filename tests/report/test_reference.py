@@ -16,7 +16,7 @@ from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.core.style import save
 from fedmuscle_lib.fedmuscle import arms
-from fedmuscle_lib.plots.worlds import worlds
+from fedmuscle_lib.plots.worlds import ABOUT, worlds
 from fedmuscle_lib.report.prose import false_claims, from_csv, pages
 from fedmuscle_lib.report.results import results_page
 
@@ -115,7 +115,7 @@ def test_the_page_of_results_is_that_of_the_csv_files():
 
 
 def test_the_figure_of_worlds_is_that_of_the_csv_files(tmp_path):
-    save(worlds(report.delta_of_worlds()), tmp_path, "worlds")
+    save(worlds(report.delta_of_worlds()), tmp_path, "worlds", ABOUT)
     assert (FIGURES / "worlds.svg").read_bytes() == (tmp_path / "worlds.svg").read_bytes()
 
 
