@@ -52,7 +52,7 @@ class RunSettings(BaseModel):
         telling: settings by which runs are told apart where they are listed, beside profile and seed.
         profiles: the values of each profile, by its name.
         joined: settings by name of which given parts join the profile's.
-        algorithm: what the parties do together.
+        algorithm: what the parties do together; empty where a system does but one thing.
         profile: which numbers, data and checkpoints.
         seed: of all random draws.
         rounds: how many.
@@ -67,7 +67,7 @@ class RunSettings(BaseModel):
     profiles: ClassVar[Mapping[str, Mapping[str, Any]]]
     joined: ClassVar[tuple[str, ...]] = ("options",)
 
-    algorithm: str
+    algorithm: str = ""
     profile: str
     seed: int
     rounds: int

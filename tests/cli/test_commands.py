@@ -126,7 +126,7 @@ CHEAP = "run --users 5,6 --others 1 --rounds 1 --public-size 32 --local-epochs 0
         ("verify --sample 0", "--sample"),
         ("bench nothing", "no benchmark 'nothing'; known: fedloge, local, loss, network, run, step"),
         ("bench stpe", "no benchmark 'stpe'; did you mean 'step'?"),
-        ("bench step -p algorithm=local", "algorithm: bench step measures 'fedmuscle', not 'local'"),
+        ("bench step -p algorithm=local", "algorithm: bench measures FedMuscle, not 'local'"),
         ("notebook ../up", "letters, digits and underscores"),
         ("notebook table7", "table7.ipynb: File exists"),
         ("rnu", "Did you mean 'run'"),
