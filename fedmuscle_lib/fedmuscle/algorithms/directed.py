@@ -163,12 +163,12 @@ class Directed(Anchored):
         return found
 
     def communicate(self, federation: Federation, round: int) -> float | None:
-        if round == 0:
+        if not self._keeps:  # in the first round
             for client in federation.clients:
                 self._keeps[client.user.number] = self._keeps_a_copy(client)
             self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
             for user, measure, value in self._noted:
-                federation.server.note(0, user, measure, value)
+                federation.server.note(round, user, measure, value)
         return super().communicate(federation, round)
 
     def _keeps_a_copy(self, client: Client) -> bool:
