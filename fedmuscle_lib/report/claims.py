@@ -94,8 +94,12 @@ def verdicts(folder: Path) -> dict[str, str]:
         return {}
     found, texts = pd.read_csv(path), {claim.text: claim.file.split("/")[0] for claim in claims()}
     found = found[found.verdict != "not run"].assign(notebook=lambda rows: rows.claim.map(texts))
-    groups = found.groupby("notebook").verdict
-    return {str(name): ", ".join(f"{n} {verdict}" for verdict, n in each.value_counts().items()) for name, each in groups}
+    return {str(name): counted(each) for name, each in found.groupby("notebook").verdict}
+
+
+def counted(verdicts: pd.Series) -> str:
+    """How many there are of each verdict, without "not run", such as "2 reproduced, 1 undecided"."""
+    return ", ".join(f"{n} {verdict}" for verdict, n in verdicts[verdicts != "not run"].value_counts(sort=False).items())
 
 
 def write(found: pd.DataFrame, folder: Path, profile: str) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pandas as pd
 
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
-from fedmuscle_lib.report.claims import selected
+from fedmuscle_lib.report.claims import counted, selected
 from fedmuscle_lib.report.statistics import with_interval
 from fedmuscle_lib.report.world_table import delta_of_worlds
 
@@ -86,7 +85,5 @@ def _verdicts(root: Path, one: dict[str, Any]) -> str:
     parts = []
     for profile in PROFILES:
         found = pd.read_csv(root / "figures" / profile / "claims" / "claims.csv")
-        verdicts = found[found["where"].isin(one.get("claims", []))].verdict
-        if tested := Counter(verdicts[verdicts != "not run"]):
-            parts.append(", ".join(f"{n} {verdict}" for verdict, n in tested.items()))
-    return "; ".join(parts)
+        parts.append(counted(found[found["where"].isin(one.get("claims", []))].verdict))
+    return "; ".join(filter(None, parts))

@@ -89,6 +89,21 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
     assert History(net.folder / "server", net.file.agreed()).table("users").value.notna().all()
 
 
+def served_while_one_is_started_again(net: Net, one: Any, two: Any, killed: Any, again: Any) -> pd.DataFrame:
+    """The history's users of a federation that all end in, of which one party is interrupted and started again."""
+
+    def and_again() -> None:
+        with pytest.raises(InterruptedError):
+            killed.run()
+        again.run()
+
+    with net.serving() as served, ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
+        users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    return users
+
+
 def test_a_party_that_is_started_again_at_once_takes_part_in_the_next_round(net: Callable[..., Net]) -> None:
     """The server learns of its end by its new session, in the middle of a round."""
     net = net(terms={"rounds": 2, "others": 1})
@@ -100,16 +115,8 @@ def test_a_party_that_is_started_again_at_once_takes_part_in_the_next_round(net:
             raise InterruptedError("as if it was killed")
         return exchanged(message, z)
 
-    def and_again() -> None:
-        with pytest.raises(InterruptedError):
-            three.run()
-        again.run()
-
     three._exchanged = ends
-    with net.serving() as served, ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
-        users = served.result().table("users")
-        assert [future.result() for future in futures] == [None] * 3
+    users = served_while_one_is_started_again(net, one, two, three, again)
     assert users.took_part.all() and users.why_not.dropna().tolist() == ["left in round 1, CL epoch 1, batch 2: user 3 was started again"]
 
 
@@ -124,16 +131,8 @@ def test_what_a_party_lost_after_the_last_batch_is_said(net: Callable[..., Net],
             raise InterruptedError("as if it was killed")
         return evaluated(at)
 
-    def and_again() -> None:
-        with pytest.raises(InterruptedError):
-            three.run()
-        again.run()
-
     three._evaluated = ends
-    with net.serving() as served, ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(run) for run in (one.run, two.run, and_again)]
-        users = served.result().table("users")
-        assert [future.result() for future in futures] == [None] * 3
+    users = served_while_one_is_started_again(net, one, two, three, again)
     why_not = users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist()
     assert users.took_part.all() and why_not == [[round + 1, 3, "started again from its checkpoint before this round"]]
 
