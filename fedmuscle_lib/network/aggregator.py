@@ -49,11 +49,11 @@ class Waited(RuntimeError):
 
 
 class _Gone(Exception):
-    """A party leaves the round that is running."""
+    """A party leaves the round that is running; ``there`` if that is not its doing, so that the server goes on waiting for it."""
 
-    def __init__(self, user: int, why: str, refused: bool = False) -> None:
+    def __init__(self, user: int, why: str, refused: bool = False, there: bool = False) -> None:
         super().__init__(why)
-        self.user, self.refused = user, refused
+        self.user, self.refused, self.there = user, refused, there
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class Aggregator:
                     self._left(gone, batch)
                     seats = [seat for seat in seats if seat.user.number != gone.user]
                     if len(seats) == 1:
-                        self._left(_Gone(seats.pop().user.number, "nobody else is left"), batch)
+                        self._left(_Gone(seats.pop().user.number, "nobody else is left", there=True), batch)
                     before, self._desk = self._desk, self._server([seat.user.number for seat in seats])
                     self._desk.uplink.update(counted)
                     self._desk.downlink.update(before.downlink)
@@ -369,7 +369,8 @@ class Aggregator:
         with self._lock:
             self._absent[gone.user] = f"left in {batch}: {gone}"
             if not (seat := self._seats[gone.user]).back:
-                self._expected.discard(gone.user)
+                if not gone.there:
+                    self._expected.discard(gone.user)
                 if gone.refused:
                     self._refuse(gone.user, str(gone))
                 seat.leave(str(gone))

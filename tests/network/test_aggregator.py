@@ -131,7 +131,14 @@ def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., 
     monkeypatch.setattr(_Seat, "represent", bounded)
     net = net(users=(1, 2), terms={"rounds": 1, "others": 1, "public_size": 128})
     one, two = net.toy(1), net.toy(2)
-    two._exchanged = silent
+    two._exchanged, say_finished = silent, one._say_finished
+
+    def late() -> int | None:
+        time.sleep(0.5)
+        assert not served.done()
+        return say_finished()
+
+    one._say_finished = late
     with net.serving() as served, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(party.run) for party in (one, two)]
         users = served.result().table("users")
