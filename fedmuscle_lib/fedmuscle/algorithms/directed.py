@@ -117,15 +117,17 @@ class _Step(ClientSide):
 class Directed(Anchored):
     """FedMuscle in which a user draws among the peers that it listens to, and its own starting copy may be a fixed member of its tuple.
 
-    User n listens to peer m if R2(m -> n) > R2(n -> m) + margin. Who listens to nobody and keeps no copy is not aligned, and answers others
-    all the same. Ours, not the paper's; Appendix Q names the choice of peers as future work. Its costs: a user's representations of the
-    public set once, as for ``anchored``; with "decided", 2 x folds local trainings of 1 - 1/folds of its samples, and one bit.
+    User n listens to peer m if R2(m -> n) > R2(n -> m) + margin and R2(n -> m) >= floor: m knows more, and n can represent some of it. Who
+    listens to nobody and keeps no copy is not aligned, and answers others all the same. Ours, not the paper's; Appendix Q names the choice
+    of peers as future work. Its costs: a user's representations of the public set once, as for ``anchored``; with "decided", 2 x folds local
+    trainings of 1 - 1/folds of its samples, and one bit.
     """
 
     name, label, source = "directed", "Directed peers (ours)", "ours"
 
     class Options(FedMuscle.Options):
-        margin: float = Field(0.02, ge=0, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
+        margin: float = Field(0.02, gt=-1, lt=1, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
+        floor: float = Field(0.1, ge=-1, le=1, description="How much of a peer a user must predict. Ours; below it nothing is shared.")
         peers: Literal["predicting", "alike", "random", "larger", "all", "none"] = Field(
             "predicting",
             description="Whom a user listens to. For comparison: as many that are most alike (CKA) or drawn, larger backbones, all.",
@@ -142,23 +144,30 @@ class Directed(Anchored):
     def _admitted(self, federation: Federation) -> dict[int, tuple[int, ...]]:
         server, s, o = federation.server, self.settings, self.options
         users, rows = server.users, torch.arange(s.public_size)
-        z = torch.stack([server.reference(user, rows).float() for user in users])
+        z = {user: server.reference(user, rows).float() for user in users}
         order = torch.randperm(s.public_size, generator=generator("folds", s.seed))
-        r2 = predictability(z, order)
-        found = {n: tuple(m for j, m in enumerate(users) if r2[j, i] > r2[i, j] + o.margin) for i, n in enumerate(users)}
+        scores = predictability(torch.stack([z[user] for user in users]), order).tolist()
+        r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
         rest = {n: [m for m in users if m != n] for n in users}
-        if o.peers in ("all", "none"):
-            found = {n: tuple(rest[n]) if o.peers == "all" else () for n in users}
-        elif o.peers == "random":
-            orders = {n: torch.randperm(len(rest[n]), generator=generator("listens", s.seed, n)) for n in users}
-            found = {n: tuple(rest[n][k] for k in orders[n][: len(found[n])]) for n in users}
-        elif o.peers == "alike":
-            alike = {(n, m): float(cka(z[i] @ z[i].T, z[j] @ z[j].T)) for i, n in enumerate(users) for j, m in enumerate(users)}
-            found = {n: tuple(sorted(rest[n], key=lambda m: -alike[n, m])[: len(found[n])]) for n in users}
-        elif o.peers == "larger":
-            sizes = {client.user.number: client.do(_Size()) for client in federation.clients}
-            found = {n: tuple(m for m in rest[n] if sizes[m] > sizes[n]) for n in users}
-        self._noted = [(n, f"R2 from {m}", float(r2[j, i])) for i, n in enumerate(users) for j, m in enumerate(users) if n != m]
+
+        def predicting(n: int) -> list[int]:
+            return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
+
+        def alike(n: int) -> list[int]:
+            similar = {m: float(cka(z[n] @ z[n].T, z[m] @ z[m].T)) for m in rest[n]}
+            return sorted(rest[n], key=lambda m: -similar[m])[: len(predicting(n))]
+
+        def random(n: int) -> list[int]:
+            drawn = torch.randperm(len(rest[n]), generator=generator("listens", s.seed, n))
+            return [rest[n][k] for k in drawn[: len(predicting(n))]]
+
+        def larger(n: int) -> list[int]:
+            return [m for m in rest[n] if sizes[m] > sizes[n]]
+
+        sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
+        rules = {"predicting": predicting, "alike": alike, "random": random, "larger": larger, "all": rest.get, "none": lambda n: []}
+        found = {n: tuple(rules[o.peers](n)) for n in users}
+        self._noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
         self._noted += [(n, f"listens to {m}", float(m in found[n])) for n in users for m in rest[n]]
         return found
 
