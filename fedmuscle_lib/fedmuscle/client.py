@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.core.randomness import batches, derived_seed
+from fedmuscle_lib.core.randomness import batches, derived_seed, generator
 from fedmuscle_lib.core.training import FlopMeter, put_weights, resume_optimiser
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View, weak
@@ -343,13 +343,30 @@ class Client:
 
         The copy sees its local data in an order of its own.
         """
-        state, losses, address, drawn = copy.deepcopy(self.state()), self._local_loss, self.address, self._drawn
+        state, losses, address = copy.deepcopy(self.state()), self._local_loss, self.address
+        round, drawn = self._round, self._drawn
         self.address = (*address, "aside")
         try:
             yield
         finally:
             self.restore(state)
-            self._local_loss, self.address, self._drawn = losses, address, drawn
+            self._local_loss, self.address, self._round, self._drawn = losses, address, round, drawn
+
+    @contextmanager
+    def holding_out(self, fold: int, folds: int) -> Iterator[None]:
+        """Begin anew inside, as a copy that trains without one of ``folds`` parts of D^n and is evaluated on it. Its operations count."""
+        train, evaluation = self.train, self.evaluation
+        order = torch.randperm(len(train), generator=generator("held out", *self.address))
+        held = order.tensor_split(folds)[fold]
+        with self.aside():
+            try:
+                self.train, self.evaluation = train.take(order[~torch.isin(order, held)]), train.take(held)
+                self.restart()
+                yield
+            finally:
+                self.train, self.evaluation = train, evaluation
+                counted = self.meter.total, self.meter.done
+        self.meter.total, self.meter.done = counted
 
     def take_losses(self) -> dict[str, float]:
         """Return the mean losses since the last call, NaN where there were none.

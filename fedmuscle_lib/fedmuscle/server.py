@@ -63,6 +63,12 @@ class Server:
         self._sums = torch.zeros(len(MEASURES), len(self.users), dtype=torch.float64, device=self._device)  # of measures over these
         self._left_out: frozenset[int] = frozenset()
 
+    def rehearsal(self) -> Server:
+        """A server of the same users with a ledger of its own, to which they have sent their references."""
+        server = Server(self.users, self.others, self.dim, self.address, str(self._device), self._robust)
+        server._references = self._references
+        return server
+
     def draw_others(self, user: int, round: int, epoch: int, among: Collection[int] | None = None) -> tuple[int, ...]:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
 

@@ -9,6 +9,7 @@ from sklearn.linear_model import Ridge
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms.directed import FOLDS, PENALTIES, _Forgets, predictability
 from fedmuscle_lib.fedmuscle.build import build
+from fedmuscle_lib.fedmuscle.client import Client
 
 N, D = 64, 6
 
@@ -19,7 +20,7 @@ def drawn(*shape, seed=0):
 
 def trained(settings, name, rounds=1, **given):
     """The federation and its clients' weights after some rounds."""
-    s = settings(algorithm=name, others=2, **given)
+    s = settings(algorithm=name, others=2, rounds=max(1, rounds), **given)
     federation, algorithm = build(s), algorithms.get(name)(s)
     algorithm.begin(federation)
     for round in range(rounds):
@@ -109,7 +110,7 @@ def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_pos
     client = trained(settings, "local", 0)[0].clients[0]
     representation = client.model.representation_parameters()
     before, heads = [p.clone() for p in representation], [p.clone() for p in client.model.head.parameters()]
-    trial = _Forgets(1, 2, (0,))
+    trial = _Forgets(1, 2)
     trial._trained(client, head_alone=True)
     assert all(torch.equal(a, b) for a, b in zip(before, client.model.representation_parameters(), strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(heads, client.model.head.parameters(), strict=True))
@@ -119,9 +120,39 @@ def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_pos
 
 def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypatch):
     client = trained(settings, "local", 0)[0].clients[0]
-    assert client.do(_Forgets(0, 2, (0,))) is True, "nobody has learnt anything"
+    assert client.do(_Forgets(0, 2)) is True, "nobody has learnt anything"
     scores = iter([40.0, 50.0, 45.0, 40.0])  # of head and whole, fold by fold
     monkeypatch.setattr(_Forgets, "_trained", lambda self, client, head_alone: next(scores))
-    assert client.do(_Forgets(1, 2, (0,))) is False
+    assert client.do(_Forgets(1, 2)) is False
     scores = iter([50.0, 40.0, 40.0, 45.0])
-    assert client.do(_Forgets(1, 2, (0,))) is True
+    assert client.do(_Forgets(1, 2)) is True
+
+
+def rehearsed(settings, monkeypatch, gains):
+    """Two rounds after a rehearsal of them in which alignment adds ``gains`` to the users' metrics, in their order."""
+    scores = iter([50.0 for _ in gains] + [50.0 + gain for gain in gains])  # alone, aligned
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "evaluate", lambda client: next(scores))
+        return trained(settings, "directed", 2, options={"directed.own": "always", "directed.rehearsals": 1})
+
+
+def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, monkeypatch):
+    _, alone = trained(settings, "local", 2)
+    federation, ours = rehearsed(settings, monkeypatch, [10.0 if n else -10.0 for n in range(len(alone))])
+    first, second = (client.user.number for client in federation.clients[:2])
+    assert equal(ours[:1], alone[:1]) and not equal(ours[1:], alone[1:])
+    noted = {row["user"]: row["value"] for row in federation.server.measures if row["measure"] == "gain in rehearsal"}
+    assert (noted[first], noted[second]) == (-10, 10)
+    server = federation.server
+    assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"
+
+
+def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch):
+    plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always"})
+    federation, ours = rehearsed(settings, monkeypatch, [0.0 for _ in theirs])
+    assert equal(ours, theirs)
+    for client, before in zip(federation.clients, plain.clients, strict=True):
+        assert client.meter.total > 2 * before.meter.total, "a run alone and one with alignment, on less"
+    user, once, costs = federation.clients[0].user.number, plain.server, federation.server
+    assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], "each message of two rounds, no second reference"
+    assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]

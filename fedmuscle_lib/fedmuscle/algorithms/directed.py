@@ -6,11 +6,12 @@ measures it on what users send of the public set before any training, without la
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import generator
@@ -71,26 +72,14 @@ class _Forgets(ClientSide):
 
     epochs: int
     folds: int
-    address: tuple[object, ...]
 
     def __call__(self, client: Client) -> bool:
         if client.task.head == "language model":  # which has no head of its own
             return True
-        train, evaluation = client.train, client.evaluation
-        order = torch.randperm(len(train), generator=generator("held out", *self.address))
-        held = order.tensor_split(self.folds)
         gain = 0.0
-        for fold in held:
-            rest = order[~torch.isin(order, fold)]
-            with client.aside():
-                try:
-                    client.train, client.evaluation = train.take(rest), train.take(fold)
-                    head, whole = self._trained(client, head_alone=True), self._trained(client, head_alone=False)
-                finally:
-                    client.train, client.evaluation = train, evaluation
-                counted = client.meter.total, client.meter.done
-            client.meter.total, client.meter.done = counted
-            gain += head - whole
+        for fold in range(self.folds):
+            with client.holding_out(fold, self.folds):
+                gain += self._trained(client, head_alone=True) - self._trained(client, head_alone=False)
         return gain <= 0 if client.task.lower_is_better else gain >= 0
 
     def _trained(self, client: Client, head_alone: bool) -> float:
@@ -119,8 +108,11 @@ class Directed(Anchored):
 
     User n listens to peer m if R2(m -> n) > R2(n -> m) + margin and R2(n -> m) >= floor: m knows more, and n can represent some of it. Who
     listens to nobody and keeps no copy is not aligned, and answers others all the same. Ours, not the paper's; Appendix Q names the choice
-    of peers as future work. Its costs: a user's representations of the public set once, as for ``anchored``; with "decided", 2 x folds local
-    trainings of 1 - 1/folds of its samples, and one bit.
+    of peers as future work. Its costs: a user's representations of the public set once, as for ``anchored``; with "decided", 2 x folds
+    local trainings of 1 - 1/folds of its samples, and one bit.
+
+    With rehearsals there is a veto: the whole federation is rehearsed without some of every user's labels, and a user whose metric on
+    them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, and as many bytes.
     """
 
     name, label, source = "directed", "Directed peers (ours)", "ours"
@@ -136,10 +128,17 @@ class Directed(Anchored):
             "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
         )
         folds: int = Field(5, ge=2, description="Parts of a user's samples, each held out once, by which it decides.")
+        rehearsals: int = Field(0, ge=0, description="Of these parts, how many are held out once each in a rehearsal of the federation.")
+
+        @model_validator(mode="after")
+        def _holds_out_what_there_is(self) -> Self:
+            if self.rehearsals > self.folds:
+                raise ValueError(f"rehearsals: at most as many as folds, {self.folds}")
+            return self
 
     def begin(self, federation: Federation) -> None:
         super().begin(federation)
-        self._listens, self._keeps = self._admitted(federation), dict[int, bool]()
+        self._listens, self._keeps, self._vetoes = self._admitted(federation), dict[int, bool](), set[int]()
 
     def _admitted(self, federation: Federation) -> dict[int, tuple[int, ...]]:
         server, s, o = federation.server, self.settings, self.options
@@ -165,7 +164,11 @@ class Directed(Anchored):
             return [m for m in rest[n] if sizes[m] > sizes[n]]
 
         sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
-        rules = {"predicting": predicting, "alike": alike, "random": random, "larger": larger, "all": rest.get, "none": lambda n: []}
+
+        def none(n: int) -> list[int]:
+            return []
+
+        rules = {"predicting": predicting, "alike": alike, "random": random, "larger": larger, "all": rest.__getitem__, "none": none}
         found = {n: tuple(rules[o.peers](n)) for n in users}
         self._noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
         self._noted += [(n, f"listens to {m}", float(m in found[n])) for n in users for m in rest[n]]
@@ -176,6 +179,8 @@ class Directed(Anchored):
             for client in federation.clients:
                 self._keeps[client.user.number] = self._keeps_a_copy(client)
             self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
+            if self.options.rehearsals:
+                self._noted += [(user, "gain in rehearsal", gain) for user, gain in self._rehearsed(federation).items()]
             for user, measure, value in self._noted:
                 federation.server.note(round, user, measure, value)
         return super().communicate(federation, round)
@@ -184,16 +189,46 @@ class Directed(Anchored):
         s, o = self.settings, self.options
         if o.own != "decided":
             return o.own == "always"
-        return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds, (s.seed, client.user.number)))
+        return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds))
+
+    def _rehearsed(self, federation: Federation) -> dict[int, float]:
+        """What alignment adds to each user's metric, the mean over rehearsals; who has none of it vetoes its own alignment."""
+        s, o, clients = self.settings, self.options, federation.clients
+        gains = dict.fromkeys(federation.server.users, 0.0)
+        for fold in range(o.rehearsals):
+            rehearsal = Federation(clients, federation.server.rehearsal())
+            with ExitStack() as stack:
+                for client in clients:
+                    stack.enter_context(client.holding_out(fold, o.folds))
+                    client.fit(s.epochs_after(s.rounds, client.user))
+                    gains[client.user.number] -= client.evaluate() / o.rehearsals
+                    client.restart()
+                for round in range(s.rounds):
+                    for client in clients:
+                        client.begin_round(round)
+                    for phase in self.phases():
+                        (self.local_update if phase == "after_local" else super().communicate)(rehearsal, round)
+                for client in clients:
+                    gains[client.user.number] += client.evaluate() / o.rehearsals
+            for ledger, of in (
+                (federation.server.uplink, rehearsal.server.uplink),
+                (federation.server.downlink, rehearsal.server.downlink),
+            ):
+                for (_, user), count in of.items():
+                    ledger[0, user] += count
+        self._vetoes = {c.user.number for c in clients if (-1 if c.task.lower_is_better else 1) * gains[c.user.number] < 0}
+        return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
+        if user in self._vetoes:
+            return []
         server = federation.server
         own = [(user, server.reference(user, rows))] if self._keeps[user] else []
         drawn = server.draw_others(user, batch.round, batch.epoch, self._listens[user])[: self.settings.others - len(own)]
         return own + [(other, server.current(other)) for other in drawn]
 
     def state(self) -> dict[str, Any]:
-        return {"keeps": dict(self._keeps)}
+        return {"keeps": dict(self._keeps), "vetoes": sorted(self._vetoes)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._keeps = state["keeps"]
+        self._keeps, self._vetoes = state["keeps"], set(state["vetoes"])
