@@ -134,6 +134,8 @@ class Party:
                         client.take_losses()  # of a round that was begun
                 self._finished, self._rows, self._clean = state["finished"], state["rows"], True
                 self._sent = max(self._sent, state["sent"])  # what was sent stays sent
+                if name == BEFORE:  # the server was killed, and may be again before this round's end
+                    (self.file.state / LAST).unlink(missing_ok=True)
                 if self._finished:
                     self._tell(f"user {self.file.user}: from its checkpoint after round {self._finished}")
                 return
