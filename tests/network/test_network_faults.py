@@ -19,6 +19,7 @@ import torch
 from processes import alive, eventually
 from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alone
 
+from fedmuscle_lib.network import service
 from fedmuscle_lib.network.aggregator import Aggregator
 from fedmuscle_lib.network.history import LOST, History, alone
 from fedmuscle_lib.network.relay import Relay
@@ -46,6 +47,23 @@ def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[
         net.federate(parties)
     assert_same(net)
     assert relay.up > 3 * 2 * 1024 and getattr(spoil, "left", 0) == 0
+
+
+def test_a_connection_that_a_firewall_forgot_is_made_anew(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes through it any more, and nobody says so."""
+    monkeypatch.setattr(service, "POLL", -8)  # so that a call has 2 s
+    net, over, forgotten = net(bounds={"start": 300, "round": 60, "batch": 60}), threading.Event(), set[int]()
+
+    def forgets(total: int) -> bool:
+        if total > 10_000 and not forgotten:
+            forgotten.update(thread.ident or 0 for thread in threading.enumerate())
+        return threading.get_ident() in forgotten and over.wait(300)
+
+    with Relay(net.address, forgets).running() as relay:
+        net.federate([net.toy(1), net.toy(2), net.toy(3, address=relay.address, limits={"wait": 25})])
+        over.set()
+    assert_same(net)
+    assert forgotten
 
 
 @pytest.mark.parametrize(("at", "times"), [("batch", 1), ("account", 1), ("account", 2), ("kept", 1)])

@@ -72,6 +72,7 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
         ({"address": "8899"}, "address: an address is host:port"),
         ({"port": 1}, "unknown field 'port'"),
         ({"users": {"1": "a"}}, "users: "),
+        ({"bounds": {"fewest": 4}}, "bounds.fewest: 4, but only 3 users may join"),
     ],
 )
 def test_a_servers_file_that_can_not_be_is_refused(net: Callable[..., Net], given: dict[str, Any], why: str) -> None:
