@@ -220,9 +220,7 @@ class Connection:
             if not told and time.monotonic() - silent > 1:
                 self._tell(f"waiting for the server at {self._address} ({why})")
                 told = True
-            if (
-                code is grpc.StatusCode.DEADLINE_EXCEEDED
-            ):  # as through a firewall that forgot the connection: TCP waits a quarter of an hour
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # a firewall may have forgotten the connection, which TCP finds after minutes
                 self._channel.close()
                 self._open()
             time.sleep(pause)
