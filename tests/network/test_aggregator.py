@@ -314,10 +314,10 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net: Callable[.
     """For good: the two would end each other's sessions for ever."""
     net = net()
     terms = net.file.agreed()
-    with net.listening(), Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as first:
+    with net.listening(), Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as first:
         agree = lambda terms: ("images", terms.public["images"])  # noqa: E731
         assert first.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
-        with Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as second:
+        with Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as second:
             assert second.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
             with pytest.raises(RefusedMessage, match="the same user joined from elsewhere"):
                 first.ask("finished", Finished(round=0), Next)
@@ -328,7 +328,7 @@ def test_a_server_with_another_certificate_is_not_spoken_to(net: Callable[..., N
     net = net()
     keys.make(tmp_path / "other", [], ["127.0.0.1"])
     with net.listening(), pytest.raises(DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"):
-        net.toy(1, root=tmp_path / "other/root.pem").run()
+        net.toy(1, root=tmp_path / "other/server.pem").run()
 
 
 def test_without_tls_on_loopback_the_numbers_are_the_same(net: Callable[..., Net]) -> None:

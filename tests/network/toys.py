@@ -139,7 +139,7 @@ class Net:
             "server": str(address or self.address),
             "user": user,
             "key": self.keys / f"user_{user}.key",
-            "root": self.keys / "root.pem",
+            "root": self.keys / "server.pem",
             "state": self.folder / f"party_{user}",
             "data": self.data,
             "task": "IC10",
