@@ -71,7 +71,7 @@ def keys(
 ) -> None:
     """Make a key for each user and, if a host is named, a certificate for the server.
 
-    To try a federation, make all at once; a party needs its user_N.key and root.pem. Elsewhere each party makes its own key and sends
+    To try a federation, make all at once; a party needs its user_N.key and server.pem. Elsewhere each party makes its own key and sends
     user_N.pub alone.
     """
     needs_grpc()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
@@ -25,7 +25,7 @@ from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.network import keys
-from fedmuscle_lib.network.history import History, listed
+from fedmuscle_lib.network.history import LOST, History, listed
 from fedmuscle_lib.network.messages import Challenge, Finished, Join, Next, Reply, Roster, Sent, Welcome, packed_reply
 from fedmuscle_lib.network.terms import Bounds, Terms
 
@@ -68,6 +68,7 @@ class _Seat:
         self.user = _Who(number)
         self.arrived, self.answered = Condition(lock), Condition(lock)
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
+        self.earlier = set[tuple[Batch, bytes] | None]()  # the messages before it
         self.z: Tensor | None = None  # of a message that is not answered yet
         self.answer: bytes | None = None
         self.gone, self.refused, self.back = "", False, False  # why, if it is; whether for what it sent; whether it has joined again
@@ -133,12 +134,13 @@ class Aggregator:
         self.algorithm = cast(FedMuscle, algorithms.get(terms.algorithm)(terms))
         self._lock = Lock()
         self._changed, self._closed = Condition(self._lock), Condition(self._lock)  # parties came or reported; a round's roster is closed
-        self._nonces: dict[int, deque[str]] = defaultdict(lambda: deque(maxlen=64))
+        self._nonces = {user: secrets.token_hex(32) for user in keys}  # what each user signs next
         self._sessions: dict[str, int | None] = {}  # users by the secrets of their sessions; None for one that is over
         self._calls: dict[int, int] = defaultdict(int)  # of each user; a newer one ends the wait of those before
         self._expected = set(self._keys)  # whom a round waits for
-        self._ready: set[int] = set()
+        self._ready, self._joined = set[int](), set[int]()  # who is ready for the next round; who joined and has said nothing since
         self._round, self._seats = -1, dict[int, _Seat]()  # the running round
+        self._absent: dict[int, str] = {}  # why a user took no part in it, or left
         self._next: int | None = history.finished if history.finished < terms.rounds else None  # the round that may be joined
         if self._next is None:
             self._expected = history.took_part(terms.rounds)
@@ -146,17 +148,15 @@ class Aggregator:
     # --- what parties ask, from any thread ------------------------------------------------------------------------------------
 
     def hello(self, user: int) -> Challenge:
-        """Draw what a user has to sign.
+        """Say what a user has to sign: the same until it has joined, so that nobody who asks in its name keeps it out.
 
         Raises:
             RefusedMessage: it is none who may join.
         """
         if user not in self._keys:
             raise RefusedMessage(f"user {user} may not join {self.terms.name!r}: its server's file has {listed(self._keys)}")
-        nonce = secrets.token_hex(32)
         with self._lock:
-            self._nonces[user].append(nonce)
-        return Challenge(nonce=nonce, terms=self.terms)
+            return Challenge(nonce=self._nonces[user], terms=self.terms)
 
     def join(self, message: Join) -> Welcome:
         """Begin a session of a party, and end the one that it had.
@@ -177,14 +177,15 @@ class Aggregator:
                 f"user {user} has another public set: its {reads} have the SHA-256 {public[:16]!r}..., ours {ours[:16]}..."
             )
         with self._lock:
-            if message.nonce not in self._nonces[user]:
+            if message.nonce != self._nonces[user]:
                 raise NoSession("what the user signed is of another session")
-            self._nonces[user].remove(message.nonce)
+            self._nonces[user] = secrets.token_hex(32)
             self._end_sessions(user)
             if seat := self._seats.get(user):
                 seat.leave(f"user {user} was started again")
                 seat.back = True
             self._sessions[secret := secrets.token_hex(16)] = user
+            self._joined.add(user)
             self._begun(user)
             return Welcome(session=secret, round=self._next)
 
@@ -230,10 +231,13 @@ class Aggregator:
             seat = self._seats.get(user)
             if seat is None or message.round != self._round:
                 raise LeftOut(f"user {user} takes no part in round {message.round + 1}")
+            if arrived in seat.earlier:
+                raise LeftOut(f"user {user} sent {message.batch} again, after a later one")  # by a network that delays; nobody waits for it
             if seat.message != arrived and not seat.gone:
                 if seat.message and (seat.message[0] == message.batch or seat.z is not None):
                     self._refuse(user, f"user {user} sent representations twice for {message.batch}")
                     raise RefusedMessage(seat.gone)
+                seat.earlier.add(seat.message)
                 seat.message, seat.z, seat.answer = arrived, z, None
                 seat.arrived.notify_all()
             seat.answered.wait_for(lambda: seat.answer or seat.gone or self._calls[user] != call, POLL)
@@ -259,6 +263,7 @@ class Aggregator:
             self._changed.notify_all()
 
     def _end_sessions(self, user: int) -> None:
+        self._ready.discard(user)
         self._sessions = {secret: None if of == user else of for secret, of in self._sessions.items()}
 
     def finished(self, user: int, message: Finished) -> Next:
@@ -266,8 +271,11 @@ class Aggregator:
         with self._lock:
             self._begun(user)
             seat = self._seats.get(user)
-            if seat and seat.back and message.round < self._round < self.history.finished:
-                self.history.lost(self._round, user)
+            if user in self._joined:  # and says what its checkpoint has
+                self._joined.discard(user)
+                if seat and message.round < self._round:
+                    self._absent.setdefault(user, LOST)  # the round may not be accounted for yet
+                self.history.lost(message.round, user)
             if message.report and message.round < (self.terms.rounds if self._next is None else self._next):
                 self.history.report(message.round, user, message.report)
             if self._next is None:  # kept, so that a server that is started again does not wait for who has left

@@ -96,7 +96,7 @@ def _take_part(folder: Path, terms: Terms, user: int, address: Address, met: thr
     """A party that sends the same representations in every batch and learns nothing."""
     algorithm = algorithms.get(terms.algorithm)(terms)
     key, z = keys.private_key(folder / f"user_{user}.key"), _rows(user, terms.public_batch, terms.proj_dim)
-    with Connection(address, folder / "root.pem", Limits(), lambda _: None) as connection:
+    with Connection(address, folder / "server.pem", Limits(), lambda _: None) as connection:
         connection.join(user, key, lambda _: _PUBLIC)
         for round in range(terms.rounds):
             met.wait()

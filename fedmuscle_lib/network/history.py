@@ -20,6 +20,7 @@ from fedmuscle_lib.runs.store import Busy
 from fedmuscle_lib.tasks import direction
 
 STATE = "state.json"
+LOST = "started again from its checkpoint before this round"
 _HALF = [f".*.{kind}-{'[0-9a-f]' * 8}" for kind in ("json", "csv", "pt")]  # by a process that was killed while writing
 # Columns of the tables, each a CSV in the server's folder. Rounds count from 1; bytes are the messages' numbers, without framing.
 #
@@ -102,11 +103,11 @@ class History:
             if (row["round"], row["user"]) == (round + 1, user) and row["metric"] is None:
                 row |= report.model_dump() | {"gain_percent": gain(report)}
 
-    def lost(self, round: int, user: int) -> None:
-        """Note that a party took part in a round, from 0, and was killed before it kept what it learned."""
+    def lost(self, after: int, user: int) -> None:
+        """Note that a party took part in rounds after this one, from 0, and was killed before it kept what it learned."""
         for row in self.rows["users"]:
-            if (row["round"], row["user"]) == (round + 1, user):
-                row["why_not"] = row["why_not"] or "started again from its checkpoint before this round"
+            if row["user"] == user and row["round"] > after + 1:
+                row["why_not"] = row["why_not"] or LOST
 
     def took_part(self, round: int) -> set[int]:
         """Users who took part in a round, from 1, to its end."""

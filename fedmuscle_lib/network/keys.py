@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
@@ -31,9 +31,9 @@ _PUBLIC = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicK
 
 
 def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]:
-    """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.pem``, ``server.key``, and the ``root.pem`` that signs it.
+    """Write ``user_<number>.key`` and ``.pub`` of each user; for hosts ``server.key`` and ``server.pem``, the parties' root.
 
-    Nothing is replaced: what is there already stays, and a new user's key can join it. The root's own key is not kept.
+    Nothing is replaced: what is there already stays, and a new user's key can join it.
 
     Args:
         hosts: names and addresses by which parties reach the server.
@@ -48,7 +48,7 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
     folder.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
     if hosts and not (folder / "server.pem").exists():
-        contents |= _certificates(hosts)
+        contents |= _certificate(hosts)
     for user in users:
         if not (folder / f"user_{user}.key").exists():
             key = Ed25519PrivateKey.generate()
@@ -60,26 +60,15 @@ def make(folder: Path, users: Sequence[int], hosts: Sequence[str]) -> list[Path]
     return [folder / name for name in contents]
 
 
-def _certificates(hosts: Sequence[str]) -> dict[str, bytes]:
-    root, key = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedMuscle, a root for trying it")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-    names = x509.SubjectAlternativeName([_name(host) for host in hosts])
-    signed = _certificate(issuer, issuer, root, root, x509.BasicConstraints(ca=True, path_length=0))
-    server = _certificate(subject, issuer, key, root, x509.BasicConstraints(ca=False, path_length=None), names)
-    pem = serialization.Encoding.PEM
-    return {"root.pem": signed.public_bytes(pem), "server.pem": server.public_bytes(pem), "server.key": key.private_bytes(*_PRIVATE)}
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, signs: EllipticCurvePrivateKey, *extensions: x509.ExtensionType
-) -> x509.Certificate:
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(hours=1)).not_valid_after(now + VALID)
-    for extension in extensions:
-        builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
-    return builder.sign(signs, hashes.SHA256())
+def _certificate(hosts: Sequence[str]) -> dict[str, bytes]:
+    """A certificate that signs itself, and its key."""
+    key, now = generate_private_key(SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedMuscle aggregator")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(hours=1), now + VALID)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+    signed = builder.sign(key, hashes.SHA256())
+    return {"server.pem": signed.public_bytes(serialization.Encoding.PEM), "server.key": key.private_bytes(*_PRIVATE)}
 
 
 def _name(host: str) -> x509.GeneralName:

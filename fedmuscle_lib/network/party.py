@@ -31,6 +31,7 @@ from fedmuscle_lib.network.terms import PartyFile, Terms
 from fedmuscle_lib.runs.settings import try_device
 from fedmuscle_lib.runs.store import packed, unpacked
 
+AGAIN = 1.0  # seconds until a party that has no session joins again
 LAST, BEFORE = "checkpoint.pt", "checkpoint_before.pt"
 # Columns of the party's own history.csv; value is after both phases, local that of a copy that trains on local data alone.
 COLUMNS = ("round", "took_part", "local_loss", "alignment_loss", "metric", "value", "local", "gain_percent", "seconds", "exchange_seconds")
@@ -75,6 +76,7 @@ class Party:
                     return
                 except NoSession as error:
                     self._tell(f"user {self.file.user} joins again: {error}")
+                    time.sleep(AGAIN)
 
     def _join(self) -> int | None:
         """Be where the next round begins, with the public set and with what the server may not know of the last one."""
@@ -134,6 +136,8 @@ class Party:
                         client.take_losses()  # of a round that was begun
                 self._finished, self._rows, self._clean = state["finished"], state["rows"], True
                 self._sent = max(self._sent, state["sent"])  # what was sent stays sent
+                if name == BEFORE:  # the server was killed, and may be again before this round's end
+                    (self.file.state / LAST).unlink(missing_ok=True)
                 if self._finished:
                     self._tell(f"user {self.file.user}: from its checkpoint after round {self._finished}")
                 return

@@ -145,12 +145,17 @@ class Connection:
     def __init__(self, address: Address, root: Path | None, limits: Limits, tell: Callable[[str], object]) -> None:
         self._address, self._limits, self._tell = address, limits, tell
         self.session, self._end = "", time.monotonic() + limits.seconds
+        self._trusted = None if root is None else grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM))
+        self._open()
+
+    def _open(self) -> None:
         options = {"initial_reconnect_backoff_ms": 50, "max_reconnect_backoff_ms": 2000, "max_receive_message_length": _MOST_ANSWER}
-        given = [(f"grpc.{name}", value) for name, value in (options | {"enable_http_proxy": int(not address.loopback)}).items()]
-        if root is None:
-            self._channel = grpc.insecure_channel(str(address), given)
+        options |= {"enable_http_proxy": int(not self._address.loopback), "use_local_subchannel_pool": 1}
+        given = [(f"grpc.{name}", value) for name, value in options.items()]
+        if self._trusted is None:
+            self._channel = grpc.insecure_channel(str(self._address), given)
         else:
-            self._channel = grpc.secure_channel(str(address), grpc.ssl_channel_credentials(read_bytes(root, _MOST_PEM)), given)
+            self._channel = grpc.secure_channel(str(self._address), self._trusted, given)
         self._methods = {name: self._channel.unary_unary(f"/{SERVICE}/{name}") for name in METHODS}
 
     def __enter__(self) -> Connection:
@@ -202,6 +207,7 @@ class Connection:
             if code is _CODES[StillWaiting]:
                 silent, pause = time.monotonic(), _FIRST_PAUSE
                 self._tell(why)
+                time.sleep(pause)
                 continue
             if code in _ERRORS:
                 raise _ERRORS[code](why)
@@ -214,5 +220,8 @@ class Connection:
             if not told and time.monotonic() - silent > 1:
                 self._tell(f"waiting for the server at {self._address} ({why})")
                 told = True
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # a firewall may have forgotten the connection, which TCP finds after minutes
+                self._channel.close()
+                self._open()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

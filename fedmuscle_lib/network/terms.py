@@ -198,7 +198,9 @@ class ServerFile(_Table):
     threads: int = Field(1, ge=1, le=1024)
 
     @model_validator(mode="after")
-    def _is_secure(self) -> Self:
+    def _agrees_with_itself(self) -> Self:
+        if self.bounds.fewest > len(self.users):
+            raise ValueError(f"bounds.fewest: {self.bounds.fewest}, but only {len(self.users)} users may join")
         _check_secure(self.address, self.insecure, bool(self.certificate and self.key))
         return self
 

@@ -15,9 +15,8 @@ from processes import eventually
 from toys import USERS, Net, assert_same
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage
-from fedmuscle_lib.network import keys
-from fedmuscle_lib.network.aggregator import Aggregator, NoSession, Waited, _Seat
-from fedmuscle_lib.network.history import History
+from fedmuscle_lib.network import aggregator, keys
+from fedmuscle_lib.network.aggregator import Aggregator, LeftOut, NoSession, Waited, _Seat
 from fedmuscle_lib.network.messages import Finished, Join, Next, Ready, Roster
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import Limits
@@ -235,6 +234,24 @@ def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_aga
     assert again == [True, True] and history.table("users").uplink_bytes.tolist() == [2048] * 3
 
 
+def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(net: Callable[..., Net]) -> None:
+    net = net(terms={"rounds": 1, "others": 1})
+    one, two, three = (net.toy(user) for user in USERS)
+    exchanged, sent = three._exchanged, []
+
+    def delayed(message: Any, z: Any) -> Any:
+        answer = exchanged(message, z)
+        sent.append((message, z))
+        if message.position:
+            with pytest.raises(LeftOut, match="user 3 sent round 1, CL epoch 1, batch 1 again, after a later one"):
+                exchanged(*sent[0])
+        return answer
+
+    three._exchanged = delayed
+    net.history = net.federate([one, two, three])
+    assert len(sent) == 2 and net.history.table("users").why_not.isna().all()
+
+
 # --- who may not join ----------------------------------------------------------------------------------------------------------
 
 
@@ -255,28 +272,52 @@ def test_who_may_not_or_will_not_join_is_told_why(net: Callable[..., Net], user:
         net.toy(user, **given).run()
 
 
+def joining(net: Net, server: Aggregator, user: int) -> Join:
+    """A user's answer to what it has to sign."""
+    challenge = server.hello(user)
+    key, signature = keys.sign(keys.private_key(net.keys / f"user_{user}.key"), server.terms.name, user, challenge.nonce)
+    public = challenge.terms.public["images"]
+    return Join(user=user, nonce=challenge.nonce, key=key, signature=signature, reads="images", public=public)
+
+
 def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refusal(net: Callable[..., Net]) -> None:
     net = net()
-    terms = net.file.agreed()
-    public = {user: keys.public_key(path) for user, path in net.file.users.items()}
-    server, again = (Aggregator(terms, public, History(None, terms), net.file.bounds, net.told.append) for _ in range(2))
-    nonce = server.hello(1).nonce
-    key, signature = keys.sign(keys.private_key(net.keys / "user_1.key"), terms.name, 1, nonce)
-    message = Join(user=1, nonce=nonce, key=key, signature=signature, reads="images", public=terms.public["images"])
+    server, again = net.aggregator(), net.aggregator()
+    message = joining(net, server, 1)
     assert server.user_of(server.join(message).session) == 1
-    for aggregator in (server, again):
+    for each in (server, again):
         with pytest.raises(NoSession):
-            aggregator.join(message)
+            each.join(message)
+
+
+def test_nobody_keeps_a_user_out_by_asking_in_its_name(net: Callable[..., Net]) -> None:
+    net = net()
+    server = net.aggregator()
+    message = joining(net, server, 1)
+    for _ in range(200):
+        server.hello(1)
+    assert server.user_of(server.join(message).session) == 1
+
+
+def test_a_party_that_is_killed_while_it_waits_is_waited_for(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for one that is ready, which has ``bounds.batch`` for its local training."""
+    monkeypatch.setattr(aggregator, "POLL", 0.05)
+    net = net()
+    server = net.aggregator()
+    server.join(joining(net, server, 3))
+    assert server.ready(3, 0).waiting == (1, 2)
+    server.join(joining(net, server, 3))
+    assert server.ready(1, 0).waiting == (2, 3)
 
 
 def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net: Callable[..., Net]) -> None:
     """For good: the two would end each other's sessions for ever."""
     net = net()
     terms = net.file.agreed()
-    with net.listening(), Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as first:
+    with net.listening(), Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as first:
         agree = lambda terms: ("images", terms.public["images"])  # noqa: E731
         assert first.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
-        with Connection(net.address, net.keys / "root.pem", Limits(), net.told.append) as second:
+        with Connection(net.address, net.keys / "server.pem", Limits(), net.told.append) as second:
             assert second.join(1, keys.private_key(net.keys / "user_1.key"), agree) == 0
             with pytest.raises(RefusedMessage, match="the same user joined from elsewhere"):
                 first.ask("finished", Finished(round=0), Next)
@@ -287,7 +328,7 @@ def test_a_server_with_another_certificate_is_not_spoken_to(net: Callable[..., N
     net = net()
     keys.make(tmp_path / "other", [], ["127.0.0.1"])
     with net.listening(), pytest.raises(DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"):
-        net.toy(1, root=tmp_path / "other/root.pem").run()
+        net.toy(1, root=tmp_path / "other/server.pem").run()
 
 
 def test_without_tls_on_loopback_the_numbers_are_the_same(net: Callable[..., Net]) -> None:

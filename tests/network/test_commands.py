@@ -21,7 +21,6 @@ def test_keys_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert typed("keys", tmp_path, "--users", "1,2", "--host", "aggregator.example") == DONE
     written = capsys.readouterr().out.split()
     assert {Path(name).name for name in written} == {
-        "root.pem",
         "server.pem",
         "server.key",
         *(f"user_{n}.{k}" for n in (1, 2) for k in ("key", "pub")),

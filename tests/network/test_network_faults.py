@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,9 @@ import torch
 from processes import alive, eventually
 from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alone
 
-from fedmuscle_lib.network.history import History, alone
+from fedmuscle_lib.network import service
+from fedmuscle_lib.network.aggregator import Aggregator
+from fedmuscle_lib.network.history import LOST, History, alone
 from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.runs.store import unpacked
 
@@ -46,16 +49,31 @@ def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[
     assert relay.up > 3 * 2 * 1024 and getattr(spoil, "left", 0) == 0
 
 
-@pytest.mark.parametrize("at", ["batch", "account", "kept"])
-def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two batches, after the parties are through with a round that it has not kept, and after one of which it has no reports."""
-    from fedmuscle_lib.network.aggregator import Aggregator
+def test_a_connection_that_a_firewall_forgot_is_made_anew(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes through it any more, and nobody says so."""
+    monkeypatch.setattr(service, "POLL", -8)  # so that a call has 2 s
+    net, over, forgotten = net(bounds={"start": 300, "round": 60, "batch": 60}), threading.Event(), set[int]()
 
-    net, ended = net(), []
+    def forgets(total: int) -> bool:
+        if total > 10_000 and not forgotten:
+            forgotten.update(thread.ident or 0 for thread in threading.enumerate())
+        return threading.get_ident() in forgotten and over.wait(300)
+
+    with Relay(net.address, forgets).running() as relay:
+        net.federate([net.toy(1), net.toy(2), net.toy(3, address=relay.address, limits={"wait": 25})])
+        over.set()
+    assert_same(net)
+    assert forgotten
+
+
+@pytest.mark.parametrize(("at", "times"), [("batch", 1), ("account", 1), ("account", 2), ("kept", 1)])
+def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two batches, after the parties are through with a round that it has not kept, and after one of which it has no reports."""
+    net, ended = net(), list[int]()
     of = Aggregator._align if at == "batch" else Aggregator._account
 
     def ends(self: Aggregator, round: int, *rest: Any) -> Any:
-        if round == 1 and not ended:
+        if round == 1 and len(ended) < times:
             ended.append(round)
             if at == "batch":
                 batches = self.algorithm.public_batches
@@ -67,7 +85,7 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
                 eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 4)
                 monkeypatch.undo()
             else:
-                eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 3)
+                eventually(lambda: len([line for line in net.told if "round 2/3" in line]) == 3 * len(ended))
             raise InterruptedError("as if it was killed")
         return of(self, round, *rest)
 
@@ -77,6 +95,9 @@ def test_a_server_that_ends_in_a_round_resumes(net: Callable[..., Net], at: str,
             parties = [net.toy(user, limits={"report": True}) for user in USERS]
             futures = [pool.submit(party.run) for party in parties]
             assert isinstance(served.exception(), InterruptedError)
+        for _ in range(times - 1):
+            with net.serving() as served:
+                assert isinstance(served.exception(), InterruptedError)
         with net.serving() as served:
             served.result()
         for future in futures:
@@ -134,7 +155,35 @@ def test_what_a_party_lost_after_the_last_batch_is_said(net: Callable[..., Net],
     three._evaluated = ends
     users = served_while_one_is_started_again(net, one, two, three, again)
     why_not = users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist()
-    assert users.took_part.all() and why_not == [[round + 1, 3, "started again from its checkpoint before this round"]]
+    assert users.took_part.all() and why_not == [[round + 1, 3, LOST]]
+
+
+def test_what_a_party_lost_when_the_server_was_killed_too_is_said(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server kept the round, and the party did not."""
+    net, accounted, account = net(terms={"rounds": 2, "others": 1}), threading.Event(), Aggregator._account
+    one, two, three, again = (net.toy(user) for user in (1, 2, 3, 3))
+
+    def ends(self: Aggregator, round: int, *rest: Any) -> None:
+        account(self, round, *rest)
+        if not accounted.is_set():
+            accounted.set()
+            raise InterruptedError("as if it was killed")
+
+    def killed(round: int) -> Any:
+        accounted.wait(300)
+        raise InterruptedError("as if it was killed")
+
+    monkeypatch.setattr(Aggregator, "_account", ends)
+    three._evaluated = killed
+    with ThreadPoolExecutor(3) as pool:
+        with net.serving() as served:
+            futures = [pool.submit(party.run) for party in (one, two, three)]
+            assert isinstance(served.exception(), InterruptedError) and isinstance(futures[2].exception(), InterruptedError)
+        with net.serving() as served:
+            futures[2] = pool.submit(again.run)
+            users = served.result().table("users")
+        assert [future.result() for future in futures] == [None] * 3
+    assert users[users.why_not.notna()][["round", "user", "why_not"]].values.tolist() == [[1, 3, LOST]]
 
 
 def test_a_server_that_is_started_again_after_the_end_waits_for_nobody(net: Callable[..., Net]) -> None:

@@ -72,6 +72,7 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
         ({"address": "8899"}, "address: an address is host:port"),
         ({"port": 1}, "unknown field 'port'"),
         ({"users": {"1": "a"}}, "users: "),
+        ({"bounds": {"fewest": 4}}, "bounds.fewest: 4, but only 3 users may join"),
     ],
 )
 def test_a_servers_file_that_can_not_be_is_refused(net: Callable[..., Net], given: dict[str, Any], why: str) -> None:
@@ -99,7 +100,7 @@ def test_a_party_sees_others_representations_only_if_it_says_so() -> None:
 
 def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
     made = keys.make(tmp_path, [1], ["localhost"])
-    assert keys.make(tmp_path, [1], ["localhost"]) == [] and {path.name for path in made} >= {"root.pem", "server.key", "user_1.pub"}
+    assert keys.make(tmp_path, [1], ["localhost"]) == [] and {path.name for path in made} >= {"server.pem", "server.key", "user_1.pub"}
     (tmp_path / "user_1.key").chmod(0o644)
     with pytest.raises(DataError, match="others may read this private key"):
         keys.private_key(tmp_path / "user_1.key")

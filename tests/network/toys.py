@@ -139,7 +139,7 @@ class Net:
             "server": str(address or self.address),
             "user": user,
             "key": self.keys / f"user_{user}.key",
-            "root": self.keys / "root.pem",
+            "root": self.keys / "server.pem",
             "state": self.folder / f"party_{user}",
             "data": self.data,
             "task": "IC10",
@@ -169,12 +169,15 @@ class Net:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """A server that does no round."""
+        folder = self.file.public if isinstance(self.file.public, Path) else None
+        with listening(self.aggregator(), self.address, self.file.certificate, self.file.key, folder):
+            yield
+
+    def aggregator(self) -> Aggregator:
+        """An aggregator that keeps nothing on disk."""
         terms = self.file.agreed()
         public = {user: made.public_key(path) for user, path in self.file.users.items()}
-        aggregator = Aggregator(terms, public, History(None, terms), self.file.bounds, self.told.append)
-        folder = self.file.public if isinstance(self.file.public, Path) else None
-        with listening(aggregator, self.address, self.file.certificate, self.file.key, folder):
-            yield
+        return Aggregator(terms, public, History(None, terms), self.file.bounds, self.told.append)
 
     def federate(self, parties: list[Party]) -> History:
         """All rounds with these parties, a thread each."""
