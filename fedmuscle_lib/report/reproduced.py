@@ -15,7 +15,7 @@ import pandas as pd
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
 from fedmuscle_lib.report.claims import selected, verdicts
-from fedmuscle_lib.report.statistics import with_interval
+from fedmuscle_lib.report.statistics import markdown, with_interval
 from fedmuscle_lib.report.world_table import delta_of_worlds
 
 PROFILES = ("mini", "small")
@@ -59,12 +59,6 @@ def gain(folder: Path, row: str) -> str:
     """Delta of the row that ``row`` selects in a folder's ``delta.csv``, with its interval, in one line."""
     delta = selected(pd.read_csv(folder / "delta.csv"), row).iloc[0]
     return _unbroken(delta.delta, delta.ci_low, delta.ci_high)
-
-
-def markdown(rows: list[list[str]]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *body = (f"|{'|'.join(row)}|" for row in rows)
-    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
 
 
 TABLES = {"reproduced": reproduced, "worlds": deltas_in_worlds}

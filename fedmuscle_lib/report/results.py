@@ -14,7 +14,8 @@ from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.notebooks import notebook_of
 from fedmuscle_lib.report.claims import counted, verdicts
 from fedmuscle_lib.report.prose import from_csv
-from fedmuscle_lib.report.reproduced import PROFILES, gain, listed, markdown
+from fedmuscle_lib.report.reproduced import PROFILES, gain, listed
+from fedmuscle_lib.report.statistics import markdown
 from fedmuscle_lib.report.world_table import world_in_words
 
 _HEAD = """# Results
@@ -34,9 +35,9 @@ local training has hyper-parameters that were chosen on the validation split.
 
 ## Every notebook
 
-A link leads to the notebook's tables, figures and sentences, without its code. Its text is FedMuscle's Δ, where one number stands for the
-notebook, and the verdicts of [corrected tests](notebooks/claims.ipynb) on the paper's claims follow it. `small` has real images, `mini` is a
-generated world in the paper's regime.
+A link leads to a notebook's tables and figures with their source, without code. Its text is FedMuscle's Δ where one number stands for
+the notebook. Verdicts of [corrected tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a
+generated world in the paper's regime. [Findings](docs/findings.md) says what the results mean.
 
 """
 
@@ -61,7 +62,7 @@ def _cell(page: Path, root: Path) -> str:
     folder, profile = page.parent, page.parts[-3]
     world = world_in_words(profile, folder.name).partition(", ")[2]
     link = f"[{_headline(folder)}]({page.relative_to(root)})"
-    return ", ".join(filter(None, [world, link, verdicts(folder.parent).get(folder.name)]))
+    return (f"{world}: " if world else "") + ", ".join(filter(None, [link, verdicts(folder.parent).get(folder.name)]))
 
 
 def _headline(folder: Path) -> str:
@@ -71,7 +72,7 @@ def _headline(folder: Path) -> str:
         return gain(folder, "algorithm=fedmuscle")
     if folder.name == "claims":
         return counted(pd.read_csv(folder / "claims.csv").verdict)
-    return gain(folder, rows[folder.name]) if folder.name in rows else "tables and figures"
+    return gain(folder, rows[folder.name]) if folder.name in rows else "page"
 
 
 if __name__ == "__main__":

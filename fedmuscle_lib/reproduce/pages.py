@@ -41,9 +41,11 @@ def origin(folder: Path) -> str:
         runs, provenance = runs_of(folder), read_json(folder / PROVENANCE)
         made_with = "; ".join(dict.fromkeys(f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"]))
         minutes, command = sum(run["seconds"] for run in runs) / 60, provenance["command"]
+        shipped = sum(run["origin"] == "shipped" for run in runs)
     except (DataError, KeyError, TypeError):  # the index page says what is wrong
         return ""
-    return f"\nThe {len(runs)} runs took {minutes:,.0f} minutes one after another, with {made_with}:\n\n```\n{command}\n```\n"
+    told = f"The {len(runs)} runs behind this page, {shipped} of them shipped, took {minutes:,.0f} minutes one after another"
+    return f"\n{told}, with {made_with}:\n\n```\n{command}\n```\n"
 
 
 def _as_read(notebook: Any, place: str) -> Any:

@@ -43,10 +43,10 @@ def test_each_notebook_has_a_row_and_a_link_in_each_profile(root):
         "|[Table 1: algorithms](notebooks/table1.ipynb)|[+3.0 [-1.6, +0.9]](figures/small/table1/README.md)"
         "|[+2.0 [-1.6, +0.9]](figures/mini/table1/README.md), 1 undecided|",
         "|[Table 7: losses](notebooks/table7.ipynb)||[-0.3 [-1.6, +0.9]](figures/mini/table7/README.md)|",
-        "|[The bridge](notebooks/bridge.ipynb)||[tables and figures](figures/mini/bridge/README.md)|",
+        "|[The bridge](notebooks/bridge.ipynb)||[page](figures/mini/bridge/README.md)|",
         "|[Claims](notebooks/claims.ipynb)||[1 undecided, 1 reproduced](figures/mini/claims/README.md)|",
-        "|[Controls](notebooks/controls.ipynb)|CNNs, [+4.0 [-1.6, +0.9]](figures/small/controls/README.md)"
-        "<br>ViTs, last blocks, [+5.0 [-1.6, +0.9]](figures/small/controls_setup1_vit/README.md)||",
+        "|[Controls](notebooks/controls.ipynb)|CNNs: [+4.0 [-1.6, +0.9]](figures/small/controls/README.md)"
+        "<br>ViTs, last blocks: [+5.0 [-1.6, +0.9]](figures/small/controls_setup1_vit/README.md)||",
     ]
 
 

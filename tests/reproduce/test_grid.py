@@ -558,7 +558,7 @@ def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
 
 def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
     assert pages.origin(tmp_path) == ""
-    runs = [{"arm": "local", "address": "a", "finished": "2026", "seconds": 90}] * 2
+    runs = [{"arm": "local", "address": "a", "finished": "2026", "seconds": 90, "origin": "shipped"}] * 2
     made_with = [{"torch": "2.13.0", "machine": "x86_64", "source": source} for source in "ab"]
     told = {
         "command": "python -m fedmuscle_lib reproduce table7",
@@ -569,7 +569,7 @@ def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
     }
     (tmp_path / "provenance.json").write_text(json.dumps(told))
     assert pages.origin(tmp_path) == (
-        "\nThe 2 runs took 3 minutes one after another, with torch 2.13.0 on x86_64:\n\n"
+        "\nThe 2 runs behind this page, 2 of them shipped, took 3 minutes one after another, with torch 2.13.0 on x86_64:\n\n"
         "```\npython -m fedmuscle_lib reproduce table7\n```\n"
     )
 
