@@ -44,6 +44,7 @@ HOUSE: dict[Any, Any] = {
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 OURS = {"ours": ("#555555", "o")}
 _LETTER = 0.075  # inches of a label's width
+_PANELS = 4  # in a row that can be read on a page
 _WORTH = 0.7  # a panel is clipped if it gets narrower than this share of its width
 
 
@@ -112,8 +113,6 @@ def on_figure(plot: so.Plot, look: Mapping[str, Look], width: float, height: flo
 def forest(
     rows: pd.DataFrame,
     look: Mapping[str, Look],
-    width: float = 1.9,
-    wrap: int | None = None,
     share: bool = True,
     theirs: str = "",
     clip: bool = False,
@@ -125,14 +124,14 @@ def forest(
     Args:
         rows: panel, unit, line, arm, value, ci_low, ci_high and, where it is published, theirs, which is drawn hollow.
         look: of each arm.
-        width: of a panel, in inches.
-        wrap: panels in a row.
-        share: whether all panels have the same lines. Otherwise they stand below each other, each as high as its lines.
+        share: whether all panels have the same lines, and stand beside each other, four in a row at most. Otherwise they stand below each
+            other, each as high as its lines.
         theirs: what the legend calls published values; without it the figure has no legend.
         clip: cut off arms that would squeeze all others; an arrow and a number say where they are.
     """
     units, panels = rows.drop_duplicates("panel").set_index("panel").unit, rows.groupby("panel", sort=False)
-    n_columns = (wrap or len(units)) if share else 1
+    n_columns = ceil(len(units) / ceil(len(units) / _PANELS)) if share else 1
+    width = 1.5 if n_columns < len(units) else max(1.9, 4 / n_columns)  # of a panel, in inches
     letters = rows.line.str.split("\n").explode().str.len().max()
     arms = rows.groupby(["panel", "line"]).arm.nunique().max()
     line = max(0.12 + 0.14 * (rows.line.str.count("\n").max() + 1), 0.1 + 0.15 * arms)  # inches of its height

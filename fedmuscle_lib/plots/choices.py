@@ -21,7 +21,7 @@ def choices(rows: pd.DataFrame) -> Figure:
     """
     lines = rows[rows.algorithm.isin(_ARMS)].rename(columns={"choice": "line", "algorithm": "arm", "delta": "value"})
     look = styles(_ARMS)
-    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5)
+    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look)
     first = lines[lines.arm == "fedmuscle"].value.iloc[0]
     figure.axes[0].axvline(first, color=look["fedmuscle"][0], linewidth=0.8, linestyle="--", zorder=0)
     legend(figure, "upper center", {label(arm): look[arm] for arm in _ARMS})

@@ -29,7 +29,7 @@ def claims(rows: pd.DataFrame) -> Figure:
         for row, place in zip(rows.itertuples(), rows["where"], strict=True)
     ]
     rows = rows.assign(panel=rows.unit, line=lines, arm=rows.verdict, value=rows.difference)
-    figure = forest(rows, _VERDICTS, width=4.4, share=False)
+    figure = forest(rows, _VERDICTS, share=False)
     for ax in figure.axes:
         ax.set_title("")
     legend(figure, "upper center", {verdict: look for verdict, look in _VERDICTS.items() if verdict in set(rows.verdict)})

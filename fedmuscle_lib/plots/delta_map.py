@@ -28,7 +28,7 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
     rows = rows.assign(
         panel=rows.steps.map("{:,} alignment steps a user".format), line=rows.place.str.replace(", ", ",\n"), arm=rows.algorithm
     )
-    figure = forest(rows, look, width=max(2.1, 4.5 / rows.steps.nunique()))
+    figure = forest(rows, look)
     names = {name: f"{label(name)}{': what local training forgets' if name == UNFORGETTING else ''}" for name in look}
     hollow: dict[str, Look] = {"hollow: a single seed": ("#555555", "o")} if single.any() else {}
     legend(figure, "upper center", {names[name]: each for name, each in look.items()}, hollow, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,7 +16,6 @@ _QUESTIONS = {
     "peers": ("beside arms without live, matched peers", "points of Δ"),
     "destroyed": ("what local training destroys", "Δ over local training (%)"),
 }
-_PANELS = 4  # of users in a row that can be read on a page
 
 
 @housed
@@ -39,9 +37,7 @@ def controls(differences: pd.DataFrame, delta: pd.DataFrame, models: Mapping[str
     )
     rows = pd.concat([users, every], ignore_index=True)
     rows = rows.assign(arm=rows.algorithm, line=rows.algorithm.map(label))
-    panels = len(set(titles)) + 1
-    theirs = "the paper's FedMuscle"
-    figure = forest(rows, styles(rows.arm), 1.5, ceil(panels / ceil(panels / _PANELS)), theirs=theirs, clip=True)
+    figure = forest(rows, styles(rows.arm), theirs="the paper's FedMuscle", clip=True)
     figure.axes[-1].set_facecolor("#f4f4f4")
     return figure
 
@@ -59,7 +55,7 @@ def in_short(rows: pd.DataFrame) -> Figure:
     rows = rows.assign(panel=rows.question.map(titles), unit=rows.question.map(units), line=lines, value=rows.difference)
     # a line is coloured by what its question varies: the arm, or what FedMuscle is compared with
     rows = rows.assign(arm=rows.over.where(rows.question == "peers", rows.arm))
-    return forest(rows, styles(rows.arm), width=4.4, share=False)
+    return forest(rows, styles(rows.arm), share=False)
 
 
 def _line(question: str, arm: str, over: str) -> str:

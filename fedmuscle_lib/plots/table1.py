@@ -21,7 +21,7 @@ def table1(delta: pd.DataFrame) -> Figure:
     names = {"public": "panel", "algorithm": "arm", "delta": "value", "paper_delta": "theirs"}
     rows = delta.replace({"public": NAMES}).rename(columns=names).sort_values("arm", key=lambda arms: arms.map(added), kind="stable")
     rows = rows.assign(line=rows.arm.map(label), unit="Δ over local training (%)")
-    figure = forest(rows, styles(rows.arm), width=max(1.9, 4 / rows.panel.nunique()), theirs="the paper's")
+    figure = forest(rows, styles(rows.arm), theirs="the paper's")
     for ax in figure.axes:
         ax.axhline(delta.algorithm[~delta.algorithm.map(added)].nunique() - 0.5, color="#888888", linewidth=0.8, linestyle="--")
     return figure

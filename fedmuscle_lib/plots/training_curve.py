@@ -50,7 +50,7 @@ def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
     early = rows["round"] < rounds[-1]
     rows = rows.assign(value=rows.delta.mask(early), theirs=rows.delta.where(early))
     rows[["ci_low", "ci_high"]] = rows[["ci_low", "ci_high"]].mask(early)
-    figure = forest(rows, look, width=max(1.9, 4 / curve.public.nunique()))
+    figure = forest(rows, look)
     order = list(dict.fromkeys(rows.line))
     for ax in figure.axes:
         for line, own in rows[rows.panel == ax.get_title()].groupby("line"):

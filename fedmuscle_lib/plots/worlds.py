@@ -27,8 +27,8 @@ def worlds(rows: pd.DataFrame) -> Figure:
     ours = pd.concat([rows[rows.algorithm == arm] for arm in IN_SHORT])
     together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True)
     look = styles(together.algorithm)
-    lines = together.rename(columns={"world": "line", "algorithm": "arm", "delta": "value"})
-    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look, width=5.5)
+    lines = together.rename(columns={"algorithm": "arm", "delta": "value"}).assign(line=together.world.str.replace(", ", ",\n", n=1))
+    figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look)
     legend(figure, "upper center", {label(arm): look[arm] for arm in dict.fromkeys(ours.algorithm)})
     return figure
 

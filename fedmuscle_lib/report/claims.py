@@ -20,6 +20,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from fedmuscle_lib.report.provenance import write_results
+from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LEVEL = 0.05
 _COLUMNS = ["claim", "where", "unit", "difference", "ci_low", "ci_high", "n_seeds", "decidable", "p", "verdict"]
@@ -95,6 +96,21 @@ def verdicts(folder: Path) -> dict[str, str]:
     found, texts = pd.read_csv(path), {claim.text: claim.file.split("/")[0] for claim in claims()}
     found = found[found.verdict != "not run"].assign(notebook=lambda rows: rows.claim.map(texts))
     return {str(name): counted(each) for name, each in found.groupby("notebook").verdict}
+
+
+def ledger(found: pd.DataFrame) -> str:
+    """The claims as :func:`decided` returns them, in a Markdown table."""
+    rows = [["claim", "where", "verdict", "difference", "decidable", "seeds", "p"]]
+    for place, row in zip(found["where"], found.itertuples(), strict=True):
+        tested = [
+            f"{with_interval(row.difference, row.ci_low, row.ci_high)} {row.unit}",
+            f"{row.decidable:.2f}",
+            str(row.n_seeds),
+            f"{row.p:.3f}",
+        ]
+        cells = ["" if cell == "nan" else cell for cell in tested] if row.n_seeds else [""] * len(tested)
+        rows.append([row.claim, place, row.verdict, *cells])
+    return markdown(rows)
 
 
 def counted(verdicts: pd.Series) -> str:

@@ -17,7 +17,7 @@ from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
-_DATA = {"mini": "Generated data", "small": "Real data", "paper": "The paper's data"}
+DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:
@@ -160,7 +160,8 @@ def described(histories: Sequence[History[Any]], *parts: str) -> str:
     """The line above a figure: the world, ``parts``, the seeds, and what its bars are."""
     profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
     bars = "bars and bands are 95 % intervals" if len(seeds) > 1 else "one seed has no interval"
-    return " · ".join([f"{_DATA.get(profile, 'Data')} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
+    data = f"{DATA.get(profile, '')} data".strip().capitalize()
+    return " · ".join([f"{data} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

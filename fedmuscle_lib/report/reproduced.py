@@ -14,12 +14,18 @@ import pandas as pd
 
 from fedmuscle_lib.core.notebooks import runs_of
 from fedmuscle_lib.fedmuscle.arms import TUNED_BASELINE, label
-from fedmuscle_lib.report.claims import counted, selected
-from fedmuscle_lib.report.statistics import with_interval
+from fedmuscle_lib.report.claims import selected, verdicts
+from fedmuscle_lib.report.statistics import markdown, with_interval
 from fedmuscle_lib.report.world_table import delta_of_worlds
 
 PROFILES = ("mini", "small")
 IN_SHORT = ("fedmuscle", "self", "head_only", TUNED_BASELINE)  # arms that tell what Delta is made of
+
+
+def listed() -> list[dict[str, Any]]:
+    """The paper's tables and figures in its order, as ``reproduced.toml`` has them."""
+    rows: list[dict[str, Any]] = tomllib.loads(resources.files("fedmuscle_lib.report").joinpath("reproduced.toml").read_text("utf8"))["row"]
+    return rows
 
 
 def reproduced(root: Path) -> str:
@@ -31,9 +37,8 @@ def reproduced(root: Path) -> str:
     Raises:
         KeyError, ValueError: ``reproduced.toml`` names a row that is not in a committed file.
     """
-    listed = tomllib.loads(resources.files("fedmuscle_lib.report").joinpath("reproduced.toml").read_text(encoding="utf8"))["row"]
     rows = [["the paper", "notebook", "its Δ, %", *(f"`{profile}`" for profile in PROFILES), "minutes", "its claims"]]
-    for one in listed:
+    for one in listed():
         page = one.get("page") or f"notebooks/{one['notebook']}.ipynb"
         rows.append([one["paper"], f"[{one['shows']}]({page})", *(["" for _ in rows[0][2:]] if "page" in one else _measured(root, one))])
     return markdown(rows)
@@ -46,14 +51,14 @@ def deltas_in_worlds(root: Path) -> str:
     rows = [["Δ over local training, %", *map(label, IN_SHORT)], ["the paper", f"{paper:+.1f}", *([""] * (len(IN_SHORT) - 1))]]
     for world, own in found.groupby("world", sort=False):
         cells = own.set_index("algorithm").loc[list(IN_SHORT), ["delta", "ci_low", "ci_high"]]
-        rows.append([str(world), *(with_interval(value, low, high, digits=1) for value, low, high in cells.to_numpy())])
+        rows.append([str(world), *(_unbroken(*cell) for cell in cells.to_numpy())])
     return markdown(rows)
 
 
-def markdown(rows: list[list[str]]) -> str:
-    """A Markdown table; the first row is its head."""
-    head, *body = (f"|{'|'.join(row)}|" for row in rows)
-    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
+def gain(folder: Path, row: str) -> str:
+    """Delta of the row that ``row`` selects in a folder's ``delta.csv``, with its interval, in one line."""
+    delta = selected(pd.read_csv(folder / "delta.csv"), row).iloc[0]
+    return _unbroken(delta.delta, delta.ci_low, delta.ci_high)
 
 
 TABLES = {"reproduced": reproduced, "worlds": deltas_in_worlds}
@@ -61,29 +66,22 @@ TABLES = {"reproduced": reproduced, "worlds": deltas_in_worlds}
 
 def _measured(root: Path, one: dict[str, Any]) -> list[str]:
     folders = {profile: root / "figures" / profile / one["notebook"] for profile in PROFILES}
-    there = {profile: folder for profile, folder in folders.items() if folder.exists()}
-    deltas = {profile: _delta(folder, one) for profile, folder in there.items()}
-    theirs = [delta.paper_delta for delta in deltas.values() if delta is not None and pd.notna(delta.paper_delta)]
-    lacks = {profile: one.get("lacks", {}).get(profile, "not run") for profile in PROFILES}
-    ours = [_cell(there[name], deltas[name], root) if name in there else lacks[name] for name in PROFILES]
-    minutes = [f"{sum(run['seconds'] for run in runs_of(folder)) / 60:.0f}" for folder in there.values()]
-    return [f"{theirs[0]:+.2f}" if theirs else "", *ours, " + ".join(minutes), _verdicts(root, one)]
+    there = [folder for folder in folders.values() if folder.exists()]
+    ours = [_cell(folder, one, root) if folder in there else one.get("lacks", {}).get(name, "not run") for name, folder in folders.items()]
+    minutes = [f"{sum(run['seconds'] for run in runs_of(folder)) / 60:.0f}" for folder in there]
+    tested = [verdicts(folder.parent).get(one["notebook"], "") for folder in folders.values()]
+    return [_theirs(there, one), *ours, " + ".join(minutes), "; ".join(filter(None, tested))]
 
 
-def _delta(folder: Path, one: dict[str, Any]) -> pd.Series | None:
-    """The row of ``delta.csv`` that stands for a table; None where the paper prints no number."""
-    return selected(pd.read_csv(folder / "delta.csv"), one["row"]).iloc[0] if "row" in one else None
+def _theirs(folders: list[Path], one: dict[str, Any]) -> str:
+    """The paper's Delta of a table, where it prints one and we have a row to find it in."""
+    found = [selected(pd.read_csv(folder / "delta.csv"), one["row"]).paper_delta.iloc[0] for folder in folders if "row" in one]
+    return f"{found[0]:+.2f}" if found and pd.notna(found[0]) else ""
 
 
-def _cell(folder: Path, delta: pd.Series | None, root: Path) -> str:
-    text = "curves" if delta is None else with_interval(delta.delta, delta.ci_low, delta.ci_high, digits=1)
-    return f"[{text}]({folder.relative_to(root)})"
+def _cell(folder: Path, one: dict[str, Any], root: Path) -> str:
+    return f"[{gain(folder, one['row']) if 'row' in one else 'curves'}]({folder.relative_to(root)})"
 
 
-def _verdicts(root: Path, one: dict[str, Any]) -> str:
-    """How many of its claims have which verdict, in each profile where one of them was tested."""
-    parts = []
-    for profile in PROFILES:
-        found = pd.read_csv(root / "figures" / profile / "claims" / "claims.csv")
-        parts.append(counted(found[found["where"].isin(one.get("claims", []))].verdict))
-    return "; ".join(filter(None, parts))
+def _unbroken(value: float, low: float, high: float) -> str:
+    return with_interval(value, low, high, digits=1).replace(" ", "\N{NO-BREAK SPACE}")

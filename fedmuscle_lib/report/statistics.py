@@ -81,6 +81,12 @@ def with_std(mean: float, std: float, digits: int = 1) -> str:
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")
 
 
+def markdown(rows: list[list[str]]) -> str:
+    """A Markdown table; the first row is its head."""
+    head, *body = (f"|{'|'.join(row)}|" for row in rows)
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
+
+
 def beside(value: float, form: str) -> str:
     """What stands behind our number in a cell: " | " and another's, in the form of a format string; nothing where there is none."""
     return "" if pd.isna(value) else f" | {value:{form}}"

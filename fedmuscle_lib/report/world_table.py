@@ -17,6 +17,7 @@ from fedmuscle_lib.fedmuscle.arms import BASELINE, alignment_steps, local_steps
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.report.delta import delta, table
 from fedmuscle_lib.report.paper import paper_table
+from fedmuscle_lib.report.provenance import DATA
 from fedmuscle_lib.report.statistics import side_of_zero, with_interval
 from fedmuscle_lib.report.write import USUAL_SETUP
 from fedmuscle_lib.runs.history import History
@@ -27,13 +28,13 @@ _GAINS = {"head_only": "head only over local training (%)", "probe": "logistic p
 _LOCAL, _ALIGNMENT, _PER_LOCAL = "local steps", "alignment steps", "alignment steps per local step"
 _SPREAD = "largest mean local cell of a task over its smallest"
 _SIGNS = {name: f"Δ of {name}" for name in ("fedmuscle", "self", "frozen_peers", "anchored", "shuffled")}
-_IN_WORDS = {
-    "small": "real, CNNs",
-    "small, setup1_vit_paper": "real, ViTs, all blocks",
-    "small, setup1_vit": "real, ViTs, last blocks",
-    "small, setup1_unequal": "real, unequal models",
-    "mini": "generated, ViTs",
-    "mini, setup1_unequal": "generated, unequal models",
+_MODELS = {
+    ("small", USUAL_SETUP): "CNNs",
+    ("small", "setup1_vit_paper"): "ViTs, all blocks",
+    ("small", "setup1_vit"): "ViTs, last blocks",
+    ("small", "setup1_unequal"): "unequal models",
+    ("mini", USUAL_SETUP): "ViTs",
+    ("mini", "setup1_unequal"): "unequal models",
 }
 
 
@@ -84,24 +85,25 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
     """``delta.csv`` of every committed reference of ``controls``, with a column ``world`` that names it in words."""
     found = _references("delta.csv", figures)
-    names = {world: _name(*world) for world in _in_order(found)}
-    return pd.concat([found[world].assign(world=_IN_WORDS.get(name, name)) for world, name in names.items()], ignore_index=True)
+    return pd.concat([found[world].assign(world=_in_words(*world)) for world in _in_order(found)], ignore_index=True)
 
 
 def world_in_words(profile: str, folder: str) -> str:
     """Such as "real, ViTs, all blocks", of a folder of results of ``controls``; of others, the data of the profile."""
-    setup = folder.removeprefix("controls").removeprefix("_") if folder.startswith("controls") else ""
-    words = _IN_WORDS.get(_name(profile, setup or USUAL_SETUP), profile)
-    return words if folder.startswith("controls") else words.partition(",")[0]
+    return _in_words(profile, _setup(folder)) if folder.startswith("controls") else DATA.get(profile, profile)
+
+
+def _in_words(profile: str, setup: str) -> str:
+    return f"{DATA.get(profile, profile)}, {_MODELS.get((profile, setup), setup)}"
+
+
+def _setup(folder: str) -> str:
+    return folder.removeprefix("controls").removeprefix("_") or USUAL_SETUP
 
 
 def _references(file: str, figures: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """A file of the committed references of ``controls``, by profile and setup."""
-    found = {}
-    for path in figures.glob(f"*/controls*/{file}"):
-        setup = path.parent.name.removeprefix("controls").removeprefix("_")
-        found[path.parts[-3], setup or USUAL_SETUP] = pd.read_csv(path)
-    return found
+    return {(path.parts[-3], _setup(path.parent.name)): pd.read_csv(path) for path in figures.glob(f"*/controls*/{file}")}
 
 
 def _in_order(found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.files import write
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 
 PAGES = ("executed.html", "README.md")
 _OFFLINE = """{% extends 'lab/index.html.j2' %}
@@ -29,7 +31,21 @@ def export(executed: Path, notebooks: Path) -> None:
     page, _ = HTMLExporter(embed_images=True, raw_template=_OFFLINE).from_notebook_node(notebook)
     write(executed.with_name(PAGES[0]), page)
     text, _ = MarkdownExporter(exclude_input=True).from_notebook_node(_as_read(notebook, os.path.relpath(notebooks, executed.parent)))
-    write(executed.with_name(PAGES[1]), re.sub(r"\s*\n\n\n+", "\n\n", _MARK.sub("", text)).strip() + "\n")
+    text = re.sub(r"\s*\n\n\n+", "\n\n", _MARK.sub("", text)).strip()
+    write(executed.with_name(PAGES[1]), f"{text}\n{origin(executed.parent)}")
+
+
+def origin(folder: Path) -> str:
+    """The last lines of a page: how long its runs took, with what, and by which command; nothing where no runs are named."""
+    try:
+        runs, provenance = runs_of(folder), read_json(folder / PROVENANCE)
+        made_with = "; ".join(dict.fromkeys(f"torch {fact['torch']} on {fact['machine']}" for fact in provenance["made_with"]))
+        minutes, command = sum(run["seconds"] for run in runs) / 60, provenance["command"]
+        shipped = sum(run["origin"] == "shipped" for run in runs)
+    except (DataError, KeyError, TypeError):  # the index page says what is wrong
+        return ""
+    told = f"The {len(runs)} runs behind this page, {shipped} of them shipped, took {minutes:,.0f} minutes one after another"
+    return f"\n{told}, with {made_with}:\n\n```\n{command}\n```\n"
 
 
 def _as_read(notebook: Any, place: str) -> Any:

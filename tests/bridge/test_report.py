@@ -10,7 +10,6 @@ from drawn import points_of
 
 from fedmuscle_lib.bridge import HEADS, TABLES, Settings, arms, plots, report
 from fedmuscle_lib.core.notebooks import results_folder
-from fedmuscle_lib.report.results import results_page
 from fedmuscle_lib.runs import History
 
 USERS = ((5, "ViT-Small", "IC100", ("all", "head", "tail")), (6, "ViT-Tiny", "IC10", ("all", "head", "middle", "tail")))
@@ -85,16 +84,16 @@ def test_what_is_said_is_what_the_intervals_say():
     assert "imbalance 0.05, seeds 0, 1, 2." in report.note(histories())
 
 
-def test_a_folder_holds_tables_their_origin_and_what_the_page_of_results_shows(tmp_path):
+def test_a_folder_holds_tables_and_their_origin(tmp_path):
     folder = results_folder("bridge", "mini", str(tmp_path / "figures"))
     report.write(histories(), folder)
     told = json.loads((folder / "provenance.json").read_text())
     assert told["command"].startswith("python -m fedmuscle_lib reproduce bridge --profile mini --seeds 0,1,2 -p ")
     assert "-p imbalance=0.05" in told["command"] and len(told["runs"]) == 9
     assert pd.read_csv(folder / "samples.csv").groupby("user").size().to_dict() == {5: 3, 6: 4}
-    page = results_page(tmp_path / "figures")
-    assert "| difference_of | by_head | all | head | middle | tail |" in page
-    assert "| FedMuscle − Local training | own | +4.00 [+4.00, +4.00] |" in page
+    overview = pd.read_csv(folder / "overview.csv")
+    assert list(overview) == ["difference_of", "by_head", "all", "head", "middle", "tail"]
+    assert overview.iloc[0].tolist()[:3] == ["FedMuscle − Local training", "own", "+4.00 [+4.00, +4.00]"]
 
 
 def test_the_figure_has_a_panel_for_each_group_and_a_point_for_each_comparison():

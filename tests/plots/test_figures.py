@@ -169,7 +169,7 @@ def test_every_world_has_a_line_in_the_figure_of_worlds_and_the_paper_too():
     runs = [history(name, [mean] * 6, seed=seed) for seed in range(3) for name, mean in means.items()]
     deltas = report.delta([*runs, *report.as_arm([history("local", [50] * 6, seed=seed) for seed in range(3)], "tuned")])
     (ax,) = worlds(pd.concat([deltas.assign(world=name) for name in ("real, CNNs", "elsewhere")])).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["the paper", "real, CNNs", "elsewhere"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["the paper", "real,\nCNNs", "elsewhere"]
     papers = deltas.set_index("algorithm").paper_delta["fedmuscle"]
     assert sorted(x for x, _ in points_of(ax)) == pytest.approx([5, 5, 10, 10, 25, 25])
     assert points_of(ax, hollow=True) == [(papers, 0)]

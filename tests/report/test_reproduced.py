@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+from fedmuscle_lib.report.claims import claims
 from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.reproduced import deltas_in_worlds, reproduced
 
@@ -14,13 +16,7 @@ voc,self,-2,-3,-1,
 voc,head_only,1,,,
 voc,"local, tuned",5,4,6,
 """
-CLAIMS = """claim,where,verdict
-one,Table 1,undecided
-two,Section 6.2,reproduced
-three,Table 1,undecided
-four,Table 2,not run
-five,Table 3,contradicted
-"""
+TEXTS = [claim.text for claim in claims() if claim.file == "table1/delta_by_seed.csv"]
 
 
 @pytest.fixture
@@ -28,9 +24,9 @@ def root(tmp_path):
     """A repository with Table 1 and the controls of one profile, and the claims of both."""
     for profile in ("mini", "small"):
         (tmp_path / "figures" / profile / "claims").mkdir(parents=True)
-        (tmp_path / "figures" / profile / "claims/claims.csv").write_text(
-            CLAIMS.replace("reproduced", "undecided" if profile == "small" else "reproduced")
-        )
+        verdicts = ["undecided", "not run", "undecided" if profile == "small" else "reproduced"]
+        table = pd.DataFrame({"claim": TEXTS, "verdict": verdicts})
+        table.to_csv(tmp_path / "figures" / profile / "claims/claims.csv", index=False)
     for name in ("table1", "controls"):
         (tmp_path / "figures/mini" / name).mkdir()
         (tmp_path / "figures/mini" / name / "delta.csv").write_text(DELTA)
@@ -38,7 +34,7 @@ def root(tmp_path):
 
 
 def row(table, name):
-    (found,) = (line[1:-1].split("|") for line in table.splitlines() if line.startswith(f"|{name}|"))
+    (found,) = (line[1:-1].split("|") for line in table.replace("\N{NO-BREAK SPACE}", " ").splitlines() if line.startswith(f"|{name}|"))
     return found
 
 
@@ -47,7 +43,7 @@ def test_a_table_has_our_delta_beside_the_papers_and_its_verdicts(root):
     assert "notebooks/table1.ipynb" in notebook
     assert (theirs, mini, small) == ("+26.70", "[+4.0 [-1.0, +9.1]](figures/mini/table1)", "not run")
     assert minutes == "0"
-    assert verdicts == "2 undecided, 1 reproduced; 3 undecided"
+    assert verdicts == "1 undecided, 1 reproduced; 2 undecided"
 
 
 def test_what_was_not_run_says_so_or_says_why(root):
@@ -56,7 +52,7 @@ def test_what_was_not_run_says_so_or_says_why(root):
 
 
 def test_a_world_has_a_row_and_the_papers_is_first(root):
-    assert deltas_in_worlds(root).splitlines()[2:] == [
+    assert deltas_in_worlds(root).replace("\N{NO-BREAK SPACE}", " ").splitlines()[2:] == [
         "|the paper|+26.7||||",
         "|generated, ViTs|+4.0 [-1.0, +9.1]|-2.0 [-3.0, -1.0]|+1.0|+5.0 [+4.0, +6.0]|",
     ]

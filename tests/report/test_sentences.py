@@ -70,6 +70,7 @@ def test_rendering_puts_ours_beside_the_papers(paper_runs):
     assert shown.loc["Pascal VOC", "the paper's algorithms", "FedMuscle"].tolist()[1] == "46.3 | 46.33 ± 0.12"
     assert shown.loc["COCO", "the paper's algorithms", "Gramian loss"].tolist()[0] == "+22.31 | +22.31"
     page = shown.page()
+    assert page.count(">Pascal VOC: the paper's algorithms</th></tr>") == 1 and "rowspan" not in page
     assert '<td nowrap><b>+22.31</b><br><sub style="color: grey">+22.31</sub></td>' in page
     assert '<td nowrap>46.3<br><sub style="color: grey">46.33 ± 0.12</sub></td>' in page and " | " not in page
 

@@ -556,6 +556,24 @@ def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
     )
 
 
+def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
+    assert pages.origin(tmp_path) == ""
+    runs = [{"arm": "local", "address": "a", "finished": "2026", "seconds": 90, "origin": "shipped"}] * 2
+    made_with = [{"torch": "2.13.0", "machine": "x86_64", "source": source} for source in "ab"]
+    told = {
+        "command": "python -m fedmuscle_lib reproduce table7",
+        "made_with": made_with,
+        "shared": {},
+        "arms": {"local": {}},
+        "runs": runs,
+    }
+    (tmp_path / "provenance.json").write_text(json.dumps(told))
+    assert pages.origin(tmp_path) == (
+        "\nThe 2 runs behind this page, 2 of them shipped, took 3 minutes one after another, with torch 2.13.0 on x86_64:\n\n"
+        "```\npython -m fedmuscle_lib reproduce table7\n```\n"
+    )
+
+
 def test_the_page_in_html_asks_no_other_server(executed):
     page = (executed / "executed.html").read_text()
     assert "my_figure" in page and "1 of 2" in page
