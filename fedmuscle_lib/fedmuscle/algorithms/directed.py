@@ -20,6 +20,7 @@ from fedmuscle_lib.fedmuscle.algorithms.controls import Anchored
 from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.objectives import cka
+from fedmuscle_lib.fedmuscle.setups import task_of
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -216,7 +217,8 @@ class Directed(Anchored):
             ):
                 for (_, user), count in of.items():
                     ledger[0, user] += count
-        self._vetoes = {c.user.number for c in clients if (-1 if c.task.lower_is_better else 1) * gains[c.user.number] < 0}
+        better = {client.user.number: -1 if task_of(client.user).lower_is_better else 1 for client in clients}
+        self._vetoes = {user for user, gain in gains.items() if better[user] * gain < 0}
         return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
