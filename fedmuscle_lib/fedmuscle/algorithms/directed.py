@@ -149,6 +149,7 @@ class Directed(Anchored):
         scores = predictability(torch.stack([z[user] for user in users]), order).tolist()
         r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
         rest = {n: [m for m in users if m != n] for n in users}
+        sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
 
         def predicting(n: int) -> list[int]:
             return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
@@ -163,8 +164,6 @@ class Directed(Anchored):
 
         def larger(n: int) -> list[int]:
             return [m for m in rest[n] if sizes[m] > sizes[n]]
-
-        sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
 
         def none(n: int) -> list[int]:
             return []
@@ -193,7 +192,7 @@ class Directed(Anchored):
         return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds))
 
     def _rehearsed(self, federation: Federation) -> dict[int, float]:
-        """What alignment adds to each user's metric, the mean over rehearsals; who has none of it vetoes its own alignment."""
+        """What alignment adds to each user's metric, the mean over rehearsals; who loses by it vetoes its own alignment."""
         s, o, clients = self.settings, self.options, federation.clients
         gains = dict.fromkeys(federation.server.users, 0.0)
         for fold in range(o.rehearsals):
@@ -211,12 +210,9 @@ class Directed(Anchored):
                         (self.local_update if phase == "after_local" else super().communicate)(rehearsal, round)
                 for client in clients:
                     gains[client.user.number] += client.evaluate() / o.rehearsals
-            for ledger, of in (
-                (federation.server.uplink, rehearsal.server.uplink),
-                (federation.server.downlink, rehearsal.server.downlink),
-            ):
-                for (_, user), count in of.items():
-                    ledger[0, user] += count
+            for ledger in ("uplink", "downlink"):
+                for (_, user), count in getattr(rehearsal.server, ledger).items():
+                    getattr(federation.server, ledger)[0, user] += count
         better = {client.user.number: -1 if task_of(client.user).lower_is_better else 1 for client in clients}
         self._vetoes = {user for user, gain in gains.items() if better[user] * gain < 0}
         return gains
