@@ -66,13 +66,13 @@ def resnet(blocks: tuple[int, int, int, int]) -> Network:
     return Network(*layers, dim=512)
 
 
-def small_cnn() -> Network:
-    """Make a network of three convolutions for minutes on a CPU: 16, 32 and 64 channels; d = 64."""
+def small_cnn(dim: int) -> Network:
+    """Make a network of three convolutions for minutes on a CPU, the last of ``dim`` channels."""
     layers: list[nn.Module] = []
-    for width_in, width_out in pairwise((3, 16, 32, 64)):
+    for width_in, width_out in pairwise((3, dim // 4, dim // 2, dim)):
         layers += [conv_bn(width_in, width_out), nn.MaxPool2d(2), nn.ReLU()]  # in this order, ReLU has a quarter of the work
     del layers[-2]  # the mean over positions stands in for the last pooling
-    return Network(*layers, dim=64)
+    return Network(*layers, dim=dim)
 
 
 class _ResNet50(nn.Module):
@@ -89,7 +89,8 @@ class _ResNet50(nn.Module):
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {
-    "small_cnn": small_cnn,
+    "small_cnn": lambda: small_cnn(64),
+    "wide_cnn": lambda: small_cnn(128),  # which has room for 100 equal angles
     "resnet18": lambda: resnet((2, 2, 2, 2)),
     "resnet34": lambda: resnet((3, 4, 6, 3)),
     "resnet50": lambda: Network(_ResNet50(), dim=2048),

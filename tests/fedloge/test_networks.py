@@ -10,7 +10,7 @@ from fedmuscle_lib.fedloge.networks import NETWORKS
 
 
 @pytest.mark.parametrize("side", [16, 28, 32])
-@pytest.mark.parametrize("name, dim", [("small_cnn", 64), ("resnet18", 512)])
+@pytest.mark.parametrize("name, dim", [("small_cnn", 64), ("wide_cnn", 128), ("resnet18", 512)])
 def test_features_are_d_numbers_from_0_for_any_side(name, dim, side):
     network = NETWORKS[name]()
     assert network.dim == dim
