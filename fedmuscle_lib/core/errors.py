@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from safetensors import SafetensorError
 
@@ -47,6 +49,20 @@ class DataError(ValueError):
 
 class NoFile(DataError):
     """A data file is missing."""
+
+
+@contextmanager
+def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn whatever a reader raises inside, whose errors depend on the damage, into ``kind``: what is ``told``, and why in one line.
+
+    The errors ``but``, and what says that the memory was too small, stay what they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        if out_of_memory(error) or isinstance(error, but):
+            raise
+        raise kind(f"{told} ({type(error).__name__}: {line_of(str(error))})") from None
 
 
 def shown(value: object) -> str:

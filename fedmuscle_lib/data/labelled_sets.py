@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
+from fedmuscle_lib.core.errors import DataError, line_of, shown, unreadable
 from fedmuscle_lib.core.files import MOST_BYTES, opened, parse_any, read_bytes
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
@@ -140,15 +140,8 @@ class _Stored(Images):
 
 
 def _read_arrays(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
-    with opened(path) as file:
-        try:
-            with zipfile.ZipFile(file) as packed:
-                images, labels = _array(packed, "images.npy"), _array(packed, "labels.npy")
-        except Exception as error:  # zipfile, zlib and numpy's reader have kinds of their own
-            if out_of_memory(error):
-                raise
-            why = f"{type(error).__name__}: {line_of(str(error))}"
-            raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({why})") from None
+    with opened(path) as file, unreadable(f"{path}: lacks readable arrays `images` and `labels`"), zipfile.ZipFile(file) as packed:
+        images, labels = _array(packed, "images.npy"), _array(packed, "labels.npy")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:
         raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:

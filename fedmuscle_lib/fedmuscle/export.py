@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
+from fedmuscle_lib.core.errors import DataError, shown, unreadable
 from fedmuscle_lib.core.files import ROOT, digest, named, read_json, user_path
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
@@ -292,14 +292,8 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     """
     folder, device = user_path(folder, "folder"), try_device(device)
     about = _read_about(folder)
-    try:
+    with unreadable(f"{folder / ABOUT}: not a saved user", but=(DataError, OSError)):  # whatever it asks for that there is not
         return _loaded(folder, about, backbone, device)
-    except (DataError, OSError):
-        raise
-    except Exception as error:  # whatever user.json asks for that there is not
-        if out_of_memory(error):
-            raise
-        raise DataError(f"{folder / ABOUT}: not a saved user ({type(error).__name__}: {line_of(str(error))})") from None
 
 
 def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:
