@@ -1,12 +1,14 @@
-"""Errors of any federation and of any file, and how they show what they found."""
+"""Errors of any federation and of any file, remarks on files, and how they show what they found."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from safetensors import SafetensorError
 
@@ -63,6 +65,12 @@ def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exc
         if out_of_memory(error) or isinstance(error, but):
             raise
         raise kind(f"{told} ({type(error).__name__}: {line_of(str(error))})") from None
+
+
+@cache  # every user and run reads the same files again
+def remark(text: str, *values: object) -> None:
+    """Warn once in this process of what a file holds; ``values`` are those of the text's placeholders."""
+    logging.getLogger("fedmuscle").warning(text, *values)
 
 
 def shown(value: object) -> str:

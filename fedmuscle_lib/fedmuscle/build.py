@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, remark
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.long_tail import keep_long_tail
@@ -27,7 +25,7 @@ from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.models import FrozenStates, UserModel, architecture_of, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
 
-_log = logging.getLogger("fedmuscle")
+_SEEN = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
 def build(settings: Settings) -> Federation:
@@ -57,7 +55,7 @@ def build(settings: Settings) -> Federation:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
-            _remark(user.number, str(tests), str(reads.data_dir / PUBLIC_SETS[reads.public]))
+            remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
             try:
@@ -88,11 +86,6 @@ def build(settings: Settings) -> Federation:
     others = None if "others" in algorithm.ignores else settings.others
     robust = "robust" not in algorithm.ignores and bool(settings.robust)
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
-
-
-@cache  # every run reads the same files again
-def _remark(user: int, tests: str, others: str) -> None:
-    _log.warning("user %d: most samples of %s are also in %s: it is tested on what it learns from", user, tests, others)
 
 
 def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
@@ -173,7 +166,7 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
         raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
-        _remark(user.number, *map(str, files))
+        remark(_SEEN, user.number, *files)
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
         train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes
