@@ -67,6 +67,15 @@ def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exc
         raise kind(f"{told} ({type(error).__name__}: {line_of(str(error))})") from None
 
 
+@contextmanager
+def prefixed(place: str, found: type[Exception] | tuple[type[Exception], ...], kind: type[Exception] = DataError) -> Iterator[None]:
+    """Turn errors inside of the kinds ``found`` into ``kind``, whose text begins with the ``place``."""
+    try:
+        yield
+    except found as error:
+        raise kind(f"{place}: {error}") from None
+
+
 @cache  # every user and run reads the same files again
 def remark(text: str, *values: object) -> None:
     """Warn once in this process of what a file holds; ``values`` are those of the text's placeholders."""

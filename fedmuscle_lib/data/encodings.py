@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuscle_lib.core.errors import DataError, remark
+from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.images import MOST_BYTES, decode
 
@@ -52,10 +52,8 @@ class Pixels:
         smaller = []  # their sides in pixels
         for row, (path, side) in enumerate(zip_longest(paths, sides)):
             content = read_bytes(path, MOST_BYTES)
-            try:
+            with prefixed(str(path), DataError):
                 rgb = decode(content)
-            except DataError as error:
-                raise DataError(f"{path}: {error}") from None
             if side not in (None, (rgb.height, rgb.width)):
                 raise DataError(f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says {side[1]} x {side[0]}")
             if min(rgb.size) < self.size:

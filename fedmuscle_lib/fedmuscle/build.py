@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedmuscle_lib.core.errors import DataError, remark
+from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.long_tail import keep_long_tail
@@ -25,6 +25,9 @@ from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.models import FrozenStates, UserModel, architecture_of, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
 
+# Settings that are options of a user's model, in the order in which a saved user has them.
+_REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
+_REST = ("head_hidden", "head_on", "pooling", "pooled_stages", "precision")
 _SEEN = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
@@ -58,11 +61,9 @@ def build(settings: Settings) -> Federation:
             remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
-            try:
+            with prefixed(f"user {user.number}", ValueError, ValueError):
                 options = model_options(reads, user)
                 model = kind(backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options)
-            except ValueError as error:
-                raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
             Client(
                 user,
@@ -94,19 +95,7 @@ def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
     """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
-    return {
-        "head": _head(reads, user),
-        "proj_dim": reads.proj_dim,
-        "rank": reads.rank,
-        "lora_alpha": reads.lora_alpha,
-        "lora_layers": reads.of(user, "lora_layers"),
-        "lora_blocks": reads.of(user, "lora_blocks"),
-        "head_hidden": reads.of(user, "head_hidden"),
-        "head_on": reads.head_on,
-        "pooling": reads.pooling,
-        "pooled_stages": reads.pooled_stages,
-        "precision": reads.precision,
-    }
+    return {"head": _head(reads, user)} | {name: reads.of(user, name) for name in (*_REPRESENTATION, *_REST)}
 
 
 def _head(reads: Reading | Settings, user: User) -> Head:
@@ -132,10 +121,8 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
         return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
     if has_one_side(kind, TASKS[user.task]):
-        try:
+        with prefixed(f"user {user.number}: {checkpoint}", ValueError, ValueError):
             return Pixels(image_side(backbone.config))
-        except ValueError as error:
-            raise ValueError(f"user {user.number}: {checkpoint}: {error}") from None
     side = getattr(settings, name)
     if side % (kind.stride or 1):
         raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")

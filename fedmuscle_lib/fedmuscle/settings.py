@@ -483,7 +483,7 @@ class Settings(RunSettings):
         return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
 
     def of(self, user: User, name: str) -> Any:
-        """A setting of BY_TASK as ``user`` has it."""
+        """A setting as ``user`` has it, which is its own only of those of BY_TASK."""
         value = getattr(self, name)
         return value.get(user.task, value["default"]) if isinstance(value, dict) else value
 

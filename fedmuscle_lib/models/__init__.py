@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.errors import shown
+from fedmuscle_lib.core.errors import prefixed, shown
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.class_means import few_shot
@@ -49,10 +49,8 @@ def architecture_of(folder: Path) -> type[UserModel]:
     Raises:
         ValueError, OSError: naming the folder, as :func:`architecture` and :func:`model_type`.
     """
-    try:
+    with prefixed(str(folder / "config.json"), ValueError, ValueError):
         return architecture(model_type(folder))
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
 
 
 def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:
