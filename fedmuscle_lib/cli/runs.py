@@ -15,7 +15,7 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 from fedmuscle_lib.core.ownership import reach
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms as creamfl
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
@@ -99,8 +99,8 @@ def delete(
     if system is not None:
         named(system)
     store = default_store()
-    if algorithm is not None and algorithm not in (known := _algorithms(store)):
-        raise ValueError(f"unknown algorithm {algorithm!r}{meant(algorithm, known)}")
+    if algorithm is not None:
+        check_known("unknown algorithm", algorithm, _algorithms(store))
     chosen = _chosen(store, addresses or [], interrupted, algorithm, system)
     if not chosen:
         print("no such run")

@@ -34,7 +34,7 @@ from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, has_one_side, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
-from fedmuscle_lib.fedmuscle.dependencies import checkpoint_digest, checkpoint_of
+from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
 from fedmuscle_lib.fedmuscle.model_card import card
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.rounds import Rounds
@@ -44,6 +44,7 @@ from fedmuscle_lib.models import (
     FrozenStates,
     UserModel,
     architecture_of,
+    checkpoint_digest,
     checkpoint_folder,
     image_side,
     load_backbone,

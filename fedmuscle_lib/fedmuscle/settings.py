@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_file, tuned_recipes
@@ -381,10 +381,8 @@ class Settings(RunSettings):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithm = algorithms.get(self.algorithm)
-        if self.public not in PUBLIC_SETS:
-            raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
-        if self.setup not in SETUPS:
-            raise ValueError(f"unknown setup {self.setup!r}{meant(self.setup, SETUPS)}")
+        check_known("public: unknown public set", self.public, PUBLIC_SETS)
+        check_known("unknown setup", self.setup, SETUPS)
         numbers = [user.number for user in SETUPS[self.setup]]
         if unknown := set(self.users or ()) - set(numbers):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
@@ -418,8 +416,7 @@ class Settings(RunSettings):
     def _check_train_samples(self) -> None:
         tasks = {user.task for user in SETUPS[self.setup]}
         for task, n in self.train_samples.items():
-            if task not in tasks:
-                raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{meant(task, tasks)}")
+            check_known(f"train_samples: nobody in {self.setup} has the task", task, tasks)
             if n < 1:
                 raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
 
@@ -438,8 +435,8 @@ class Settings(RunSettings):
                 continue
             if "default" not in value:
                 raise ValueError(f"{name}: values by task need a 'default'")
-            if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
-                raise ValueError(f"{name}: no task {unknown[0]!r}{meant(unknown[0], TASKS)}")
+            for task in sorted(value.keys() - {"default"}):
+                check_known(f"{name}: no task", task, TASKS)
         for user in self.members:
             if self.projection == "frozen" and self.of(user, "lora_blocks") == "none":
                 raise ValueError(f"projection: frozen and without LoRA, user {user.number} has nothing that an alignment could train")

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import PUBLIC_SETS, public_digest
 from fedmuscle_lib.fedmuscle import algorithms
@@ -271,10 +271,8 @@ class PartySettings(Settings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if self.party.task not in TASKS:
-            raise ValueError(f"task: no task {self.party.task!r}{meant(self.party.task, TASKS)}")
-        if self.public not in PUBLIC_SETS:
-            raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
+        check_known("task: no task", self.party.task, TASKS)
+        check_known("public: unknown public set", self.public, PUBLIC_SETS)
         self._check_tasks()
         return self
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol
 
 import pandas as pd
 
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.runs.settings import S
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
@@ -158,8 +158,7 @@ def named(name: str) -> System[Any]:
     Raises:
         ValueError: there is none.
     """
-    if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}{meant(name, SYSTEMS)}")
+    check_known("unknown system", name, SYSTEMS)
     return import_module(SYSTEMS[name]).SYSTEM
 
 

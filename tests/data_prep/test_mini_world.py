@@ -22,9 +22,8 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from data_prep import MINI_WEIGHTS
 from data_prep.__main__ import main
-from data_prep.pretrain import mini_backbones
+from data_prep.pretrain import mini_backbones, training
 from data_prep.pretrain.mini_backbones import BOOKS, RECIPES, TEXT_RECIPES, UPSTREAM_BOOKS, SegFormer, pretrain
-from data_prep.pretrain.training import contrastive
 from data_prep.world import language, mini
 from data_prep.world.glyphs import SPLITS, Vocabulary, _draw, _font, _unit, vocabulary
 from data_prep.world.rendering import draw, outlined, scenes
@@ -369,7 +368,7 @@ def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     pretrain("vit-tiny", whole, steps=2)
     labels = []
-    fit = mini_backbones.fit
+    fit = training.fit
 
     def interrupted(label: str, *rest: object) -> None:
         labels.append(label)
@@ -377,7 +376,7 @@ def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path:
             raise KeyboardInterrupt
         fit(label, *rest)
 
-    monkeypatch.setattr(mini_backbones, "fit", interrupted)
+    monkeypatch.setattr(training, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pretrain("vit-tiny", cut, steps=2)
     assert not (cut / "vit-tiny").exists()
@@ -416,9 +415,9 @@ def test_contrast_is_the_mean_cross_entropy_of_finding_the_partner() -> None:
     for i in range(6):
         scores = {j: (unit[i] @ unit[j] / 0.1).exp() for j in range(6) if j != i}
         expected -= (scores[(i + 3) % 6] / sum(scores.values())).log().item() / 6
-    assert contrastive(features).item() == pytest.approx(expected)
+    assert training.contrastive(features).item() == pytest.approx(expected)
     apart = torch.eye(3).repeat(2, 1)
-    assert contrastive(apart) < 0.001 < 1 < contrastive(torch.ones(6, 3))
+    assert training.contrastive(apart) < 0.001 < 1 < training.contrastive(torch.ones(6, 3))
 
 
 # --- command line ------------------------------------------------------------------------------------------------------------
