@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from tiny_worlds import shrink
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from data_prep import MINI_WEIGHTS
@@ -142,7 +143,7 @@ def test_files_of_others_are_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _small_world(monkeypatch)
+    shrink(monkeypatch)
     mini.prepare(tmp_path / "mini")
     victim = tmp_path / "mini/IC/CIFAR10/train/client_0.pkl"
     whole = victim.read_bytes()
@@ -152,7 +153,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_world_that_lost_a_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _small_world(monkeypatch)
+    shrink(monkeypatch)
     manifest = mini.prepare(tmp_path / "mini")
     (tmp_path / "mini" / manifest["files"][0]).unlink()
     assert mini.prepare(tmp_path / "mini") == manifest
@@ -160,21 +161,13 @@ def test_a_world_that_lost_a_file_is_made_anew(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_interruption_leaves_nothing_that_looks_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _small_world(monkeypatch)
+    shrink(monkeypatch)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mini, "_public", _interrupt)
         mini.prepare(tmp_path / "mini")
     assert list(tmp_path.iterdir()) == []
     mini.prepare(tmp_path / "mini")
     assert (tmp_path / "mini/manifest.json").exists()
-
-
-def _small_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("POOL", "VALIDATION", "TEST"):
-        monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
-    monkeypatch.setattr(mini, "PUBLIC", 4)
-    monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
-    monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
 
 
 def _interrupt(*_: object) -> None:
@@ -389,7 +382,8 @@ def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path:
     assert pretrain("vit-tiny", cut, steps=1)["steps"] == 1, "another recipe's is made anew"
 
 
-def test_the_weak_learn_in_one_phase_without_contrast(tmp_path: Path) -> None:
+def test_the_weak_learn_in_one_phase_without_contrast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mini_backbones, "_accuracy", lambda *_: 0.0)
     pretrain("weak-vit-tiny", tmp_path, steps=1)
     assert "contrast" not in (tmp_path / "weak-vit-tiny/README.md").read_text()
 
@@ -475,7 +469,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device", str(tmp_path))
 
     monkeypatch.setattr(shutil, "copytree", fails)
-    _small_world(monkeypatch)
+    shrink(monkeypatch)
     assert _exit_code("mini", "--data-dir", str(tmp_path / "mini")) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
     assert list(tmp_path.iterdir()) == []
