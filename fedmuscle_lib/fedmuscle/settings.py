@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -446,26 +446,17 @@ class Settings(RunSettings):
                 )
 
     def _check_temperatures(self, ordered: bool) -> None:
+        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
         numbers, tables = [user.number for user in self.members], []
         for name in ("tau", "tau_prime"):
             value = getattr(self, name)
             if isinstance(value, dict):
-                self._check_pairs(name, value)
+                told = f"neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}"
+                check_pairs(name, value, lambda one, other: {one, other} <= known and one.isdigit() == other.isdigit(), told)
                 value = [[self.temperature(name, first, second) for second in numbers] for first in numbers]
             tables.append(value)
         tau, tau_prime = tables
         check_temperatures(tau, tau_prime, [f"user {number}" for number in numbers], ordered)
-
-    def _check_pairs(self, name: str, value: dict[str, float]) -> None:
-        if "default" not in value:
-            raise ValueError(f"{name}: temperatures by pair need a 'default'")
-        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
-        for pair in value:
-            first, dash, second = pair.partition("-")
-            if pair != "default" and not (dash and {first, second} <= known and first.isdigit() == second.isdigit()):
-                raise ValueError(f"{name}: {pair!r} is neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}")
-            if f"{second}-{first}" in value and first != second:
-                raise ValueError(f"{name}: {pair!r} is listed twice, in both orders")
 
     def temperature(self, name: str, first: int, second: int) -> float:
         """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of tasks, and these before the default."""
@@ -535,6 +526,26 @@ class Settings(RunSettings):
         """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
         usual = {user.number: user.train_samples for user in SETUPS[self.setup]}
         return {user.task: user.train_samples for user in self.members if user.train_samples != usual[user.number]}
+
+
+def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str], bool], others: str) -> None:
+    """Check temperatures by pair, such as {"default": 0.2, "1-3": 0.5}.
+
+    Args:
+        fits: whether there is such a pair.
+        others: what a pair is called that there is not.
+
+    Raises:
+        ValueError: naming the pair.
+    """
+    if "default" not in value:
+        raise ValueError(f"{name}: temperatures by pair need a 'default'")
+    for pair in value:
+        first, dash, second = pair.partition("-")
+        if pair != "default" and not (dash and fits(first, second)):
+            raise ValueError(f"{name}: {pair!r} is {others}")
+        if f"{second}-{first}" in value and first != second:
+            raise ValueError(f"{name}: {pair!r} is listed twice, in both orders")
 
 
 def parse(given: dict[str, Any]) -> Settings:

@@ -16,7 +16,7 @@ from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import PUBLIC_SETS, public_digest
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.settings import Settings, check_pairs
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.muscle.temperature import check_temperatures
@@ -99,12 +99,8 @@ class Terms(BaseModel):
         pairs = {f"{i}-{j}" for i in users for j in users if i != j}
         for name in ("tau", "tau_prime"):
             if isinstance(value := getattr(self, name), dict):
-                if "default" not in value:
-                    raise ValueError(f"{name}: temperatures by pair need a 'default'")
-                if unknown := value.keys() - pairs - {"default"}:
-                    raise ValueError(f"{name}: {min(unknown)!r} is no pair of users who may join, such as {min(pairs)!r}")
-                if twice := [pair for pair in value.keys() & pairs if "-".join(reversed(pair.split("-"))) in value]:
-                    raise ValueError(f"{name}: {min(twice)!r} is listed twice, in both orders")
+                others = f"no pair of users who may join, such as {min(pairs)!r}"
+                check_pairs(name, value, lambda first, second: f"{first}-{second}" in pairs, others)
         tau, tau_prime = ([[self.temperature(name, i, j) for j in users] for i in users] for name in ("tau", "tau_prime"))
         check_temperatures(tau, tau_prime, [f"user {user}" for user in users], self.algorithm == "fedmuscle" and self.others > 1)
 
