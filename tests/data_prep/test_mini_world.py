@@ -421,31 +421,29 @@ def _exit_code(*arguments: str) -> int:
     return main(list(arguments))
 
 
-def test_preparing_says_what_it_made(mini_world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code("mini", "--data-dir", str(mini_world)) == 0
-    manifest = json.loads((mini_world / "manifest.json").read_text())
-    said = capsys.readouterr().out
-    assert f"preparing {mini_world}" in said
-    assert f"{len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}" in said
-
-
-def test_the_check_measures_pictures_and_texts(
+def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(
     mini_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     for name in ("vit-tiny", "distilbert-base"):
         shutil.copytree(MINI_WEIGHTS / name, tmp_path / name)
     assert _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path)) == 0
-    texts, pictures, frequencies = capsys.readouterr().out.splitlines()[-3:]
+    preparing, made, *_, texts, pictures, frequencies = capsys.readouterr().out.splitlines()
+    manifest = json.loads((mini_world / "manifest.json").read_text())
+    assert f"preparing {mini_world}" in preparing and f"{len(manifest['files'])} files, sha256 {manifest['sha256'][:12]}" in made
     one, five = (float(part.split()[-2]) for part in pictures.split(", ")[1:])
     assert pictures.startswith("vit-tiny: 100 classes, 1-shot ") and 3 < one < five  # chance is 1
     assert texts.startswith("distilbert-base: ten topics, 100 questions: ") and frequencies.startswith("TF-IDF: ten topics, ")
     assert min(float(line.split()[-2]) for line in (texts, frequencies)) > 30  # chance is 10
 
 
-def test_the_check_of_an_empty_folder_is_one_line(mini_world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path)) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them\n"
+def test_the_check_of_an_empty_folder_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shrink(monkeypatch)
+    (tmp_path / "none").mkdir()
+    assert _exit_code("mini", "--data-dir", str(tmp_path / "mini"), "--check", "--models-path", str(tmp_path / "none")) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/none: holds no checkpoints; `python -m data_prep mini-backbones` makes them\n"
 
 
 def test_an_unknown_backbone_lists_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
