@@ -26,6 +26,12 @@ from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.runs.store import unpacked
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parties whose calls fail one after the other, such as the last breaks, which are all of one message."""
+    monkeypatch.setattr(service, "_LONGEST_PAUSE", 0.2)
+
+
 def tables(net: Net) -> list[torch.Tensor]:
     """What the parties' last checkpoints hold."""
     return [unpacked((net.folder / f"party_{user}/checkpoint.pt").read_bytes())["clients"][0]["table"] for user in USERS]
@@ -40,8 +46,7 @@ def assert_same(net: Net) -> None:
 
 
 @pytest.mark.parametrize("spoil", [Breaks(5000, 12), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
-def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_LONGEST_PAUSE", 0.2)  # the last breaks are all of one message
+def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[[int], Any]) -> None:
     net = net()
     with Relay(net.address, spoil).running() as relay:
         parties = [net.toy(1), net.toy(2), net.toy(3, address=relay.address)]
