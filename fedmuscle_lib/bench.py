@@ -7,10 +7,8 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
+from fedmuscle_lib.core.timing import alternate, rounds_of, seconds
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
@@ -160,9 +159,9 @@ def bench_checks(settings: Settings, *, pairs: int = 30) -> pd.DataFrame:
         for call in calls.values():
             call()  # with torch's counter on
         rows = []
-        for pair in _rounds(pairs, _PAIRS_PATIENCE, fewest=2):
+        for pair in rounds_of(pairs, _PAIRS_PATIENCE, fewest=2):
             in_turn = list(calls) if pair % 2 else list(calls)[::-1]
-            rows.append({name: _seconds(calls[name], 1, settings.device) * 1e3 / batches for name in in_turn})
+            rows.append({name: seconds(calls[name], settings.device) * 1e3 / batches for name in in_turn})
     table = pd.DataFrame(rows, columns=list(calls))
     cost, low, high = cost_of_checks(table)
     print(f"a step of all users without the checks of server and clients: {table.trusting_ms.median():.3g} ms; what these add:")
@@ -251,7 +250,7 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     }
     library()  # with torch's counter on, which later steps of this shape are spared
     gflop = client.meter.total / 1e9
-    times = {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, settings.device).items()}
+    times = {f"{name}_ms": median * 1e3 for name, median in alternate(calls, rounds, _PATIENCE, settings.device).items()}
     return {
         "user": client.user.number,
         "model": client.user.model,
@@ -265,12 +264,12 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
 
 def _local_rows(client: Client, settings: Settings, rounds: int) -> Iterator[dict[str, Any]]:
     for form, library, plain, nbytes in _forms(client, settings):
-        times = _alternate({"library_ms": library, "plain_ms": plain}, rounds, settings.device)
+        times = alternate({"library_ms": library, "plain_ms": plain}, rounds, _PATIENCE, settings.device)
         yield {
             "user": client.user.number,
             "model": client.user.model,
             "form": form,
-            **{name: seconds * 1e3 for name, seconds in times.items()},
+            **{name: median * 1e3 for name, median in times.items()},
             "speedup": times["plain_ms"] / times["library_ms"],
             "states_mb": nbytes * len(client.train) / 1e6 or math.nan,
         }
@@ -345,7 +344,7 @@ def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, de
         del calls["dense"]
         row["note"] = f"dense cannot run: {needed_gb:.3g} GB"
     row |= {f"{name}_mb": peak_bytes(call, device) / 1e6 for name, call in calls.items()}
-    row |= {f"{name}_ms": seconds * 1e3 for name, seconds in _alternate(calls, rounds, device).items()}
+    row |= {f"{name}_ms": median * 1e3 for name, median in alternate(calls, rounds, _PATIENCE, device).items()}
     if "dense" in calls:
         row["speedup"] = row["dense_ms"] / row["library_ms"]
         row["memory_ratio"] = row["dense_mb"] / row["library_mb"]
@@ -382,34 +381,6 @@ def _allocations(profiler: profile) -> list[int]:
         events = json.loads(path.read_text())["traceEvents"]
     memory = [event for event in events if event.get("name") == "[memory]"]
     return [int(event["args"]["Bytes"]) for event in sorted(memory, key=lambda event: event["ts"])]
-
-
-def _alternate(calls: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
-    """Median seconds of each call, rounds alternating between them so that a busy machine touches all alike."""
-    repeats = {name: max(1, round(0.005 / max(1e-6, _seconds(call, 1, device)))) for name, call in calls.items()}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in _rounds(rounds, _PATIENCE):
-        for name, call in calls.items():
-            times[name].append(_seconds(call, repeats[name], device))
-    return {name: median(values) for name, values in times.items()}
-
-
-def _rounds(most: int, patience: float, fewest: int = 1) -> Iterator[int]:
-    """Numbers of rounds from 0; after ``patience`` seconds no further one begins, but for the ``fewest``."""
-    end = time.perf_counter() + patience
-    for done in range(most):
-        if done >= fewest and time.perf_counter() > end:
-            return
-        yield done
-
-
-def _seconds(call: Callable[[], object], repeats: int, device: str) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-    return (time.perf_counter() - start) / repeats
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:

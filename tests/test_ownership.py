@@ -13,6 +13,7 @@ import click
 import pytest
 import typer
 from pandas.testing import assert_frame_equal
+from tiny_worlds import shrink
 
 from data_prep import __main__ as data_prep
 from data_prep.io import build
@@ -241,11 +242,7 @@ def test_a_file_of_somebody_else_in_a_data_sets_folder_is_counted(name, to, caps
 @pytest.fixture
 def tiny_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A world of few files, with a folder of somebody else's inside."""
-    for name in ("POOL", "VALIDATION", "TEST"):
-        monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
-    monkeypatch.setattr(mini, "PUBLIC", 4)
-    monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
-    monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
+    shrink(monkeypatch)
     mini.prepare(to / "mini")
     put(to / "mini/my_folder/train/client_0.pkl", b"mine")
     return to / "mini"
@@ -409,6 +406,7 @@ def test_a_saved_user_is_replaced_and_what_somebody_changed_or_added_is_not(to, 
 
 
 def test_a_backbone_of_ours_is_made_again_and_what_lies_beside_it_stays(to, monkeypatch):
+    shrink(monkeypatch)
     monkeypatch.setattr("data_prep.pretrain.mini_backbones._accuracy", lambda *_: 0.0)
     pretrain("vit-tiny", to, steps=1)
     put(to / "vit-tiny/drafts/thesis.txt", b"mine")

@@ -17,7 +17,7 @@ from data_prep.io.archives import contents
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import labelled, write_arrays, write_classes, write_images, write_pickle
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, prefixed
 from fedmuscle_lib.data.pickles import as_array, parse_pickle
 
 _USERS = (described("cifar10"), described("cifar100"))
@@ -92,10 +92,8 @@ def _names(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[str, ..
 def _batch(pickled: bytes, name: str, facts: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 32, 32, 3) uint8 and labels (n,) of a batch."""
     batch, key, n_classes = _dict(pickled, name), facts["labels"], facts["classes"]
-    try:
+    with prefixed(name, DataError, SourceError):
         data, labels = (as_array(batch.get(k, [])) for k in ("data", key))
-    except DataError as error:
-        raise SourceError(f"{name}: {error}") from None
     if data.dtype != np.uint8 or labels.ndim != 1 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i" or not len(labels):
         raise SourceError(f"{name}: data is {data.dtype} {data.shape} for {labels.dtype} {key} {labels.shape}, not uint8 (n, 3072) for n")
     if labels.min() < 0 or labels.max() >= n_classes:

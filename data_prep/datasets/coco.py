@@ -52,22 +52,18 @@ def write(run: Run) -> None:
 
     images = {(part, split, i): [(_from(part, split), record["file_name"]) for record in own] for (part, split, i), own in users.items()}
     folders = photo_folders(run, images, [("train2017", record["file_name"]) for record in public], PARTS)
-    urls = {
-        (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image.get("coco_url", "")
-        for split, content in instances.items()
-        for image in content["images"]
-    }
-    sides = {
-        (split, image["file_name"]): (image["width"], image["height"])
+    listed = {
+        (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image
         for split, content in instances.items()
         for image in content["images"]
     }
     kept: dict[Image, tuple[str, tuple[int, int]]] = {}
 
     def take(image: Image, content: bytes) -> None:
-        kept[image] = keep(content, image[1], folders[image], run.options.get("size"), sides[image])
+        sides = listed[image]["width"], listed[image]["height"]
+        kept[image] = keep(content, image[1], folders[image], run.options.get("size"), sides)
 
-    gather(run, {image: urls[image] for image in folders}, take)
+    gather(run, {image: listed[image].get("coco_url", "") for image in folders}, take)
     for (part, split, client), records in users.items():
         source = _from(part, split)
         records = [record for record in records if (source, record["file_name"]) in kept]

@@ -32,7 +32,7 @@ from urllib3.exceptions import HTTPError
 
 from data_prep.io.entry import Archive, SourceError
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.errors import line_of, prefixed
 from fedmuscle_lib.core.files import named, put
 
 TIMEOUT = 30  # seconds without a byte
@@ -261,17 +261,14 @@ def _asked(url: str, method: str = "GET") -> Iterator[requests.Response | None]:
     Raises:
         SourceError: the server can't be reached, or answers something else.
     """
-    try:
-        with _answered(url, {}, method) as response:
-            if method == "HEAD" and response.status_code in _NO_HEAD:
-                with _asked(url) as gotten:
-                    yield gotten
-                return
-            if response.status_code != 200 and response.status_code not in _ABSENT:
-                raise SourceError(f"{url}: {_answer(response)}")
-            yield response if response.status_code == 200 else None
-    except _BrokeOff as error:
-        raise SourceError(f"{url}: {error}") from None
+    with prefixed(url, _BrokeOff, SourceError), _answered(url, {}, method) as response:
+        if method == "HEAD" and response.status_code in _NO_HEAD:
+            with _asked(url) as gotten:
+                yield gotten
+            return
+        if response.status_code != 200 and response.status_code not in _ABSENT:
+            raise SourceError(f"{url}: {_answer(response)}")
+        yield response if response.status_code == 200 else None
 
 
 def size_of(url: str) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from data_prep.io.entry import SourceError
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, prefixed
 from fedmuscle_lib.core.files import put
 from fedmuscle_lib.data.images import decode, decode_indices
 
@@ -21,10 +21,8 @@ def decoded(content: bytes, name: str, how: Callable[[bytes], Image.Image] = dec
     Raises:
         SourceError: ``name`` is no readable image.
     """
-    try:
+    with prefixed(name, DataError, SourceError):
         return how(content)
-    except DataError as error:
-        raise SourceError(f"{name}: {error}") from None
 
 
 def square(content: bytes, name: str, size: int) -> np.ndarray:

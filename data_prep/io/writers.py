@@ -53,11 +53,6 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_leve
     return names
 
 
-def noise(n: int, side: int) -> np.ndarray:
-    """Draw ``n`` images of noise, the same everywhere: each byte of a pixel is uniform and independent; (n, side, side, 3) uint8."""
-    return np.random.RandomState(0).randint(0, 256, (n, side, side, 3), np.uint8)
-
-
 def labelled(name: str) -> str:
     """Return the folder of a labelled set, below the data directory."""
     return f"FedLT/{name}"

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import BertConfig, BertModel, EfficientNetConfig, EfficientNetModel, PreTrainedModel
 
 from data_prep.io.entry import SourceError
-from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.errors import unreadable
 
 _NAMES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
 # What sources have besides: classifiers, poolers, counters of training batches, and positions, which transformers counts itself.
@@ -88,12 +88,8 @@ def read(content: bytes, source: str) -> dict[str, Tensor]:
         SourceError: the file is damaged, or holds something else.
     """
     suffix = PurePosixPath(source).suffix
-    try:
+    with unreadable(f"{source}: not a readable {suffix} file", SourceError, but=(ImportError,)):
         return _READERS[suffix](content)
-    except (MemoryError, ImportError):
-        raise
-    except Exception as error:  # torch, safetensors and protobuf have kinds of their own
-        raise SourceError(f"{source}: not a readable {suffix} file ({type(error).__name__}: {line_of(str(error))})") from None
 
 
 def _pth(content: bytes) -> dict[str, Tensor]:

@@ -27,19 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from data_prep.pretrain.training import (
-    MADE_WITH,
-    MAX_NORM,
-    RECIPES,
-    TEMPERATURE,
-    WEIGHT_DECAY,
-    card,
-    claim,
-    contrastive,
-    fit,
-    optimisation,
-    save,
-)
+from data_prep.pretrain import training
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.models.text import mean_of_tokens
 
@@ -120,7 +108,7 @@ def pretrain(
         NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
     """
-    claim(out / name)
+    training.claim(out / name)
     started = time.process_time()
     for kind, given in (("text", texts), ("held-out text", held_out)):
         if not any(map(str.strip, given)):
@@ -138,15 +126,15 @@ def pretrain(
         logits, targets = model(**collate(next(batches)))
         return F.cross_entropy(logits, targets, reduction="sum") / max(1, len(targets))  # so few tokens that none is masked
 
-    fit(name, model, guessing, recipe.steps, optimisation(model, recipe.lr, recipe.steps))
+    training.fit(name, model, guessing, recipe.steps, training.optimisation(model, recipe.lr, recipe.steps))
     if contrast:
         rng = np.random.RandomState(recipe.seed)
 
         def loss(step: int) -> Tensor:
             first, second = contrast.pairs(rng)
-            return contrastive(model.means([*first, *second], tokenizer, recipe.longest)) + guessing(step)
+            return training.contrastive(model.means([*first, *second], tokenizer, recipe.longest)) + guessing(step)
 
-        fit(f"{name}, contrast", model, loss, contrast.steps, optimisation(model, contrast.lr, contrast.steps))
+        training.fit(f"{name}, contrast", model, loss, contrast.steps, training.optimisation(model, contrast.lr, contrast.steps))
     report = {
         "name": name,
         **asdict(recipe),
@@ -159,11 +147,15 @@ def pretrain(
         **_measure(name, model, train, test, _collator(recipe, tokenizer)),
         "cpu_seconds": round(time.process_time() - started),
         "threads": 1,
-        **MADE_WITH,
+        **training.MADE_WITH,
     }
-    then = card("language_model_contrast", vars(contrast) | {"temperature": TEMPERATURE}) if contrast else ""
-    said = report | RECIPES["words"][recipe.architecture] | {**facts, "decay": WEIGHT_DECAY, "norm": MAX_NORM, "then": then}
-    save(model.backbone, out / name, report, card("language_model", said), tokenizer)
+    then = training.card("language_model_contrast", vars(contrast) | {"temperature": training.TEMPERATURE}) if contrast else ""
+    said = (
+        report
+        | training.RECIPES["words"][recipe.architecture]
+        | {**facts, "decay": training.WEIGHT_DECAY, "norm": training.MAX_NORM, "then": then}
+    )
+    training.save(model.backbone, out / name, report, training.card("language_model", said), tokenizer)
     return report
 
 

@@ -29,23 +29,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, SegformerConfig, Seg
 from transformers.models.segformer.modeling_segformer import SegformerDecodeHead
 
 from data_prep.pretrain import language_models, training
-from data_prep.pretrain.training import (
-    MADE_WITH,
-    REPORT,
-    TEMPERATURE,
-    WARM_UP,
-    WEIGHT_DECAY,
-    Optimisation,
-    card,
-    claim,
-    contrastive,
-    describe,
-    fit,
-    optimisation,
-    placed,
-    read_report,
-    save,
-)
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.mini import UNFINISHED
@@ -223,7 +206,7 @@ class Pretraining(nn.Module):
     def contrast_loss(self, batch: Batch) -> torch.Tensor:
         """The loss of a batch whose halves show the same classes."""
         mean, places = self.features(batch.images)
-        loss = contrastive(mean) + F.cross_entropy(self.classify(mean), batch.target)
+        loss = training.contrastive(mean) + F.cross_entropy(self.classify(mean), batch.target)
         return loss + self.architecture.dense_loss(self.segment(places), batch) if self.architecture.dense_to_the_end else loss
 
 
@@ -291,14 +274,14 @@ def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = T
         NotOurs: ``out/name`` holds something else.
         OSError: the folder can't be written.
     """
-    claim(out / name)
+    training.claim(out / name)
     make = _from_books if name in TEXT_RECIPES else _from_pictures
     return make(name, out, steps, resume)
 
 
 def _finished(folder: Path, settings: dict) -> dict | None:
     """Return the report of the checkpoint in ``folder`` if it was made with these settings."""
-    report = read_report(folder)
+    report = training.read_report(folder)
     return report if report and report.items() >= settings.items() else None
 
 
@@ -342,12 +325,12 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
         "parameters": phases[-1]["parameters"],
         "upstream_accuracy": phases[-1]["accuracy"],
         "cpu_seconds": sum(phase["cpu_seconds"] for phase in phases),
-        **MADE_WITH,
+        **training.MADE_WITH,
     }
-    with placed(folder) as new, named(folder):
+    with training.placed(folder) as new, named(folder):
         for file in ("config.json", "model.safetensors"):
             shutil.copyfile(aside / str(len(recipe.phases)) / file, new / file)
-        describe(new, report, _card(recipe, report))
+        training.describe(new, report, _card(recipe, report))
     _forget(aside)
     return report
 
@@ -355,7 +338,7 @@ def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dic
 def _forget(aside: Path) -> None:
     """Remove the phases that were kept aside."""
     for phase in aside.glob("[0-9]"):
-        ownership.remove(phase, ("config.json", "model.safetensors", "README.md", REPORT))
+        ownership.remove(phase, ("config.json", "model.safetensors", "README.md", training.REPORT))
     with suppress(OSError):  # another backbone is under way, or there are files of others
         aside.rmdir()
         aside.parent.rmdir()
@@ -368,7 +351,7 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     Each phase begins with the half-precision weights of the one before, heads and an optimiser of its own.
     """
     folder = aside / str(number)
-    if report := read_report(folder):
+    if report := training.read_report(folder):
         return report
     started, words = time.process_time(), vocabulary()
     seed = recipe.seed + 10 * max(0, number - 1)
@@ -377,13 +360,13 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
     if number == 0:
         pool = rng.permutation(words.upstream)[: recipe.classes]
         model = Pretraining(recipe.architecture, len(pool))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=WARM_UP)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=training.WEIGHT_DECAY)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=recipe.steps, pct_start=training.WARM_UP)
 
         def loss(step: int) -> torch.Tensor:
             return model.loss(_batch(_mixed(pool, words, rng, recipe.detail, step / recipe.steps), pool, words))
 
-        fit(name, model, loss, recipe.steps, Optimisation(optimizer, schedule, float("inf")))
+        training.fit(name, model, loss, recipe.steps, training.Optimisation(optimizer, schedule, float("inf")))
     else:
         phase, pool = recipe.phases[number - 1], np.array(words.upstream)
         model = Pretraining(recipe.architecture, len(pool))
@@ -392,13 +375,13 @@ def _phase(name: str, recipe: Recipe, number: int, aside: Path) -> dict:
         def loss(step: int) -> torch.Tensor:
             return model.contrast_loss(_batch(phase.draw(pool, words, rng), pool, words))
 
-        fit(f"{name}, contrast {number}", model, loss, phase.steps, optimisation(model, CONTRAST_LR, phase.steps))
+        training.fit(f"{name}, contrast {number}", model, loss, phase.steps, training.optimisation(model, CONTRAST_LR, phase.steps))
     report = {
         "parameters": model.backbone.num_parameters(),
         "accuracy": round(_accuracy(model, pool, words), 4),
         "cpu_seconds": round(time.process_time() - started),
     }
-    save(model.backbone, folder, report, f"Phase {number} of {name}, whose pretraining is under way.\n")
+    training.save(model.backbone, folder, report, f"Phase {number} of {name}, whose pretraining is under way.\n")
     return report
 
 
@@ -418,7 +401,7 @@ def _card(recipe: Recipe, report: dict) -> str:
     facts = report | training.RECIPES["words"][type(recipe.architecture).__name__]
     facts |= {"batch": BATCH, "lr": LR, "then": "", "known": recipe.classes}
     if recipe.phases:
-        facts |= {"known": len(Vocabulary.upstream), "temperature": TEMPERATURE, "contrast_lr": CONTRAST_LR}
+        facts |= {"known": len(Vocabulary.upstream), "temperature": training.TEMPERATURE, "contrast_lr": CONTRAST_LR}
         facts["batches"] = "; ".join(f"{p.steps:,} steps of {p.singles} singles and {p.scenes} scenes" for p in recipe.phases)
-        facts["then"] = card("mini_vision_contrast", facts)
-    return card("mini_vision", facts)
+        facts["then"] = training.card("mini_vision_contrast", facts)
+    return training.card("mini_vision", facts)

@@ -24,8 +24,9 @@ from torch import Tensor
 from data_prep.io.build import Place, Run, prepare, refuse_others
 from data_prep.io.entry import Entry, SourceError
 from data_prep.io.fetch import Source
-from data_prep.io.writers import noise, write_images
+from data_prep.io.writers import write_images
 from data_prep.pretrain import diffusion
+from data_prep.world.rendering import noise
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.files import digest, named, put
 from fedmuscle_lib.data.client_files import Pickled

@@ -26,10 +26,10 @@ import numpy as np
 from PIL import Image
 
 from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
-from data_prep.io.writers import labelled, noise, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
-from data_prep.world.rendering import SIZE, draw, outlined, scenes, single
+from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, single
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import put, read_json

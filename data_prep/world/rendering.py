@@ -39,6 +39,11 @@ class Images:
         return (self.images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
 
 
+def noise(n: int, side: int) -> np.ndarray:
+    """Draw ``n`` images of noise, the same everywhere: each byte of a pixel is uniform and independent; (n, side, side, 3) uint8."""
+    return np.random.RandomState(0).randint(0, 256, (n, side, side, 3), np.uint8)
+
+
 def single(classes: np.ndarray) -> np.ndarray:
     """Arrange one object for each image: (n,) class ids -> (n, 1)."""
     return np.asarray(classes).reshape(-1, 1)

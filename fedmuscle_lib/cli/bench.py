@@ -12,7 +12,7 @@ import typer
 from fedmuscle_lib import bench, report
 from fedmuscle_lib.cli.network import needs_grpc
 from fedmuscle_lib.cli.options import Parameters, named_values
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedloge import Settings as LongTailed
 from fedmuscle_lib.fedloge.bench import bench_fedloge
 from fedmuscle_lib.fedmuscle.settings import Settings
@@ -64,8 +64,7 @@ def command(
     `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training, `network`
     the exchange of a round between parties on loopback. `fedloge` is a round of FedLoGe's system.
     """
-    if name not in BENCHES:
-        raise ValueError(f"no benchmark {name!r}{meant(name, BENCHES)}")
+    check_known("no benchmark", name, BENCHES)
     kind, measure = BENCHES[name]
     threads = {"threads": 2} if name == "loss" else {}  # the loss is large enough to be shared, the mini models are not
     settings = parse(kind, threads | named_values(parameter))

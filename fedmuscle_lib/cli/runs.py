@@ -11,11 +11,10 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.core.command_line import App
-from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json
-from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
+from fedmuscle_lib.core.notebooks import PROVENANCE, reference_parameters, runs_of
 from fedmuscle_lib.core.ownership import reach
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms as creamfl
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
@@ -99,8 +98,8 @@ def delete(
     if system is not None:
         named(system)
     store = default_store()
-    if algorithm is not None and algorithm not in (known := _algorithms(store)):
-        raise ValueError(f"unknown algorithm {algorithm!r}{meant(algorithm, known)}")
+    if algorithm is not None:
+        check_known("unknown algorithm", algorithm, _algorithms(store))
     chosen = _chosen(store, addresses or [], interrupted, algorithm, system)
     if not chosen:
         print("no such run")
@@ -160,16 +159,14 @@ def _mark(folder: Path) -> None:
     if not (path := folder / PROVENANCE).exists():
         return
     provenance = read_json(path)
-    parameters = _parameters(folder / "result.json") or provenance.get("parameters", {})
+    parameters = _parameters(folder) or provenance.get("parameters", {})
     marks = {"shipped": True, "parameters": parameters, "command": _whole(provenance.get("command", ""), parameters)}
     write_provenance(provenance | marks, folder)
 
 
-def _parameters(result: Path) -> dict[str, Any]:
+def _parameters(folder: Path) -> dict[str, Any]:
     """Return what a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
-    given = read_json(result).get("parameters", {}) if result.exists() else {}
-    if not isinstance(given, dict) or not isinstance(given.get("overrides", {}), dict):
-        raise DataError(f"{result}: not what a notebook leaves there: its parameters have no names")
+    given = reference_parameters(folder, "result.json")
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))

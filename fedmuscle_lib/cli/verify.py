@@ -14,7 +14,7 @@ import typer
 
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
@@ -59,8 +59,7 @@ def command(
 
     First the digests of all of them are checked. Where one is not what was shipped, nothing is computed.
     """
-    if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r}{meant(profile, PROFILES)}")
+    check_known("unknown profile", profile, PROFILES)
     if not figures.is_dir():
         raise FileNotFoundError(f"{figures}: no such folder")
     if not (figures / profile / ARCHIVE).is_file():

@@ -1,10 +1,14 @@
-"""Errors of any federation and of any file, and how they show what they found."""
+"""Errors of any federation and of any file, remarks on files, and how they show what they found."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 
 from safetensors import SafetensorError
 
@@ -47,6 +51,35 @@ class DataError(ValueError):
 
 class NoFile(DataError):
     """A data file is missing."""
+
+
+@contextmanager
+def unreadable(told: str, kind: type[Exception] = DataError, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn whatever a reader raises inside, whose errors depend on the damage, into ``kind``: what is ``told``, and why in one line.
+
+    The errors ``but``, and what says that the memory was too small, stay what they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        if out_of_memory(error) or isinstance(error, but):
+            raise
+        raise kind(f"{told} ({type(error).__name__}: {line_of(str(error))})") from None
+
+
+@contextmanager
+def prefixed(place: str, found: type[Exception] | tuple[type[Exception], ...], kind: type[Exception] = DataError) -> Iterator[None]:
+    """Turn errors inside of the kinds ``found`` into ``kind``, whose text begins with the ``place``."""
+    try:
+        yield
+    except found as error:
+        raise kind(f"{place}: {error}") from None
+
+
+@cache  # every user and run reads the same files again
+def remark(text: str, *values: object) -> None:
+    """Warn once in this process of what a file holds; ``values`` are those of the text's placeholders."""
+    logging.getLogger("fedmuscle").warning(text, *values)
 
 
 def shown(value: object) -> str:

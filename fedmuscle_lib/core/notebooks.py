@@ -165,16 +165,16 @@ def notebook_of(folder: str) -> str:
     return max((name for name in names if f"{folder}_".startswith(f"{name}_")), key=len, default=folder)
 
 
-def reference_parameters(folder: Path) -> dict[str, Any]:
-    """Return the parameters of which the committed results in ``folder`` came; none where there are no results.
+def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]:
+    """Return the parameters of which the results in ``folder`` came, as a ``file`` there names them; none where there is none.
 
     Raises:
         DataError: naming the file; it has other than a notebook's parameters.
     """
-    path = folder / PROVENANCE
+    path = folder / file
     parameters = read_json(path).get("parameters", {}) if path.exists() else {}
     if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
-        raise DataError(f"{path}: not the provenance of a notebook: its parameters have no names")
+        raise DataError(f"{path}: not what a notebook leaves there: its parameters have no names")
     return parameters
 
 

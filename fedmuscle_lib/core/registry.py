@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,16 @@ def meant(name: object, known: Iterable[str]) -> str:
     if near := get_close_matches(str(name).lower(), by_lower, n=1):
         return f"; did you mean {by_lower[near[0]]!r}?"
     return f"; known: {', '.join(sorted(by_lower.values()))}" if len(by_lower) <= _FEW else ""
+
+
+def check_known(what: str, name: object, known: Collection[str]) -> None:
+    """Check a name against those that are known.
+
+    Raises:
+        ValueError: it is none of them: what it is, such as "unknown profile", the name, and what may have been meant.
+    """
+    if name not in known:
+        raise ValueError(f"{what} {name!r}{meant(name, known)}")
 
 
 def import_modules(package: str) -> None:
@@ -64,7 +74,6 @@ class Registered:
         """
         if name not in cls.registry:
             import_modules(cls.__module__.rpartition(".")[0])
-        if name not in cls.registry:
-            raise ValueError(f"unknown {cls.family} {name!r}{meant(name, cls.registry)}")
+        check_known(f"unknown {cls.family}", name, cls.registry)
         found: type[Self] = cls.registry[name]
         return found

@@ -10,7 +10,7 @@ import torch
 from kornia.augmentation import RandomErasing
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.core.randomness import derived_seed, generator
 from fedmuscle_lib.creamfl import kinds
 from fedmuscle_lib.creamfl.captions import captioned
@@ -61,10 +61,8 @@ class _Builder:
         s, clients = self.settings, dict[int, Client]()
         for name in (name for name, count in s.clients.items() if count):
             kind = kinds.get(name)(s, {modality: self.encoding(name, modality) for modality in kinds.get(name).modalities})
-            try:
+            with prefixed(", ".join(kind.folders(s)), ValueError):
                 shares = kind.shares(s.clients[name])
-            except ValueError as error:
-                raise DataError(f"{', '.join(kind.folders(s))}: {error}") from None
             for rows in shares:
                 number = len(clients)
                 clients[number] = Client(number, kind, torch.as_tensor(rows, device=s.device), **self.party(name, number, kind))

@@ -10,7 +10,6 @@ from typing import Any
 
 from fedmuscle_lib.creamfl import algorithms, kinds
 from fedmuscle_lib.creamfl.settings import Settings
-from fedmuscle_lib.creamfl.system import SYSTEM
 from fedmuscle_lib.runs import short_runs
 
 FILE = Path(__file__).with_name("fingerprints.json")
@@ -37,15 +36,10 @@ def runs(**where: Any) -> dict[str, Settings]:
     return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=TINY_NETWORKS, image_size=32, **few, **_AS_PUBLISHED)}
 
 
-def fingerprint(settings: Settings) -> dict[str, Any]:
-    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
-    return short_runs.fingerprint(settings, SYSTEM.asked(settings)["versions"])
-
-
 def modules() -> list[str]:
     """Modules whose classes the short runs go through."""
     return short_runs.modules_of([*short_runs.shipped(algorithms).values(), *short_runs.shipped(kinds).values()])
 
 
 if __name__ == "__main__":
-    short_runs.record(FILE, runs(), fingerprint, modules())
+    short_runs.record(FILE, runs(), short_runs.fingerprint, modules())

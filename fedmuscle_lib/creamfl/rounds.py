@@ -67,9 +67,6 @@ class Rounds:
             self.rows["costs"].append(own | {"kind": kind, "uplink_bytes": up, "downlink_bytes": down, "flops": flops})
             self.rows["losses"].append(own | {"local": local, "public": public})
 
-    def resumed(self, finished: int) -> Tick:
-        return Tick(self.settings.title, finished, self.settings.rounds, len(self.federation.clients), resumed=True)
-
     def state(self) -> dict[str, Any]:
         federation = self.federation
         return {"server": federation.server.state(), "clients": {number: client.state() for number, client in federation.clients.items()}}

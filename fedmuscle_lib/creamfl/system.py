@@ -12,8 +12,8 @@ from fedmuscle_lib.creamfl.captions import SETS
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import Settings
-from fedmuscle_lib.models import architecture_of, checkpoint_folder
-from fedmuscle_lib.runs.address import files_digest, hash_of
+from fedmuscle_lib.models import checkpoint_digest, checkpoint_folder
+from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.runs.system import Experiment, System
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, parties, losses, retrieval
@@ -51,7 +51,7 @@ class _CreamFL(System[Settings]):
         found = {folder: files_digest(settings.data_dir / folder) for folder in sorted(folders)}
         for name in sorted({settings.tokenizer, *settings.networks.values()}):
             if name.removesuffix(PIE) not in SCRATCH:
-                found[f"checkpoint {name}"] = _digest(settings, name)
+                found[f"checkpoint {name}"] = checkpoint_digest(checkpoint_folder(settings.models_path, name), ("*.json", "*.safetensors"))
         return found
 
     def begin(self, settings: Settings) -> Experiment:
@@ -59,16 +59,6 @@ class _CreamFL(System[Settings]):
 
     def per_sample(self, settings: Settings, metrics: pd.DataFrame) -> pd.Series:
         return 0 * metrics.value + 100 / settings.test_size
-
-
-def _digest(settings: Settings, name: str) -> str:
-    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
-    folder = checkpoint_folder(settings.models_path, name)
-    if not (folder / "config.json").exists():
-        return ""
-    return hash_of(
-        [[files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors")], versions(architecture_of(folder))]
-    )
 
 
 SYSTEM = _CreamFL()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, prefixed
 from fedmuscle_lib.data.pickles import as_array, load_pickle
 
 MOST_TEXT = 1 << 20  # characters
@@ -74,7 +74,5 @@ class Pickled:
         return list(given)
 
     def _array(self, field: str) -> np.ndarray:
-        try:
+        with prefixed(f"{self.path}: {field}", DataError):
             return as_array(self.content[field])
-        except DataError as error:
-            raise DataError(f"{self.path}: {field}: {error}") from None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from fedmuscle_lib.core.errors import remark
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.coco_checks import MOST_BYTES, check_instances, parse_instances, plain_mask
 from fedmuscle_lib.data.encodings import Pixels
 
-_log = logging.getLogger("fedmuscle")
 Annotation = dict[str, Any]
 
 
@@ -37,7 +35,7 @@ class Instances:
         document = parse_instances(read_bytes(path, MOST_BYTES), str(path))
         check_instances(document, str(path), masks=masks)
         if not document["annotations"]:
-            _remark(str(path))
+            remark("%s: it has no annotation: every image is without an object", path)
         self._images = {image["id"]: image for image in document["images"]}
         self._annotations: dict[Any, list[Annotation]] = {image: [] for image in self._images}
         for annotation in document["annotations"]:
@@ -73,8 +71,3 @@ class Instances:
         records = [self._images[image] for image in self.images]
         sides = [(record["height"], record["width"]) if "height" in record else None for record in records]
         return encoding.load([folder / record["file_name"] for record in records], sides)
-
-
-@cache  # every run reads the same files again
-def _remark(path: str) -> None:
-    _log.warning("%s: it has no annotation: every image is without an object", path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -19,15 +17,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.images import MOST_BYTES, decode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_log = logging.getLogger("fedmuscle")
 Modality = Literal["images", "texts"]
+_SMALLER = "%s: %d of %d images are smaller than %d px (the smallest %d px) and are enlarged"
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,8 @@ class Pixels:
         smaller = []  # their sides in pixels
         for row, (path, side) in enumerate(zip_longest(paths, sides)):
             content = read_bytes(path, MOST_BYTES)
-            try:
+            with prefixed(str(path), DataError):
                 rgb = decode(content)
-            except DataError as error:
-                raise DataError(f"{path}: {error}") from None
             if side not in (None, (rgb.height, rgb.width)):
                 raise DataError(f"{path}: an image of {rgb.width} x {rgb.height} pixels, whose record says {side[1]} x {side[0]}")
             if min(rgb.size) < self.size:
@@ -66,14 +62,14 @@ class Pixels:
                 rgb = rgb.resize(shape, Image.Resampling.BICUBIC)
             images[row] = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
         if smaller:
-            _warn(str(paths[0].parent), len(smaller), len(paths), min(smaller), self.size)
+            remark(_SMALLER, paths[0].parent, len(smaller), len(paths), self.size, min(smaller))
         return images
 
     def resize(self, images: Tensor, source: Path | None = None) -> Tensor:
         """(n, 3, h, w) uint8 -> (n, 3, size, size) uint8; ``source`` is the file that they are from, for the warning."""
         shape = (self.size, self.size)
         if source and min(images.shape[-2:]) < self.size:
-            _warn(str(source), len(images), len(images), min(images.shape[-2:]), self.size)
+            remark(_SMALLER, source, len(images), len(images), self.size, min(images.shape[-2:]))
         if images.shape[-2:] == shape:
             return images
         parts = []
@@ -81,11 +77,6 @@ class Pixels:
             floats = F.interpolate(part.float(), shape, mode="bicubic", antialias=True, align_corners=False)
             parts.append(floats.round_().clamp_(0, 255).to(torch.uint8))
         return torch.cat(parts)
-
-
-@cache  # every user and run reads the same places again
-def _warn(place: str, smaller: int, images: int, least: int, size: int) -> None:
-    _log.warning("%s: %d of %d images are smaller than %d px (the smallest %d px) and are enlarged", place, smaller, images, size, least)
 
 
 @dataclass(frozen=True)

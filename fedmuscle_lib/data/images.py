@@ -9,7 +9,7 @@ import io
 import warnings
 from collections.abc import Callable
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory
 
@@ -24,17 +24,6 @@ _OTHERS = {
     b"MM\0*": "a TIFF file",
     b"\0\x05\x16\x07": "macOS's notes on another file; delete it",
 }
-_ORIENTATION = 0x0112  # EXIF's tag
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_SAYS_ORIENTATION = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 
 def decode(content: bytes) -> Image.Image:
@@ -66,7 +55,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode[0] in _WIDE:
         raise DataError(f"an image of more than 8 bits a channel ({image.mode}); convert it to 8 bits")
     if not image.has_transparency_data:
-        return _upright(image).convert("RGB")
+        return _upright(image.convert("RGB"))
     image = _upright(image.convert("RGBA"))
     shown = Image.new("RGB", image.size, BEHIND)
     shown.paste(image, mask=image.getchannel("A"))
@@ -77,7 +66,7 @@ def _indices(image: Image.Image) -> Image.Image:
     _refuse_large(image)
     if image.mode not in {"P", "L"}:
         raise DataError(f"an image with a palette is expected, this one is {image.mode}")
-    return _upright(image).copy()
+    return _upright(image.copy())
 
 
 def _decoded(content: bytes, make: Callable[[Image.Image], Image.Image]) -> Image.Image:
@@ -104,22 +93,10 @@ def _refuse_large(image: Image.Image) -> None:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    turn = _UPRIGHT.get(_orientation(image))
-    if turn is None:
-        return image
-    upright = image.transpose(turn)
-    for name in _SAYS_ORIENTATION:  # so that nobody turns it again
-        upright.info.pop(name, None)
-    return upright
-
-
-def _orientation(image: Image.Image) -> int:
-    """The number of EXIF's orientation, 1 to 8; 1 where the image has none that can be read."""
-    image.load()  # a PNG may say it behind its pixels
+    """Turn an image of our own as its EXIF orientation says; return it."""
     try:
-        found = image.getexif().get(_ORIENTATION)
+        ImageOps.exif_transpose(image, in_place=True)
     except Exception as error:  # a viewer shows an image whose EXIF is damaged, too
         if out_of_memory(error):
             raise
-        return 1
-    return found if isinstance(found, int) else 1
+    return image

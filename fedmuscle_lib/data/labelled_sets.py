@@ -11,7 +11,6 @@ Images of a list are opened when they are asked for.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import zipfile
@@ -19,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
+from fedmuscle_lib.core.errors import DataError, line_of, remark, shown, unreadable
 from fedmuscle_lib.core.files import MOST_BYTES, opened, parse_any, read_bytes
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.layout import refuse_unfinished
 from fedmuscle_lib.data.samples import MOSTLY, Samples, share_in
 
-_log = logging.getLogger("fedmuscle")
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _DIGITS = 18  # of a label
 FOLDER = "FedLT"  # below the data directory; data_prep.io.writers writes it
@@ -101,13 +98,8 @@ def read(data_dir: Path, name: str, image_size: int | None = None) -> LabelledSe
         name = shown(classes[absent[0]])
         raise DataError(f"{train.path}: no image has the label {absent[0]}, {name} of classes.json; every class needs a training image")
     if test.share_in(train) > MOSTLY:
-        _remark(str(test.path), str(train.path))
+        remark("most images of %s are also in %s: models are tested on what they learn from", test.path, train.path)
     return LabelledSet(train, test)
-
-
-@cache  # every run reads the same files again
-def _remark(tests: str, others: str) -> None:
-    _log.warning("most images of %s are also in %s: models are tested on what they learn from", tests, others)
 
 
 def _classes(path: Path) -> tuple[str, ...]:
@@ -140,15 +132,8 @@ class _Stored(Images):
 
 
 def _read_arrays(path: Path, classes: tuple[str, ...], image_size: int | None) -> Images:
-    with opened(path) as file:
-        try:
-            with zipfile.ZipFile(file) as packed:
-                images, labels = _array(packed, "images.npy"), _array(packed, "labels.npy")
-        except Exception as error:  # zipfile, zlib and numpy's reader have kinds of their own
-            if out_of_memory(error):
-                raise
-            why = f"{type(error).__name__}: {line_of(str(error))}"
-            raise DataError(f"{path}: lacks readable arrays `images` and `labels` ({why})") from None
+    with opened(path) as file, unreadable(f"{path}: lacks readable arrays `images` and `labels`"), zipfile.ZipFile(file) as packed:
+        images, labels = _array(packed, "images.npy"), _array(packed, "labels.npy")
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not images.size:
         raise DataError(f"{path}: images are {images.dtype} {images.shape}, not uint8 (n, h, w, 3)")
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:

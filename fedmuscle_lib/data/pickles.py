@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
+from fedmuscle_lib.core.errors import DataError, line_of, prefixed, shown, unreadable
 from fedmuscle_lib.core.files import read_bytes
 
 # Bounds on a single file: all captions of Flickr30k have half a million instructions.
@@ -47,16 +47,10 @@ def parse_pickle(pickled: bytes, name: str) -> dict:
     Raises:
         DataError: naming ``name``; the pickle is truncated, holds no dict, or would run code.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a text's odd escapes
+    with unreadable(f"{name}: not a readable pickle", but=(DataError,)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a text's odd escapes
+        with prefixed(f"{name}: refused", DataError):
             content = _Machine().run(pickled)
-    except DataError as error:
-        raise DataError(f"{name}: refused: {error}") from None
-    except Exception as error:  # a damaged pickle can raise almost anything
-        if out_of_memory(error):
-            raise
-        raise DataError(f"{name}: not a readable pickle ({type(error).__name__}: {line_of(str(error))})") from None
     if not isinstance(content, dict):
         raise DataError(f"{name}: holds a {type(content).__name__}, not a dict")
     return content

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -17,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuscle_lib.core.randomness import batches, generator
+from fedmuscle_lib.core.timing import alternate, seconds
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedloge.build import Federation, build
 from fedmuscle_lib.fedloge.methods.method import Recipe
@@ -104,8 +104,9 @@ def bench_fedloge(settings: Settings, *, pairs: int = 15) -> pd.DataFrame:
         }
         rows = []
         for what, work in works.items():
-            found = _pairs(lambda work=work: work(library), lambda work=work: work(plain), pairs)  # type: ignore[misc]
-            rows.append({"what": what, "library_ms": found[0] * 1e3, "plain_ms": found[1] * 1e3, "speedup": found[1] / found[0]})
+            calls = {"library_ms": partial(work, library), "plain_ms": partial(work, plain)}
+            times = {name: median * 1e3 for name, median in alternate(calls, pairs, _PATIENCE, settings.device).items()}
+            rows.append({"what": what, **times, "speedup": times["plain_ms"] / times["library_ms"]})
         shares, bound = _shares(library), _fewest_seconds(library, settings.device) * 1e3
     table = pd.DataFrame(rows)
     print(f"A round of {settings.title}, {settings.network}, {settings.device}, {settings.threads} thread(s)")
@@ -121,23 +122,6 @@ def _pass(federation: Federation) -> None:
         for epoch in range(client.recipe.epochs):
             for _ in client.data.batches(0, epoch, client.recipe.batch_size):
                 pass
-
-
-def _pairs(first: Callable[[], object], second: Callable[[], object], most: int) -> tuple[float, float]:
-    """Median seconds of both, which alternate, so that a busy machine touches them alike; the first calls are not counted."""
-    times: list[tuple[float, float]] = []
-    end = time.perf_counter() + _PATIENCE
-    while len(times) < 2 or (len(times) <= most and time.perf_counter() < end):
-        times.append((_seconds(first), _seconds(second)))
-    return median(a for a, _ in times[1:]), median(b for _, b in times[1:])
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def _shares(federation: Federation) -> dict[str, float]:
@@ -156,5 +140,5 @@ def _fewest_seconds(federation: Federation, device: str) -> float:
     with FlopCounterMode(display=False) as counter:
         federation.round(0)
     matrix = torch.rand(_SIDE, _SIDE, device=device)
-    quickest: Any = min(_seconds(lambda: matrix @ matrix) for _ in range(10))
+    quickest: Any = min(seconds(lambda: matrix @ matrix, device) for _ in range(10))
     return counter.get_total_flops() * quickest / (2 * _SIDE**3)

@@ -10,7 +10,6 @@ from typing import Any
 
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.runs import short_runs
 
 FILE = Path(__file__).with_name("fingerprints.json")
@@ -27,15 +26,10 @@ def runs(**where: Any) -> dict[str, Settings]:
     return {name: Settings(algorithm=name, options=own | _QUICK, **_EVERY_METHOD | where) for name in shipped}
 
 
-def fingerprint(settings: Settings) -> dict[str, Any]:
-    """Versions, processor, rounding, losses, metrics and bytes of a short run."""
-    return short_runs.fingerprint(settings, SYSTEM.asked(settings)["versions"])
-
-
 def modules() -> list[str]:
     """Modules whose classes the short runs go through."""
     return short_runs.modules_of(short_runs.shipped(methods).values())
 
 
 if __name__ == "__main__":
-    short_runs.record(FILE, runs(), fingerprint, modules())
+    short_runs.record(FILE, runs(), short_runs.fingerprint, modules())

@@ -51,9 +51,6 @@ class Rounds:
         shown = {row["scope"]: row["value"] for row in reversed(rows) if row["group"] == ALL and not row["masked"]}  # the first head's
         return Tick(s.title, round + 1, s.rounds, len(drawn), mean, metrics=tuple(sorted(shown.items())))
 
-    def resumed(self, finished: int) -> Tick:
-        return Tick(self.settings.title, finished, self.settings.rounds, len(self.federation.clients), resumed=True)
-
     def state(self) -> dict[str, Any]:
         return self.federation.state()
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.methods.method import Method
 from fedmuscle_lib.fedloge.networks import NETWORKS
@@ -80,8 +80,7 @@ class Settings(RunSettings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if self.network not in NETWORKS:
-            raise ValueError(f"network: unknown {self.network!r}{meant(self.network, NETWORKS)}")
+        check_known("network: unknown", self.network, NETWORKS)
         methods.get(self.algorithm)
         check_options(self.options, {name: methods.get(name).Options for name in methods.names()})
         return self

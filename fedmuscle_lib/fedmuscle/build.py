@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.errors import DataError, prefixed, remark
 from fedmuscle_lib.core.randomness import derived_seed
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.data.long_tail import keep_long_tail
@@ -27,7 +25,10 @@ from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.models import FrozenStates, UserModel, architecture_of, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.tasks import TASKS, Head, SingleLabelClassification, Task
 
-_log = logging.getLogger("fedmuscle")
+# Settings that are options of a user's model, in the order in which a saved user has them.
+_REPRESENTATION = ("proj_dim", "rank", "lora_alpha", "lora_layers", "lora_blocks")
+_REST = ("head_hidden", "head_on", "pooling", "pooled_stages", "precision")
+_SEEN = "user %d: most samples of %s are also in %s: it is tested on what it learns from"
 
 
 def build(settings: Settings) -> Federation:
@@ -57,14 +58,12 @@ def build(settings: Settings) -> Federation:
             public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
-            _remark(user.number, str(tests), str(reads.data_dir / PUBLIC_SETS[reads.public]))
+            remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed("weights", reads.seed, user.number))
-            try:
+            with prefixed(f"user {user.number}", ValueError, ValueError):
                 options = model_options(reads, user)
                 model = kind(backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options)
-            except ValueError as error:
-                raise ValueError(f"user {user.number}: {error}") from None
         clients.append(
             Client(
                 user,
@@ -90,30 +89,13 @@ def build(settings: Settings) -> Federation:
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
 
 
-@cache  # every run reads the same files again
-def _remark(user: int, tests: str, others: str) -> None:
-    _log.warning("user %d: most samples of %s are also in %s: it is tested on what it learns from", user, tests, others)
-
-
 def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
     return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
     """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
-    return {
-        "head": _head(reads, user),
-        "proj_dim": reads.proj_dim,
-        "rank": reads.rank,
-        "lora_alpha": reads.lora_alpha,
-        "lora_layers": reads.of(user, "lora_layers"),
-        "lora_blocks": reads.of(user, "lora_blocks"),
-        "head_hidden": reads.of(user, "head_hidden"),
-        "head_on": reads.head_on,
-        "pooling": reads.pooling,
-        "pooled_stages": reads.pooled_stages,
-        "precision": reads.precision,
-    }
+    return {"head": _head(reads, user)} | {name: reads.of(user, name) for name in (*_REPRESENTATION, *_REST)}
 
 
 def _head(reads: Reading | Settings, user: User) -> Head:
@@ -139,10 +121,8 @@ def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> En
         return Tokens(load_tokenizer(checkpoint, backbone), min(settings.text_length, backbone.config.max_position_embeddings))
     name = "mask_size" if TASKS[user.task].head == "decoder" else "image_size"
     if has_one_side(kind, TASKS[user.task]):
-        try:
+        with prefixed(f"user {user.number}: {checkpoint}", ValueError, ValueError):
             return Pixels(image_side(backbone.config))
-        except ValueError as error:
-            raise ValueError(f"user {user.number}: {checkpoint}: {error}") from None
     side = getattr(settings, name)
     if side % (kind.stride or 1):
         raise ValueError(f"{name}: {side} is no multiple of {kind.stride}, as the {kind.__name__} of user {user.number} needs it")
@@ -173,7 +153,7 @@ def local_data(settings: Settings, user: User, encoding: Encoding) -> tuple[Samp
         raise DataError(f"user {user.number}, {task.file(settings.data_dir, user.client, 'train')}: {error}; {size}") from None
     if share_in(evaluation.inputs, pool.inputs, _filler(encoding)) > MOSTLY:
         files = (task.file(settings.data_dir, user.client, name) for name in (split, "train"))
-        _remark(user.number, *map(str, files))
+        remark(_SEEN, user.number, *files)
     if settings.imbalance < 1 and isinstance(task, SingleLabelClassification):
         train = keep_long_tail(train, task.n_classes, settings.imbalance, settings.seed, user.number)
     return train, evaluation, classes

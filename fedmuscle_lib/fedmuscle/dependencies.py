@@ -11,8 +11,8 @@ from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
-from fedmuscle_lib.models import architecture_of, checkpoint_folder
-from fedmuscle_lib.runs.address import files_digest, hash_of
+from fedmuscle_lib.models import checkpoint_digest, checkpoint_folder
+from fedmuscle_lib.runs.address import files_digest
 from fedmuscle_lib.tasks import TASKS
 
 SPLITS = {"test": "test", "validation": "val"}  # settings.evaluate_on -> the files' folder
@@ -77,11 +77,3 @@ def inputs(settings: Settings) -> dict[str, str]:
         public = PUBLIC_SETS[settings.public]
         found[public] = files_digest(settings.data_dir / public)
     return found
-
-
-def checkpoint_digest(folder: Path) -> str:
-    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
-    if not (folder / "config.json").exists():
-        return ""
-    parts = [files_digest(folder, pattern, deep=False) for pattern in ("*.json", "*.safetensors", "*.txt")]
-    return hash_of([parts, versions(architecture_of(folder))])

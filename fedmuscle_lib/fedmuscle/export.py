@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fedmuscle_lib.core import ownership
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, shown
+from fedmuscle_lib.core.errors import DataError, shown, unreadable
 from fedmuscle_lib.core.files import ROOT, digest, named, read_json, user_path
 from fedmuscle_lib.core.tensors import like, load_tensors
 from fedmuscle_lib.core.torch_state import fixed_state
@@ -34,7 +34,7 @@ from fedmuscle_lib.data.client_files import text_fault
 from fedmuscle_lib.data.encodings import Encoding, Pixels, Tokens
 from fedmuscle_lib.fedmuscle.build import encoding_of, has_one_side, model_options
 from fedmuscle_lib.fedmuscle.client import REFERENCE_BATCH, Client
-from fedmuscle_lib.fedmuscle.dependencies import checkpoint_digest, checkpoint_of
+from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
 from fedmuscle_lib.fedmuscle.model_card import card
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.rounds import Rounds
@@ -44,6 +44,7 @@ from fedmuscle_lib.models import (
     FrozenStates,
     UserModel,
     architecture_of,
+    checkpoint_digest,
     checkpoint_folder,
     image_side,
     load_backbone,
@@ -292,14 +293,8 @@ def load_user(folder: str | Path, backbone: str | Path | None = None, device: st
     """
     folder, device = user_path(folder, "folder"), try_device(device)
     about = _read_about(folder)
-    try:
+    with unreadable(f"{folder / ABOUT}: not a saved user", but=(DataError, OSError)):  # whatever it asks for that there is not
         return _loaded(folder, about, backbone, device)
-    except (DataError, OSError):
-        raise
-    except Exception as error:  # whatever user.json asks for that there is not
-        if out_of_memory(error):
-            raise
-        raise DataError(f"{folder / ABOUT}: not a saved user ({type(error).__name__}: {line_of(str(error))})") from None
 
 
 def _loaded(folder: Path, about: dict[str, Any], backbone: str | Path | None, device: str) -> SavedUser:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.dependencies import arithmetic, checkpoint_of
+from fedmuscle_lib.fedmuscle.dependencies import checkpoint_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.runs import short_runs
@@ -37,10 +36,7 @@ def runs(**where: Any) -> dict[str, Settings]:
 
 def fingerprint(settings: Settings) -> dict[str, Any]:
     """Versions, processor, rounding, losses, metrics and bytes of a short run."""
-    found = arithmetic(settings)
-    for family in _families(settings):
-        found |= versions(family)
-    return short_runs.fingerprint(settings, found)
+    return short_runs.fingerprint(settings, _families(settings))
 
 
 def _families(settings: Settings) -> set[type]:

@@ -56,9 +56,6 @@ class Rounds:
         metrics = tuple((row["user"], row["value"]) for row in self.rows["metrics"][-len(clients) :]) if due else ()
         return Tick(s.title, round + 1, s.rounds, len(clients), local_loss, alignment_loss, metrics)
 
-    def resumed(self, finished: int) -> Tick:
-        return Tick(self.settings.title, finished, self.settings.rounds, len(self.federation.clients), resumed=True)
-
     def _evaluate(self, round: int, phase: Phase) -> None:
         metrics = self.rows["metrics"]
         if phase == "after_alignment" and not self.algorithm.communicates:  # nothing happened since the last evaluation

@@ -69,6 +69,12 @@ class Server:
         server._references = self._references
         return server
 
+    def bill(self, rehearsal: Server) -> None:
+        """Count what a rehearsal sent, in whichever of its rounds, among the bytes of round 0."""
+        for ours, theirs in ((self.uplink, rehearsal.uplink), (self.downlink, rehearsal.downlink)):
+            for (_, user), count in theirs.items():
+                ours[0, user] += count
+
     def draw_others(self, user: int, round: int, epoch: int, among: Collection[int] | None = None) -> tuple[int, ...]:
         """The set N^n of Section 5: M of the other users, drawn "in each communication round and CL epoch".
 

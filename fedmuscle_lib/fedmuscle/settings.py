@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of, tuned_file, tuned_recipes
@@ -381,10 +381,8 @@ class Settings(RunSettings):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         algorithm = algorithms.get(self.algorithm)
-        if self.public not in PUBLIC_SETS:
-            raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
-        if self.setup not in SETUPS:
-            raise ValueError(f"unknown setup {self.setup!r}{meant(self.setup, SETUPS)}")
+        check_known("public: unknown public set", self.public, PUBLIC_SETS)
+        check_known("unknown setup", self.setup, SETUPS)
         numbers = [user.number for user in SETUPS[self.setup]]
         if unknown := set(self.users or ()) - set(numbers):
             raise ValueError(f"users: {self.setup} has no user {min(unknown)}; it has {numbers}")
@@ -418,8 +416,7 @@ class Settings(RunSettings):
     def _check_train_samples(self) -> None:
         tasks = {user.task for user in SETUPS[self.setup]}
         for task, n in self.train_samples.items():
-            if task not in tasks:
-                raise ValueError(f"train_samples: nobody in {self.setup} has the task {task!r}{meant(task, tasks)}")
+            check_known(f"train_samples: nobody in {self.setup} has the task", task, tasks)
             if n < 1:
                 raise ValueError(f"train_samples: a user with {task} has at least one, got {n}")
 
@@ -438,8 +435,8 @@ class Settings(RunSettings):
                 continue
             if "default" not in value:
                 raise ValueError(f"{name}: values by task need a 'default'")
-            if unknown := sorted(value.keys() - TASKS.keys() - {"default"}):
-                raise ValueError(f"{name}: no task {unknown[0]!r}{meant(unknown[0], TASKS)}")
+            for task in sorted(value.keys() - {"default"}):
+                check_known(f"{name}: no task", task, TASKS)
         for user in self.members:
             if self.projection == "frozen" and self.of(user, "lora_blocks") == "none":
                 raise ValueError(f"projection: frozen and without LoRA, user {user.number} has nothing that an alignment could train")
@@ -449,26 +446,17 @@ class Settings(RunSettings):
                 )
 
     def _check_temperatures(self, ordered: bool) -> None:
+        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
         numbers, tables = [user.number for user in self.members], []
         for name in ("tau", "tau_prime"):
             value = getattr(self, name)
             if isinstance(value, dict):
-                self._check_pairs(name, value)
+                told = f"neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}"
+                check_pairs(name, value, lambda one, other: {one, other} <= known and one.isdigit() == other.isdigit(), told)
                 value = [[self.temperature(name, first, second) for second in numbers] for first in numbers]
             tables.append(value)
         tau, tau_prime = tables
         check_temperatures(tau, tau_prime, [f"user {number}" for number in numbers], ordered)
-
-    def _check_pairs(self, name: str, value: dict[str, float]) -> None:
-        if "default" not in value:
-            raise ValueError(f"{name}: temperatures by pair need a 'default'")
-        known = {user.task for user in SETUPS[self.setup]} | {str(user.number) for user in SETUPS[self.setup]}
-        for pair in value:
-            first, dash, second = pair.partition("-")
-            if pair != "default" and not (dash and {first, second} <= known and first.isdigit() == second.isdigit()):
-                raise ValueError(f"{name}: {pair!r} is neither two tasks, such as 'SS-TC', nor two users, such as '7-9', of {self.setup}")
-            if f"{second}-{first}" in value and first != second:
-                raise ValueError(f"{name}: {pair!r} is listed twice, in both orders")
 
     def temperature(self, name: str, first: int, second: int) -> float:
         """``tau`` or ``tau_prime`` between two users, by number: pairs of users go before pairs of tasks, and these before the default."""
@@ -483,7 +471,7 @@ class Settings(RunSettings):
         return next((value[f"{a}-{b}"] for a, b in pairs if f"{a}-{b}" in value), value["default"])
 
     def of(self, user: User, name: str) -> Any:
-        """A setting of BY_TASK as ``user`` has it."""
+        """A setting as ``user`` has it, which is its own only of those of BY_TASK."""
         value = getattr(self, name)
         return value.get(user.task, value["default"]) if isinstance(value, dict) else value
 
@@ -538,6 +526,26 @@ class Settings(RunSettings):
         """Sizes of local training sets, by task, of the users that take part, where they are not Appendix G's."""
         usual = {user.number: user.train_samples for user in SETUPS[self.setup]}
         return {user.task: user.train_samples for user in self.members if user.train_samples != usual[user.number]}
+
+
+def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str], bool], others: str) -> None:
+    """Check temperatures by pair, such as {"default": 0.2, "1-3": 0.5}.
+
+    Args:
+        fits: whether there is such a pair.
+        others: what a pair is called that there is not.
+
+    Raises:
+        ValueError: naming the pair.
+    """
+    if "default" not in value:
+        raise ValueError(f"{name}: temperatures by pair need a 'default'")
+    for pair in value:
+        first, dash, second = pair.partition("-")
+        if pair != "default" and not (dash and fits(first, second)):
+            raise ValueError(f"{name}: {pair!r} is {others}")
+        if f"{second}-{first}" in value and first != second:
+            raise ValueError(f"{name}: {pair!r} is listed twice, in both orders")
 
 
 def parse(given: dict[str, Any]) -> Settings:

@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.lessons.exercise import Exercise, verdict
 
 EXERCISES: dict[str, Exercise] = {
@@ -34,6 +34,5 @@ def check(name: str, value: Any) -> None:
     Raises:
         ValueError: no exercise has this name.
     """
-    if name not in EXERCISES:
-        raise ValueError(f"no exercise is called {name!r}{meant(name, EXERCISES)}")
+    check_known("no exercise is called", name, EXERCISES)
     print(f"{name}: {verdict(EXERCISES[name], value)}")

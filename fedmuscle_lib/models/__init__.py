@@ -5,10 +5,12 @@ One module a family; a checkpoint's ``model_type`` says which it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmuscle_lib.core.errors import shown
+from fedmuscle_lib.core.errors import prefixed, shown
+from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.models.base import State, UserModel
 from fedmuscle_lib.models.checkpoints import checkpoint_folder, image_side, load_backbone, load_tokenizer, model_type
 from fedmuscle_lib.models.class_means import few_shot
@@ -20,6 +22,7 @@ from fedmuscle_lib.models.probe import linear_probe
 from fedmuscle_lib.models.segformer import SegFormer
 from fedmuscle_lib.models.text import TextEncoder
 from fedmuscle_lib.models.vision import VisionTransformer
+from fedmuscle_lib.runs.address import files_digest, hash_of
 
 ARCHITECTURES: dict[str, type[UserModel]] = {
     "vit": VisionTransformer,
@@ -49,10 +52,15 @@ def architecture_of(folder: Path) -> type[UserModel]:
     Raises:
         ValueError, OSError: naming the folder, as :func:`architecture` and :func:`model_type`.
     """
-    try:
+    with prefixed(str(folder / "config.json"), ValueError, ValueError):
         return architecture(model_type(folder))
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from None
+
+
+def checkpoint_digest(folder: Path, patterns: Sequence[str] = ("*.json", "*.safetensors", "*.txt")) -> str:
+    """A hash of a checkpoint's weights, config and tokenizer, with the version of its model family; empty where there is none."""
+    if not (folder / "config.json").exists():
+        return ""
+    return hash_of([[files_digest(folder, pattern, deep=False) for pattern in patterns], versions(architecture_of(folder))])
 
 
 def untrained(folder: Path, device: str = "cpu", **options: Any) -> UserModel:

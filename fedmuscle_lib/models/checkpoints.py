@@ -16,7 +16,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from fedmuscle_lib.core.errors import DataError, NoFile, line_of, out_of_memory
+from fedmuscle_lib.core.errors import DataError, NoFile, line_of, unreadable
 from fedmuscle_lib.core.files import Stamp, read_json, stamp_of
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
@@ -120,12 +120,9 @@ def _frozen(path: str, device: str, stamps: tuple[Stamp | None, ...]) -> PreTrai
     # the project's own checkpoints are stored in half precision and trained in full
     options = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False} | pooler
     try:
-        _refuse_size(Path(path), pooler)
-        model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
-    except Exception as error:  # safetensors and transformers have kinds of their own
-        if out_of_memory(error):
-            raise
-        raise OSError(f"{path}: not a readable checkpoint ({type(error).__name__}: {line_of(str(error))})") from None
+        with unreadable(f"{path}: not a readable checkpoint", OSError):
+            _refuse_size(Path(path), pooler)
+            model, report = _OUR_OWN.get(kind, AutoModel).from_pretrained(path, output_loading_info=True, **options)
     finally:
         logging.set_verbosity(before)
     if report["missing_keys"]:  # they would be drawn at random
@@ -175,12 +172,8 @@ def load_tokenizer(path: Path, backbone: PreTrainedModel | None = None) -> PreTr
 
 @lru_cache(maxsize=8)
 def _tokenizer(path: Path, stamps: tuple[Stamp | None, ...]) -> PreTrainedTokenizerBase:
-    try:
+    with unreadable(f"{path}: not a readable tokenizer", OSError):
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # the Rust library has kinds of its own
-        if out_of_memory(error):
-            raise
-        raise OSError(f"{path}: not a readable tokenizer ({type(error).__name__}: {line_of(str(error))})") from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -14,7 +14,7 @@ import pandas as pd
 from torch import Tensor
 
 from fedmuscle_lib.core import files
-from fedmuscle_lib.core.errors import DataError, RefusedMessage
+from fedmuscle_lib.core.errors import DataError, RefusedMessage, prefixed
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import public_digest
@@ -48,7 +48,7 @@ class Party:
     def __init__(self, file: PartyFile, tell: Callable[[str], object] = print) -> None:
         self.file, self._tell = file, tell
         self._key = keys.private_key(file.key)
-        self._terms: Terms | None = None
+        self._agreed = False  # whether on the terms
         self._clients: list[Client] = []
         self._rows: list[dict[str, Any]] = []
         self._finished, self._clean = 0, False  # rounds behind the state, and whether a checkpoint has this state
@@ -81,7 +81,6 @@ class Party:
     def _join(self) -> int | None:
         """Be where the next round begins, with the public set and with what the server may not know of the last one."""
         round = self._connection.join(self.file.user, self._key, self._agree)
-        assert self._terms is not None
         if not self._clients:
             self._tell(f"user {self.file.user}: fetches the public set to {self.file.public_folder}")
             most = 1e6 * self.file.limits.fetch
@@ -93,12 +92,12 @@ class Party:
 
     def _agree(self, terms: Terms) -> tuple[Modality, str | None]:
         """Check the terms against the party's own limits; returns what its model reads of the public set, and the SHA-256 of it."""
-        if self._terms is None:
+        if not self._agreed:
             self.file.limits.check(terms)
             reports = "reports" if self.file.limits.report else "does not report"
             what = f"sends {terms.uplink_bytes / 1e6:.1f} MB of representations, takes {terms.reply} replies, {reports} its metric"
             self._tell(f"user {self.file.user}: {terms.name!r} at {self.file.server}, {terms.rounds} rounds; {what}")
-            self._terms = terms
+            self._terms, self._agreed = terms, True
         if self._terms != terms:
             raise RefusedMessage("the server's terms are others than those that were agreed on")
         if not self.file.public_folder.is_dir():
@@ -146,18 +145,14 @@ class Party:
         self._keep(0)
 
     def _read(self, path: Path) -> dict[str, Any]:
-        try:
+        with prefixed(str(path), (ValueError, KeyError, TypeError)):
             state = unpacked(files.read_bytes(path))
             known, terms = len(state["clients"]) == len(self._clients), state["terms"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: {error}") from None
-        assert self._terms is not None
         if not known or terms != self._terms.model_dump_json():
             raise DataError(f"{path}: of other terms, or with another 'compare'; name another folder for a new federation")
         return state
 
     def _keep(self, finished: int) -> None:
-        assert self._terms is not None
         last, state = self.file.state / LAST, [client.state() for client in self._clients]
         if last.exists():
             last.replace(self.file.state / BEFORE)
@@ -168,7 +163,6 @@ class Party:
 
     def _round(self, round: int) -> int | None:
         """A round's two phases, evaluation, checkpoint; returns the next round."""
-        assert self._terms is not None
         began, self._clean = time.perf_counter(), False
         self._others, self._exchange_seconds = (), 0.0
         for client in self._clients:
@@ -198,7 +192,6 @@ class Party:
 
     def _possible(self, round: int | None, first: int = 0) -> int | None:
         """The round that the server names, if it is one that can be next."""
-        assert self._terms is not None
         if round is not None and not first <= round < self._terms.rounds:
             raise RefusedMessage(f"the server names round {round + 1} as the next one, of {self._terms.rounds}, after {first}")
         return round
@@ -228,7 +221,6 @@ class Party:
             self._clients[0].align(reply)
 
     def _exchanged(self, message: Sent, z: Tensor) -> Reply:
-        assert self._terms is not None
         content = self._connection.call("exchange", pack(message, {REPRESENTATIONS: z}))
         return unpacked_reply(self._terms.reply, content, z.device)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
+from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of, prefixed
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.core.ownership import scratch, sweep
 from fedmuscle_lib.data.encodings import Modality
@@ -65,10 +65,8 @@ def fetch(call: Callable[[str, bytes], bytes], folder: Path, user: int, terms: T
                 raise RefusedMessage(f"limits.fetch: the public set has more than {most / 1e6:g} MB or {terms.public_size} images")
             _write(images, head, tensors[CONTENT])
         for each in {"images", reads, *(["texts"] if (images.parent / CAPTIONS).exists() else [])}:
-            try:
+            with prefixed("the server's public set can't be read", DataError, RefusedMessage):
                 same = public_digest(images.parent, terms.public_size, each) == terms.public.get(each)
-            except DataError as error:
-                raise RefusedMessage(f"the server's public set can't be read: {error}") from None
             if not same:
                 raise RefusedMessage(f"the server's public set is not the one of its terms: its {each} have another SHA-256")
         try:

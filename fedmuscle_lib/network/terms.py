@@ -12,11 +12,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.data.public import PUBLIC_SETS, public_digest
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.settings import Settings
+from fedmuscle_lib.fedmuscle.settings import Settings, check_pairs
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.models import architecture_of
 from fedmuscle_lib.muscle.temperature import check_temperatures
@@ -99,12 +99,8 @@ class Terms(BaseModel):
         pairs = {f"{i}-{j}" for i in users for j in users if i != j}
         for name in ("tau", "tau_prime"):
             if isinstance(value := getattr(self, name), dict):
-                if "default" not in value:
-                    raise ValueError(f"{name}: temperatures by pair need a 'default'")
-                if unknown := value.keys() - pairs - {"default"}:
-                    raise ValueError(f"{name}: {min(unknown)!r} is no pair of users who may join, such as {min(pairs)!r}")
-                if twice := [pair for pair in value.keys() & pairs if "-".join(reversed(pair.split("-"))) in value]:
-                    raise ValueError(f"{name}: {min(twice)!r} is listed twice, in both orders")
+                others = f"no pair of users who may join, such as {min(pairs)!r}"
+                check_pairs(name, value, lambda first, second: f"{first}-{second}" in pairs, others)
         tau, tau_prime = ([[self.temperature(name, i, j) for j in users] for i in users] for name in ("tau", "tau_prime"))
         check_temperatures(tau, tau_prime, [f"user {user}" for user in users], self.algorithm == "fedmuscle" and self.others > 1)
 
@@ -271,10 +267,8 @@ class PartySettings(Settings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if self.party.task not in TASKS:
-            raise ValueError(f"task: no task {self.party.task!r}{meant(self.party.task, TASKS)}")
-        if self.public not in PUBLIC_SETS:
-            raise ValueError(f"public: unknown public set {self.public!r}{meant(self.public, PUBLIC_SETS)}")
+        check_known("task: no task", self.party.task, TASKS)
+        check_known("public: unknown public set", self.public, PUBLIC_SETS)
         self._check_tasks()
         return self
 

@@ -15,28 +15,3 @@ from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
 from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tables, Tick, named, system_of
 from fedmuscle_lib.runs.workers import run_all
-
-__all__ = [
-    "SYSTEMS",
-    "Busy",
-    "Damaged",
-    "Entry",
-    "Experiment",
-    "History",
-    "Interrupted",
-    "NotStored",
-    "Progress",
-    "Record",
-    "RunSettings",
-    "Store",
-    "System",
-    "Tables",
-    "Tick",
-    "default_store",
-    "may_compute",
-    "named",
-    "run",
-    "run_all",
-    "stored",
-    "system_of",
-]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedmuscle_lib.core import files
-from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory
+from fedmuscle_lib.core.errors import DataError, line_of, out_of_memory, unreadable
 
 ARCHIVE = "runs.zip"  # of a profile's shipped runs, beside its notebooks' folders
 SUMS = "SHA256SUMS"
@@ -49,16 +49,12 @@ class Sealed:
 
     def __init__(self, content: bytes, place: str) -> None:
         self._place = place
-        try:
+        with unreadable(f"{place}: not a readable zip of ours", Damaged):
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             names = self._zip.namelist()
             if len(names) != len(set(names)) or sum(info.file_size for info in self._zip.infolist()) > MOST:
                 raise ValueError("a name twice, or files larger than a run's")
             lines = [_line(line) for line in self._zip.read(SUMS).decode().splitlines()]
-        except Exception as error:  # zipfile and zlib have kinds of their own
-            if out_of_memory(error):
-                raise
-            raise Damaged(f"{place}: not a readable zip of ours ({type(error).__name__}: {line_of(str(error))})") from None
         self.sums = dict(lines)
         if others := self.sums.keys() ^ set(names) - {SUMS}:
             raise Damaged(f"{place}: {line_of(min(others))} lacks its SHA-256, or is missing")

@@ -86,7 +86,7 @@ class _Training:
             if out_of_memory(error):
                 raise
             return training._anew(error)
-        post.tick(training.experiment.resumed(training.finished_rounds))
+        post.tick(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
         return training
 
     def _anew(self, error: Exception) -> _Training:

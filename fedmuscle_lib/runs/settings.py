@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known, meant
 
 LARGEST = 2**53  # whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger one
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
@@ -244,8 +244,7 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
     """
     known = {f"{name}.{option}": kind for name, kind in kinds.items() for option in kind.model_fields}
     for name, value in given.items():
-        if name not in known:
-            raise ValueError(f"options: no {name!r}{meant(name, known)}")
+        check_known("options: no", name, known)
         try:
             known[name](**{name.partition(".")[2]: value})
         except ValidationError as error:

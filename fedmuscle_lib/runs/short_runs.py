@@ -15,18 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from fedmuscle_lib.core import files
-from fedmuscle_lib.core.versions import Versioned
+from fedmuscle_lib.core.versions import Versioned, versions
 from fedmuscle_lib.runs.loop import Post, train
 from fedmuscle_lib.runs.settings import S
+from fedmuscle_lib.runs.system import system_of
 
 
-def fingerprint(settings: S, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Versions (without sources), processor, rounding, losses, metrics and bytes of a short run."""
+def fingerprint(settings: S, families: Iterable[type] = ()) -> dict[str, Any]:
+    """Versions (without sources) of a short run and its models' families, processor, rounding, losses, metrics and bytes."""
+    every = dict(system_of(settings).asked(settings)["versions"])
+    for family in families:
+        every |= versions(family)
     record = train(settings, Post())
     tables = record.tables
     losses = tables["losses"].iloc[:, 2:].astype(object)  # without the round and whose they are
     return {
-        "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in versions.items())),
+        "versions": dict(sorted((name, version.partition(" ")[0]) for name, version in every.items())),
         "processor": record.provenance["processor"],
         "rounding": record.provenance["rounding"],
         "losses": losses.where(losses.notna(), None).to_numpy().tolist(),

@@ -25,7 +25,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from fedmuscle_lib.core import files, ownership
-from fedmuscle_lib.core.errors import line_of, out_of_memory
+from fedmuscle_lib.core.errors import line_of, unreadable
 from fedmuscle_lib.core.files import ROOT, parse_json, user_path
 from fedmuscle_lib.runs.address import SPELT, Address
 from fedmuscle_lib.runs.archive import ARCHIVE, MOST, Damaged, Sealed, archive, sha256, write_archive, zipped
@@ -74,16 +74,12 @@ class Record:
         """
         sealed = Sealed(content, place)
         members = {name: sealed.read(name) for name in sealed.sums}
-        try:
+        with unreadable(f"{place}: not a readable run", Damaged):
             provenance = _checked(parse_json(members["provenance.json"], "provenance.json"))
             columns = named(provenance.get("system", _UNNAMED)).tables
             tables = {name: _table(members[f"{name}.csv"], f"{name}.csv", own) for name, own in columns.items()}
             if (last := tables["metrics"]["round"].max()) != provenance["settings"]["rounds"]:
                 raise ValueError(f"metrics.csv ends with round {last} of {provenance['settings']['rounds']}")
-        except Exception as error:  # pandas has kinds of its own
-            if out_of_memory(error):
-                raise
-            raise Damaged(f"{place}: not a readable run ({type(error).__name__}: {line_of(str(error))})") from None
         if address and provenance["address"] != address:
             raise Damaged(f"{place}: the run {line_of(provenance['address'])} in the place of {address}")
         return cls(tables, provenance)
@@ -278,12 +274,8 @@ def unpacked(content: bytes) -> dict[str, Any]:
         line, _, content = content.partition(b"\n")
         if line != _SEAL + sha256(content).encode():
             raise Damaged("not a readable checkpoint (its SHA-256 is another)")
-    try:
+    with unreadable("not a readable checkpoint", Damaged):
         state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    except Exception as error:  # zip, pickle and torch have kinds of their own
-        if out_of_memory(error):
-            raise
-        raise Damaged(f"not a readable checkpoint ({type(error).__name__}: {line_of(str(error).strip(), 100)})") from None
     if not isinstance(state, dict):
         raise Damaged(f"not a readable checkpoint (it holds a {type(state).__name__})")
     return state

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol
 
 import pandas as pd
 
-from fedmuscle_lib.core.registry import meant
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.runs.settings import S
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
@@ -37,7 +37,7 @@ class Tick:
     Attributes:
         run: the run's name, such as "fedmuscle voc seed 0".
         round, rounds: which one, from 1, of how many.
-        users: how many took part.
+        users: how many took part in it; 0 where a run is resumed.
         local_loss, alignment_loss: mean over users; None where there was none.
         metrics: at the round's end, by user, in the task's units, or by name; empty where the round was not evaluated.
         seconds: since the run began, whatever process computed it.
@@ -48,7 +48,7 @@ class Tick:
     run: str
     round: int
     rounds: int
-    users: int
+    users: int = 0
     local_loss: float | None = None
     alignment_loss: float | None = None
     metrics: tuple[tuple[int | str, float], ...] = ()
@@ -84,9 +84,6 @@ class Experiment(Protocol):
 
     def round(self, round: int) -> Tick:
         """Do a round (from 0), evaluate it where it is due, and tell of it."""
-
-    def resumed(self, finished: int) -> Tick:
-        """Tell that the run is resumed after ``finished`` rounds."""
 
     def state(self) -> dict[str, Any]:
         """Return all that the remaining rounds depend on, as tensors and plain containers."""
@@ -161,8 +158,7 @@ def named(name: str) -> System[Any]:
     Raises:
         ValueError: there is none.
     """
-    if name not in SYSTEMS:
-        raise ValueError(f"unknown system {name!r}{meant(name, SYSTEMS)}")
+    check_known("unknown system", name, SYSTEMS)
     return import_module(SYSTEMS[name]).SYSTEM
 
 

@@ -8,6 +8,7 @@ import pytest
 from fingerprint_guard import assert_same
 
 from fedmuscle_lib.creamfl import fingerprints
+from fedmuscle_lib.runs.short_runs import fingerprint
 
 RECORDED = json.loads(fingerprints.FILE.read_text())
 NAMES = list(fingerprints.runs())
@@ -23,5 +24,5 @@ def test_every_shipped_algorithm_has_a_fingerprint():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_arithmetic_is_that_of_its_version(mini_world, name):
     where = {"data_dir": mini_world, "models_path": mini_world / "models"}
-    now = fingerprints.fingerprint(fingerprints.runs(**where)[name])
+    now = fingerprint(fingerprints.runs(**where)[name])
     assert_same(name, now, RECORDED["fingerprints"][name], REMEDY, FEWEST)

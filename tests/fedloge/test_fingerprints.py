@@ -8,6 +8,7 @@ import pytest
 from fingerprint_guard import assert_same
 
 from fedmuscle_lib.fedloge import fingerprints
+from fedmuscle_lib.runs.short_runs import fingerprint
 
 RECORDED = json.loads(fingerprints.FILE.read_text())
 NAMES = list(fingerprints.runs())
@@ -22,5 +23,5 @@ def test_every_shipped_method_has_a_fingerprint():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_arithmetic_is_that_of_its_version(mini_world, name):
-    now = fingerprints.fingerprint(fingerprints.runs(data_dir=mini_world)[name])
+    now = fingerprint(fingerprints.runs(data_dir=mini_world)[name])
     assert_same(name, now, RECORDED["fingerprints"][name], REMEDY, FEWEST)

@@ -95,6 +95,18 @@ def test_a_server_that_was_told_no_m_draws_nobody():
         Server([2, 5], others=None, dim=4, address=(0,)).draw_others(2, 0, 0)
 
 
+def test_a_rehearsals_bytes_count_in_round_0():
+    z, batch = unit_rows(8, 4), Batch(3, 0, 0, 8)
+    server = Server([2, 5], others=1, dim=4, address=(0,))
+    server.receive_reference(2, z, 8)
+    rehearsal = server.rehearsal()
+    rehearsal.open(batch)
+    rehearsal.receive(2, batch, z)
+    reply = rehearsal.send(5, make_reply("gradient", z, [z]))
+    server.bill(rehearsal)
+    assert server.uplink == {(0, 2): 2 * z.nbytes} and server.downlink == {(0, 5): reply.nbytes}
+
+
 def test_the_server_keeps_what_is_measured_of_users():
     server = Server([2, 5], others=1, dim=4, address=(0,))
     server.note(3, 5, "agreement", 0.5)

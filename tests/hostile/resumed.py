@@ -46,9 +46,6 @@ class Rounds:
         self.rows["metrics"].append({"round": round + 1, "value": float(self.weights.sum()) + self.epochs})
         return Tick("hostile", round + 1, 3, 1)
 
-    def resumed(self, finished: int) -> Tick:
-        return Tick("hostile", finished, 3, 1, resumed=True)
-
     def state(self) -> dict[str, Any]:
         return {"weights": self.weights, "epochs": self.epochs}
 

@@ -26,6 +26,12 @@ from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.runs.store import unpacked
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parties whose calls fail one after the other, such as the last breaks, which are all of one message."""
+    monkeypatch.setattr(service, "_LONGEST_PAUSE", 0.2)
+
+
 def tables(net: Net) -> list[torch.Tensor]:
     """What the parties' last checkpoints hold."""
     return [unpacked((net.folder / f"party_{user}/checkpoint.pt").read_bytes())["clients"][0]["table"] for user in USERS]

@@ -52,9 +52,6 @@ class Walkers:
         self.rows["costs"] += [{"round": round + 1, "walker": n, "bytes": 4} for n in range(s.walkers)]
         return Tick(s.title, round + 1, s.rounds, s.walkers, metrics=(("place", float(self.places.mean())),))
 
-    def resumed(self, finished: int) -> Tick:
-        return Tick(self.settings.title, finished, self.settings.rounds, self.settings.walkers, resumed=True)
-
     def state(self) -> dict[str, Any]:
         return {"places": self.places}
 
