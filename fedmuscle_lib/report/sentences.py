@@ -32,7 +32,8 @@ def note(histories: Sequence[History], points: Sequence[Point] = ()) -> str:
         points: of an ablation, which ``histories`` are one of: where the runs of all of them come from.
     """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    sentences = [f"The first line of a cell is ours, the second the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
+    sentences = [] if points else ["The first line of a cell is ours, the second the paper's."]
+    sentences += [f"Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories) + _out_of_reach(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
