@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 
 from fedmuscle_lib.core.command_line import App
-from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import PROVENANCE, reference_parameters, runs_of
 from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import check_known
@@ -155,13 +155,16 @@ def ship(
 
 
 def _mark(folder: Path) -> None:
-    """Say in the folder's provenance, if it has one, that its runs are shipped, and what the notebook was given."""
+    """Say in a provenance, if there is one, that its runs are shipped and what the notebook was given. Its page gets the command."""
     if not (path := folder / PROVENANCE).exists():
         return
     provenance = read_json(path)
     parameters = _parameters(folder) or provenance.get("parameters", {})
-    marks = {"shipped": True, "parameters": parameters, "command": _whole(provenance.get("command", ""), parameters)}
+    known = provenance.get("command", "")
+    marks = {"shipped": True, "parameters": parameters, "command": _whole(known, parameters)}
     write_provenance(provenance | marks, folder)
+    if (page := folder / "README.md").exists():
+        write(page, page.read_text(encoding="utf8").replace(f"\n{known}\n", f"\n{marks['command']}\n"))
 
 
 def _parameters(folder: Path) -> dict[str, Any]:

@@ -163,8 +163,8 @@ def forest(
             ax.set_xlim(low, high)
             if clip:
                 _point_outside(ax, rows[rows.panel == ax.get_title()], look, list(dict.fromkeys(rows.line)))
-    if theirs:
-        legend(figure, "upper center", OURS, {theirs: ("#555555", "o")} if rows.theirs.notna().any() else {}, "")
+    if theirs and rows.theirs.notna().any():
+        legend(figure, "upper center", OURS, {theirs: ("#555555", "o")}, "")
     return figure
 
 
@@ -199,6 +199,19 @@ def _point_outside(ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look], order
                 ax.plot(*where, marker="<>"[side], color=colour, markersize=5, clip_on=False)
                 style: dict[str, Any] = {"fontsize": 7, "bbox": HALO, "va": "center", "ha": ("left", "right")[side]}
                 ax.annotate(beyond[0], where, (6 - 12 * side, 0), textcoords="offset points", color=colour, **style)
+
+
+def at_last(ax: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) -> None:
+    """Draw the 95 % intervals of the last round right of a panel's lines, beside each other: bands of many lines hide one another.
+
+    Args:
+        rows: the panel's: algorithm, round, mean, ci_low, ci_high.
+    """
+    last, step = rows["round"].max(), 0.02 * (rows["round"].max() - rows["round"].min())
+    for i, row in enumerate(rows[rows["round"] == last].sort_values("mean", ascending=False).itertuples(), start=1):
+        colour, marker = look[row.algorithm]
+        ends = [[row.mean - row.ci_low], [row.ci_high - row.mean]]
+        ax.errorbar(last + i * step, row.mean, ends, color=colour, marker=marker, markersize=3.5, linewidth=1.2, capsize=2)
 
 
 def legend(figure: Figure, where: str, look: Mapping[str, Look], hollow: Mapping[str, Look] | None = None, line: Any = "--") -> None:

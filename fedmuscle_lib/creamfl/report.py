@@ -13,7 +13,17 @@ from fedmuscle_lib.creamfl.arms import BASELINE, CONTROLS, Run
 from fedmuscle_lib.creamfl.captions import SETS
 from fedmuscle_lib.creamfl.retrieval import FOLD, WHOLE
 from fedmuscle_lib.report.paper import paper_table
-from fedmuscle_lib.report.provenance import changed, described, manifests, named, origins, provenance_by_algorithm, spread, write_results
+from fedmuscle_lib.report.provenance import (
+    Sentences,
+    changed,
+    described,
+    manifests,
+    named,
+    origins,
+    provenance_by_algorithm,
+    spread,
+    write_results,
+)
 from fedmuscle_lib.report.statistics import (
     beside,
     interval,
@@ -134,7 +144,7 @@ def costs(histories: Sequence[Run]) -> pd.DataFrame:
 
 def departures(histories: Sequence[Run]) -> pd.DataFrame:
     """Return settings and options that are not the paper's or the code's, and what both leave to us: setting, ours, theirs."""
-    return pd.DataFrame([*changed(histories, algorithms.get), *_CHOICES], columns=["setting", "ours", "theirs"])
+    return Sentences([*changed(histories, algorithms.get), *_CHOICES], columns=["setting", "ours", "theirs"])
 
 
 def label(arm: str) -> str:

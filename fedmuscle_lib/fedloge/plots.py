@@ -12,7 +12,7 @@ import seaborn as sns
 import seaborn.objects as so
 from matplotlib.figure import Figure
 
-from fedmuscle_lib.core.style import Look, forest, housed, legend, looks, on_figure, save
+from fedmuscle_lib.core.style import Look, at_last, forest, housed, legend, looks, on_figure, save
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import OVER_OTHERS, REALIGNMENTS, label
 
@@ -31,6 +31,7 @@ STYLES: dict[str, Look] = {
     "fedbabu": ("#882255", ">"),
     "ratio_loss": ("#D55E00", "h"),
 }
+_ARMS: dict[str, Look] = {f"fedloge, norm {nu}": ("#8800CC", "d") for nu in ("0.1", "1")}  # a page has the one that is not the profile's
 GROUPS: dict[str, Look] = {
     ALL: ("#000000", "o"),
     "head": ("#0072B2", "s"),
@@ -53,7 +54,7 @@ def global_accuracy(table: pd.DataFrame) -> Figure:
 
 @housed
 def over_rounds(rows: pd.DataFrame) -> Figure:
-    """GM over communication rounds with 95 % bands: a panel for all classes and one for the tail, a line a method.
+    """GM over communication rounds: a panel for all classes and one for the tail, a line a method, and the last round's 95 % intervals.
 
     Methods that FedLoGe is compared with, and FedLoGe by SSE-C and, dashed, by the realigned head.
 
@@ -64,15 +65,17 @@ def over_rounds(rows: pd.DataFrame) -> Figure:
     compared = {end for scope, *ends in OVER_OTHERS if scope == "global" for end in ends}
     plain = rows.algorithm.str.partition(", ")[0] + ", " + rows["head"]
     rows = rows.assign(line=arms, panel=rows.group.map(_title))[plain.isin(compared) & rows.group.isin([ALL, "tail"])]
-    look = looks(rows.algorithm, STYLES | {f"fedloge, norm {nu}": ("#8800CC", "D") for nu in ("0.1", "1")})
+    look = looks(rows.algorithm, STYLES | _ARMS)
     plot = so.Plot(rows, x="round", y="mean", color="algorithm", linestyle="head", group="line").facet("panel")
-    plot = plot.add(so.Band(alpha=0.12), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(), legend=False)
+    plot = plot.add(so.Line(), legend=False)
     dashes = so.Nominal({head: (3, 1.5) if head == "realigned" else "-" for head in rows["head"].unique()})
     plot = plot.scale(linestyle=dashes).label(x="communication round", y="GM (%)")
     figure = on_figure(plot, look, 8.6, 3.4)
     for ax in figure.axes:
+        at_last(ax, rows[rows.panel == ax.get_title()], look)
         ax.set_ylim(_ACCURACIES[0], min(_ACCURACIES[1], 1.05 * rows[["mean", "ci_high"]].max(axis=None)))
-    legend(figure, "right center", {label(arm): (colour, "") for arm, (colour, _) in look.items()})
+    dashed: dict[str, Look] = {"realigned head": ("#555555", "")} if "realigned" in set(rows["head"]) else {}
+    legend(figure, "right center", {label(arm): each for arm, each in look.items()}, dashed)
     return figure
 
 
@@ -92,7 +95,7 @@ def _accuracies(rows: pd.DataFrame) -> Figure:
     """A line an algorithm and head, in the order of their first rows."""
     names = {"mean": "value", "authors_mean": "theirs", "algorithm": "arm"}
     lines = (rows.algorithm + ", " + rows["head"]).map(label)
-    figure = forest(rows.rename(columns=names).assign(line=lines), looks(rows.algorithm, STYLES), theirs="the authors', last round")
+    figure = forest(rows.rename(columns=names).assign(line=lines), looks(rows.algorithm, STYLES | _ARMS), theirs="the authors', last round")
     for ax in figure.axes:
         ax.set_xlim(_ACCURACIES)
     return figure

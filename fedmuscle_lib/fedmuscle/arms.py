@@ -186,6 +186,11 @@ class Point:
     histories: tuple[History, ...]
 
 
+def runs_of(points: Iterable[Point]) -> list[History]:
+    """The runs of all points, each once."""
+    return list({history.provenance["address"]: history for point in points for history in point.histories}.values())
+
+
 def run_points(
     common: dict[str, Any],
     points: Sequence[dict[str, Any]],

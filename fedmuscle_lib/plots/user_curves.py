@@ -32,7 +32,7 @@ def user_curves(curves: pd.DataFrame, rounds: int) -> Figure:
     plot = plot.scale(linestyle=so.Nominal({False: "-", True: "--"}), x=so.Continuous().tick(MaxNLocator(integer=True)))
     figure = on_figure(plot.label(x="communication round", y=""), look, 9, 0.4 + 2.2 * ceil(len(users) / _COLUMNS))
     for ax, metric in zip(figure.axes, users.metric, strict=True):
-        ax.set_ylabel(metric)
+        ax.set_ylabel(metric, visible=True)  # seaborn hides all but the first column's
         if curves["round"].max() > rounds:
             ax.axvline(rounds, color="black", linewidth=0.6, linestyle=":")
     own, other = (list(dict.fromkeys(curves.algorithm[curves.stored == stored])) for stored in (False, True))

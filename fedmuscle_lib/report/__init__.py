@@ -57,11 +57,11 @@ from fedmuscle_lib.report.delta import (
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
-from fedmuscle_lib.report.provenance import save
+from fedmuscle_lib.report.provenance import Sentences, save
 from fedmuscle_lib.report.reproduced import IN_SHORT
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import about, compared, cost_order, displaced, in_three_sentences, models, note, users_told_apart
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
 from fedmuscle_lib.report.statistics import interval, over_seeds
-from fedmuscle_lib.report.world_table import delta_of_worlds, world, world_in_words, worlds
+from fedmuscle_lib.report.world_table import delta_of_worlds, shipped_one_shot, world, world_in_words, worlds
 from fedmuscle_lib.report.write import file_of, provenance_of, write

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only, runs_of
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
@@ -105,9 +105,8 @@ def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None
         save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
         save(minus_first(points, phase), folder / file_of("minus_first", phase))
     save(by_point(delta_at_points(points, paper=paper)).reset_index(), folder / "overview.csv")
-    runs = {history.provenance["address"]: history for point in points for history in point.histories}
     frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
-    write_results(frames, provenance_of(list(runs.values()), folder.name), folder)
+    write_results(frames, provenance_of(runs_of(points), folder.name), folder)
 
 
 def _at_every(points: Sequence[Point], measure: Callable[..., pd.DataFrame]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings
 from fedmuscle_lib.fedmuscle.setups import SETUPS, User
+from fedmuscle_lib.report.provenance import Sentences
 from fedmuscle_lib.runs.history import History
 
 _DELTA = {
@@ -34,14 +35,6 @@ _CHOICES = {
 }
 # What the cards of checkpoints say of texts that are also users' or public here.
 _HAS_READ = dict.fromkeys(("minilm-l3", "minilm-l6"), "captions of COCO and Flickr30k, and texts of Yahoo! Answers without their classes")
-
-
-class Sentences(pd.DataFrame):
-    """A table that notebooks show with whole sentences; pandas cuts them behind 50 characters."""
-
-    def _repr_html_(self) -> str | None:
-        with pd.option_context("display.max_colwidth", None):
-            return super()._repr_html_()
 
 
 def departures(histories: Sequence[History]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, as_arm, label
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, as_arm, label, runs_of
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.delta import delta
@@ -101,9 +101,8 @@ def write_map(points: Sequence[Point], folder: Path) -> None:
     ``provenance.json`` names every run of the map once.
     """
     first = points[0].histories
-    runs = {history.provenance["address"]: history for point in points for history in point.histories}
     known = {history.provenance["address"] for history in first}
-    write(first, folder, others=[history for address, history in runs.items() if address not in known])
+    write(first, folder, others=[run for run in runs_of(points) if run.provenance["address"] not in known])
     for phase in PHASES:
         save(delta_map(points, phase), folder / file_of("delta_map", phase))
         save(map_peers(points, phase), folder / file_of("peers", phase))

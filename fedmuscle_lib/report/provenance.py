@@ -17,7 +17,17 @@ from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
 
 _MADE_WITH = ("python", "torch", "transformers", "peft", "processor", "machine", "device", "source")
+_FOLDED = 12  # rows; longer tables are folded
 DATA = {"mini": "generated", "small": "real", "paper": "the paper's"}  # a profile's, in words
+
+
+class Sentences(pd.DataFrame):
+    """A table that notebooks show with whole sentences, which pandas cuts behind 50 characters, and folded if it is long."""
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            table = super()._repr_html_()
+        return f"<details><summary>{len(self)} rows</summary>{table}</details>" if len(self) > _FOLDED else table
 
 
 def save(frame: pd.DataFrame, path: Path) -> None:

@@ -29,7 +29,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def reproduced(root: Path) -> str:
-    """Each table and figure of the paper: its Delta, ours with 95 % intervals, minutes of our runs, and verdicts on its claims.
+    """Each table and figure of the paper: its Delta, ours with 95 % intervals, minutes of our runs, and verdicts on verdicts.
 
     Args:
         root: of the repository; links are relative to it.
@@ -37,7 +37,7 @@ def reproduced(root: Path) -> str:
     Raises:
         KeyError, ValueError: ``reproduced.toml`` names a row that is not in a committed file.
     """
-    rows = [["the paper", "notebook", "its Δ, %", *(f"`{profile}`" for profile in PROFILES), "minutes", "its claims"]]
+    rows = [["the paper", "notebook", "its Δ, %", *(f"`{profile}`" for profile in PROFILES), "minutes", "verdicts"]]
     for one in listed():
         page = one.get("page") or f"notebooks/{one['notebook']}.ipynb"
         rows.append([one["paper"], f"[{one['shows']}]({page})", *(["" for _ in rows[0][2:]] if "page" in one else _measured(root, one))])

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, algorithm_of, is_blind, label
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, algorithm_of, is_blind, label, runs_of
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
@@ -25,10 +25,15 @@ from fedmuscle_lib.tasks import direction
 _WORDS = {"efficientnet": "EfficientNet", "minilm": "MiniLM", "vit": "ViT"}
 
 
-def note(histories: Sequence[History]) -> str:
-    """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from."""
+def note(histories: Sequence[History], points: Sequence[Point] = ()) -> str:
+    """A Markdown line under a table: whose numbers these are, what ± and brackets mean, and where the runs come from.
+
+    Args:
+        points: of an ablation, which ``histories`` are one of: where the runs of all of them come from.
+    """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    sentences = [f"The first line of a cell is ours, the second the paper's. Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
+    sentences = [] if points else ["The first line of a cell is ours, the second the paper's."]
+    sentences += [f"Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories) + _out_of_reach(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
         sentences.append(f"Of {', '.join(subsets)} a subset or another edition than the official one is used.")
@@ -37,7 +42,7 @@ def note(histories: Sequence[History]) -> str:
             "Rounds align first here: after the last alignment these users have one local phase less behind them than in local training, "
             "and the runs end after the last local updates."
         )
-    return " ".join([*sentences, spread(seeds), *origins(histories)])
+    return " ".join([*sentences, spread(seeds), *origins(runs_of(points) or histories)])
 
 
 def about(histories: Sequence[History | Point], paper: bool = False) -> str:
@@ -54,7 +59,7 @@ def about(histories: Sequence[History | Point], paper: bool = False) -> str:
     s = max((run.settings for run in runs), key=lambda s: len(s.members))
     publics = list(dict.fromkeys(run.settings.public for run in runs if not is_blind(run.arm)))
     users = sorted({max(len(run.settings.members) for run in group) for group in groups})  # some arms do not serve everybody
-    parts = [s.setup.capitalize().replace("_", ", ") + (f", protocol {s.protocol}" if s.protocol == "paper" else "")]
+    parts = [s.setup.capitalize().replace("_", " ") + (f", protocol {s.protocol}" if s.protocol == "paper" else "")]
     parts += [f"{', '.join(map(str, users))} users", *(f"public set {NAMES[public]}" for public in publics if len(publics) == 1)]
     if paper:
         rows = delta(groups[0])

@@ -55,6 +55,14 @@ def world(histories: Sequence[History], shots: Mapping[str, float]) -> pd.DataFr
     )
 
 
+def shipped_one_shot(histories: Sequence[History], figures: Path = ROOT / "figures") -> dict[str, float]:
+    """One-shot accuracy by checkpoint as the committed ``world.csv`` of these runs has it; empty where one of them was computed here."""
+    own = _references("world.csv", figures).get(_world(histories[0].settings))
+    if own is None or any(history.origin != "shipped" for history in histories):
+        return {}
+    return own[own.measure == _ONE_SHOT].set_index("of").value.to_dict()
+
+
 def papers_world(settings: Settings) -> pd.DataFrame:
     """The same of the paper, as far as it prints it, in the setup that these settings' is made from."""
     setup = settings.setup.partition("_")[0]
@@ -74,8 +82,7 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 
     A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
     """
-    recipe = "" if settings.protocol == "fixed" else f"_{settings.protocol}"  # as folders are named
-    found = _references("world.csv", figures) | {(settings.profile, settings.setup + recipe): own}
+    found = _references("world.csv", figures) | {_world(settings): own}
     shown = {_name(*world): _cells(found[world]) for world in _in_order(found)} | {"the paper": _cells(papers_world(settings))}
     whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
     tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
@@ -95,6 +102,11 @@ def world_in_words(profile: str, folder: str) -> str:
 
 def _in_words(profile: str, setup: str) -> str:
     return f"{DATA.get(profile, profile)}, {_MODELS.get((profile, setup), setup)}"
+
+
+def _world(settings: Settings) -> tuple[str, str]:
+    """Profile and setup, with the protocol as folders are named."""
+    return settings.profile, settings.setup + ("" if settings.protocol == "fixed" else f"_{settings.protocol}")
 
 
 def _setup(folder: str) -> str:

@@ -18,6 +18,14 @@ _OFFLINE = """{% extends 'lab/index.html.j2' %}
 _FIGURE = re.compile(r'plots\.save\(\w+, folder, "(\w+)"')
 _LINK = re.compile(r"(\]\()(?!\w+:|#)([^)\s]+)")
 _MARK = re.compile(r"<!-- /?from.*?-->")  # of a number that comes from a CSV file
+_WORDS = {"ci_low": "95 % from", "ci_high": "to", "delta": "Δ", "rho": "ρ", "tau": "τ", "sse_c": "SSE-C"}  # of columns
+_UNIT = re.compile(r"_([kmg]i?b)$")
+_COLUMN = re.compile(r"(?<=<th>)(?:n_)?(\w*[a-z]\w*)(?=</th>)")
+_HEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
+_NUMBERED = re.compile(
+    r"(<thead>\s*<tr[^>]*>)<th></th>((?:<th>[^<]+</th>)+</tr></thead><tbody>(?:\s*<tr><th>\d+</th>(?:<td>[^<]*</td>)+</tr>)+</tbody>)"
+)
+_NUMBER = re.compile(r"(<tr>)<th>\d+</th>")
 _LAYOUT = re.compile(r"<style.*?</style>|</?div>|(?<=>)\s+(?=<(?!tr))", re.DOTALL)  # of pandas' tables
 
 
@@ -58,7 +66,7 @@ def _as_read(notebook: Any, place: str) -> Any:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "text/html" in data:
-                data["text/html"] = _LAYOUT.sub("", data["text/html"])
+                data["text/html"] = _in_words(_LAYOUT.sub("", data["text/html"]))
             if any(kind.startswith("image/") for kind in data):
                 name = next(names, "")
                 output.data = {"text/markdown": f"![{name.replace('_', ' ')}]({name}.svg)"} if name else {}
@@ -66,3 +74,14 @@ def _as_read(notebook: Any, place: str) -> Any:
                 outputs.append(output)
         cell.outputs = outputs
     return notebook
+
+
+def _in_words(table: str) -> str:
+    """A table of pandas' for reading: columns named in words, no running numbers of rows, and nothing where there is no value."""
+    table = _NUMBERED.sub(lambda found: found[1] + _NUMBER.sub(r"\1", found[2]), table)
+    return _HEAD.sub(lambda head: _COLUMN.sub(_in_word, head[0]), table).replace("<td>NaN</td>", "<td></td>")
+
+
+def _in_word(column: re.Match[str]) -> str:
+    name = _UNIT.sub(lambda unit: f", {unit[1].upper().replace('I', 'i')}", column[1])
+    return _WORDS.get(name) or " ".join(_WORDS.get(word, word) for word in name.split("_"))

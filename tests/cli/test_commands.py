@@ -384,6 +384,7 @@ def reference(three_runs, tmp_path):
     (folder / "provenance.json").write_text(json.dumps({"command": "..."} | told))
     given = {"profile": "mini", "output": "../figures", "seeds": [0], "overrides": {"rounds": 2, "data_dir": "/somewhere"}}
     (folder / "result.json").write_text(json.dumps({"parameters": given}))
+    (folder / "README.md").write_text("Of these runs ...\n```\n...\n```\n")
     return folder
 
 
@@ -398,6 +399,7 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     }
     provenance = json.loads((reference / "provenance.json").read_text())
     assert provenance["shipped"] and provenance["command"] == "... -p rounds=2"
+    assert (reference / "README.md").read_text() == "Of these runs ...\n```\n... -p rounds=2\n```\n"
     assert provenance["parameters"] == {"seeds": [0], "overrides": {"rounds": 2}}  # no path of this machine
     assert '<td class="shipped">shipped</td>' in (reference.parent / "index.html").read_text()
 

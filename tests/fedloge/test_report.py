@@ -188,7 +188,7 @@ def test_every_setting_of_fedloge_stands_beside_the_others():
     assert set(rows.algorithm) == {"fedloge, norm 1", "fedavg"} and sorted(set(rows["round"])) == [1, 2]
     figure = plots.over_rounds(rows)
     assert [ax.get_title() for ax in figure.axes] == ["all classes", "tail"]
-    assert sorted(line.get_ydata()[-1] for line in figure.axes[0].lines) == [40, 50, 53]
+    assert sorted(line.get_ydata()[-1] for line in figure.axes[0].lines if len(line.get_ydata()) == 2) == [40, 50, 53]
 
 
 def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):

@@ -45,6 +45,7 @@ def test_departures_name_what_differs_from_the_paper():
 def test_departures_are_shown_with_whole_sentences():
     table = report.departures([history("local", [40] * 6)])
     assert max(table.paper.map(len)) > 50 and "..." not in table._repr_html_()
+    assert "<details>" in table._repr_html_() and "<details>" not in report.Sentences(table[:3])._repr_html_()
 
 
 def test_departures_give_no_default_of_ours_as_the_papers():

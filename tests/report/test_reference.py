@@ -82,6 +82,12 @@ def disagreements(one, other):
     return found
 
 
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(FIGURES)))
+def test_a_folder_is_drawn_again_with_the_seeds_of_its_runs(folder):
+    seeds = {run["settings"]["seed"] for run in runs_of(folder)}
+    assert not seeds or set(provenance(folder)["parameters"]["seeds"]) == seeds, "other seeds' runs are not shipped, so arms are left out"
+
+
 def test_cells_that_two_notebooks_share_are_the_same():
     shipped = [folder for folder in FOLDERS if provenance(folder).get("shipped")]  # other runs may be another commit's
     pairs = [pair for pair in combinations(shipped, 2) if pair[0].parent == pair[1].parent]  # of one profile

@@ -103,11 +103,13 @@ def test_controls_and_ours_stand_apart():
 
 
 def test_a_note_says_how_many_runs_were_shipped_and_how_many_computed():
-    shipped = [history("local", [40] * 6, seed=seed, origin="shipped") for seed in range(3)]
-    computed = [history("fedmuscle", [44] * 6, seed=seed) for seed in range(2)]
+    shipped = [history("local", [40] * 6, seed=seed, origin="shipped", facts={"address": f"a{seed}"}) for seed in range(3)]
+    computed = [history("fedmuscle", [44] * 6, seed=seed, facts={"address": f"b{seed}"}) for seed in range(2)]
     assert report.note(shipped + computed).endswith(" 3 of 5 runs were shipped, 2 computed here.")
     assert report.note(shipped).endswith(" 3 of 3 runs were shipped, 0 computed here.")
     assert report.note(computed).endswith(" 0 of 2 runs were shipped, 2 computed here.")
+    points = [Point({"others": 1}, (*shipped, *computed[:1])), Point({"others": 2}, (*shipped, *computed))]
+    assert report.note(points[0].histories, points).endswith(" 3 of 5 runs were shipped, 2 computed here.")
 
 
 def test_a_note_lists_each_caveat_once():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from histories import history
@@ -59,6 +61,15 @@ def test_other_worlds_are_those_of_the_committed_references(tmp_path):
     assert list(unequal) == ["small", "small, setup1_vit", "mini", "mini, setup1_unequal", "the paper"]
     read_back = pd.read_csv(tmp_path / "mini/controls/world.csv")
     assert list(read_back) == list(own)
+
+
+def test_one_shot_accuracy_of_shipped_runs_is_the_committed_one(tmp_path):
+    (tmp_path / "mini/controls").mkdir(parents=True)
+    report.save(report.world(runs(), SHOTS), tmp_path / "mini/controls/world.csv")
+    shipped = [replace(run, origin="shipped") for run in runs()]
+    assert report.shipped_one_shot(shipped, tmp_path) == SHOTS
+    assert report.shipped_one_shot([*shipped[1:], runs()[0]], tmp_path) == {}
+    assert report.shipped_one_shot([replace(run, origin="shipped") for run in runs(setup="setup1_unequal")], tmp_path) == {}
 
 
 def test_where_data_are_absent_the_other_rows_stand(tmp_path):
