@@ -162,9 +162,9 @@ def _mark(folder: Path) -> None:
     parameters = _parameters(folder) or provenance.get("parameters", {})
     known = provenance.get("command", "")
     marks = {"shipped": True, "parameters": parameters, "command": _whole(known, parameters)}
-    write_provenance(provenance | marks, folder)
     if (page := folder / "README.md").exists():
         write(page, page.read_text(encoding="utf8").replace(f"\n{known}\n", f"\n{marks['command']}\n"))
+    write_provenance(provenance | marks, folder)
 
 
 def _parameters(folder: Path) -> dict[str, Any]:

@@ -442,7 +442,7 @@ def test_an_interrupted_shipment_is_gone_on_with(broken, reference, monkeypatch)
     assert shipped.exists() == (broken != "pathlib.Path.write_bytes") and not faults(shipped)
     assert main(["runs", "ship", str(reference)]) == 0
     assert len(archive(shipped).sums) == 2 and not faults(shipped)
-    assert sorted(path.name for path in reference.iterdir()) == ["provenance.json", "result.json"]
+    assert sorted(path.name for path in reference.iterdir()) == ["README.md", "provenance.json", "result.json"]
 
 
 # --- verify ------------------------------------------------------------------------------------------------------------------
