@@ -4,8 +4,8 @@ Functions of metrics take the ``phase`` of the last round that they read, ``HEAD
 
 The files, in the order in which they build on each other: ``statistics`` and ``provenance``, which know no federation and serve other
 systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``side_by_side``, ``write``, ``sentences``.
-``ablation`` serves the notebooks that vary something; ``map``, ``world_table``, ``audit`` and ``claims`` serve a notebook each. Two more
-keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
+``ablation`` serves the notebooks that vary something; ``map``, ``world_table``, ``listening``, ``audit`` and ``claims`` serve a notebook
+each. Two more keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
 ``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
 """
 
@@ -55,6 +55,7 @@ from fedmuscle_lib.report.delta import (
     table,
 )
 from fedmuscle_lib.report.departures import departures
+from fedmuscle_lib.report.listening import decisions, listening
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import Sentences, save

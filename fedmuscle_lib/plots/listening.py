@@ -1,0 +1,43 @@
+"""Who listens to whom: an arrow from each peer to who listens to it, over how well a user's representations predict the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedmuscle_lib.core.style import HALO, housed
+
+
+@housed
+def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, str] | None = None) -> Figure:
+    """A circle a user, at the mean R2 with which it predicts the others; filled if it keeps a copy of itself on most seeds.
+
+    An arrow is as wide as the share of seeds on which its user listens.
+
+    Args:
+        pairs: rows as ``report.listening`` returns them, of one arm.
+        decided: rows as ``report.decisions`` returns them, of the same arm.
+        models: as ``report.models`` returns them.
+    """
+    knows = pairs.groupby("peer").r2.mean()
+    place = {user: (x, float(knows[user])) for x, user in enumerate(knows.index)}
+    figure, ax = plt.subplots(figsize=(1.3 * len(place) + 0.8, 3.6))
+    for (peer, user), share in pairs.groupby(["peer", "user"]).listens.mean().items():
+        if share:
+            bend = 0.25 if place[peer][0] < place[user][0] else -0.25
+            arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 8, "shrinkB": 8, "mutation_scale": 11}
+            ax.annotate("", place[user], xytext=place[peer], arrowprops={**arrow, "color": "#0072B2", "alpha": 0.6, "linewidth": 2 * share})
+    keeps = decided.groupby("user").keeps_a_copy.mean()
+    for user, (x, y) in place.items():
+        ax.plot(x, y, "o", markersize=13, markeredgecolor="#333333", markerfacecolor="#E69F00" if keeps[user] > 0.5 else "white", zorder=3)
+        ax.annotate(str(user), (x, y), ha="center", va="center", fontsize=8, zorder=4)
+    first = decided.drop_duplicates("user").set_index("user")
+    called = {user: (models or {}).get(first.model[user], first.model[user]).replace(", ", "\n") for user in place}
+    ax.set_xticks(range(len(place)), [f"{called[user]}\n{first.task[user]}" for user in place], fontsize=7)
+    ax.set(ylabel="mean R² with which it predicts the others", xlim=(-0.6, len(place) - 0.4))
+    ax.margins(y=0.15)
+    ax.annotate("filled: keeps a copy of itself", (1, 1), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, bbox=HALO)
+    return figure

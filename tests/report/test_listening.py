@@ -1,0 +1,53 @@
+"""Who listens to whom, from what a run measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+from histories import history
+
+from fedmuscle_lib import plots, report
+
+
+def directed(seed=0, gains=(), **measured):
+    """A run in which user 1 predicts everybody and everybody listens to it, but for what is ``measured`` otherwise."""
+    run = history("directed", [50.0] * 6, seed=seed)
+    of = {}
+    for n in range(1, 7):
+        of[n, "keeps a copy"] = float(n == 1)
+        for m in {*range(1, 7)} - {n}:
+            of[n, f"R2 from {m}"] = 0.9 if m == 1 else 0.1 * m
+            of[n, f"listens to {m}"] = float(m == 1)
+    of |= {(n, "gain in rehearsal"): gain for n, gain in gains}
+    rows = [{"round": 1, "user": n, "measure": measure, "value": value} for (n, measure), value in of.items()]
+    return replace(run, measures=pd.DataFrame(rows))
+
+
+def test_a_pair_has_both_directions():
+    pairs = report.listening([directed(), history("local", [40.0] * 6)])
+    assert len(pairs) == 30 and set(pairs.algorithm) == {"directed"}
+    (pair,) = pairs[(pairs.user == 2) & (pairs.peer == 1)].itertuples()
+    assert (pair.r2, pair.r2_back, pair.listens) == (0.9, 0.2, True)
+    assert not pairs[pairs.peer != 1].listens.any()
+
+
+def test_a_user_decides_in_every_run_of_its_own():
+    runs = [directed(), directed(1, gains=[(2, -3.0)]), *report.as_arm([directed()], "never a copy")]
+    rows = report.decisions(runs).set_index(["algorithm", "seed", "user"])
+    assert len(rows) == 18 and rows.loc[("directed", 0, 1)].keeps_a_copy and not rows.loc[("directed, never a copy", 0, 2)].keeps_a_copy
+    assert rows.loc[("directed", 0, 1)].listens_to == "" and rows.loc[("directed", 0, 3)].listens_to == "1"
+    assert rows.gain_in_rehearsal.dropna().to_dict() == {("directed", 1, 2): -3.0}
+
+
+def test_nobody_measured_anything():
+    assert report.listening([history("local", [40.0] * 6)]).empty and report.decisions([history("local", [40.0] * 6)]).empty
+
+
+def test_the_figure_has_an_arrow_for_each_who_listens_and_who_knows_more_stands_higher():
+    runs = [directed(), directed(1)]
+    (ax,) = plots.listening(report.listening(runs), report.decisions(runs)).axes
+    arrows = [text for text in ax.texts if text.arrow_patch is not None]
+    assert len(arrows) == 5
+    heights = {int(text.get_text()): text.xy[1] for text in ax.texts if text.get_text().isdigit()}
+    assert max(heights, key=heights.__getitem__) == 1 and heights[6] > heights[2]
