@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -209,6 +209,18 @@ class UserModel(Versioned, nn.Module, ABC):
         for parameter in self.representation_parameters():
             parameter.requires_grad_(False)
         self.depth = len(self._blocks)
+
+    @contextmanager
+    def representation_frozen(self) -> Iterator[None]:
+        """Train the head alone inside."""
+        parameters, depth = self.representation_parameters(), self.depth
+        self.freeze_representation()
+        try:
+            yield
+        finally:
+            self.depth = depth
+            for parameter in parameters:
+                parameter.requires_grad_(True)
 
     def _rest(self, state: State) -> list[Tensor]:
         """Hidden states: what the first adapted block reads, and what each adapted block makes of it."""

@@ -85,13 +85,13 @@ class _Forgets(ClientSide):
 
     def _trained(self, client: Client, head_alone: bool) -> float:
         client.restart()
-        rest = client.model.representation_parameters() if head_alone else []
-        for parameter in rest:  # what has no gradient is passed over by AdamW
-            parameter.requires_grad_(False)
-        client.fit(self.epochs, _Step("head alone") if head_alone else None)
-        for parameter in rest:
-            parameter.requires_grad_(True)
-        return client.evaluate()
+        if not head_alone:
+            client.fit(self.epochs)
+            return client.evaluate()
+        with client.model.representation_frozen():
+            client.prepare(public=False)
+            client.fit(self.epochs, _Step("head alone"))
+            return client.evaluate()
 
 
 @dataclass(frozen=True)
