@@ -32,27 +32,26 @@ PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the 
 def predictability(z: Tensor, order: Tensor) -> Tensor:
     """R2[m, n], (users, users): how well a ridge regression on user m's representations predicts user n's, on samples that it did not see.
 
-    The mean over four folds, by the penalty at which it is largest.
+    The mean over four folds, by the penalty at which it is largest. Representations are centred over all samples. No prediction is made:
+    all sums of squares come from the folds' products of features, so that 1,000 users take some ten minutes of one core.
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.
         order: the samples in the order in which they are divided into folds.
     """
     z = z.double()[:, order]
-    scores = torch.zeros(len(PENALTIES), len(z), len(z), dtype=z.dtype, device=z.device)
-    folds = torch.arange(z.shape[1], device=z.device) * FOLDS // z.shape[1]
-    for fold in range(FOLDS):
-        seen, unseen = z[:, folds != fold], z[:, folds == fold]
-        mean = seen.mean(1, keepdim=True)
-        seen, unseen = seen - mean, unseen - mean  # (users, samples, d)
-        values, vectors = torch.linalg.eigh(seen.mT @ seen)  # (users, d), (users, d, d)
-        reached = unseen @ vectors
-        total = unseen.square().sum((1, 2))
-        for m in range(len(z)):
-            products = vectors[m].T @ (seen[m].T @ seen)  # (users, d, d)
-            for k, penalty in enumerate(PENALTIES):
-                weights = products / (values[m] + penalty * values[m].mean())[:, None]
-                scores[k, m] += 1 - (unseen - reached[m] @ weights).square().sum((1, 2)) / total
+    parts = (z - z.mean(1, keepdim=True)).tensor_split(FOLDS, 1)
+    penalties = torch.tensor(PENALTIES, dtype=z.dtype, device=z.device)[:, None]
+    scores = z.new_zeros(len(PENALTIES), len(z), len(z))
+    for m in range(len(z)):
+        products = torch.stack([part[m].T @ part for part in parts])  # (folds, users, d, d)
+        for part, unseen, seen in zip(parts, products, products.sum(0) - products, strict=True):
+            values, vectors = torch.linalg.eigh(seen[m])  # (d,), (d, d)
+            shrunk = 1 / (values + penalties * values.mean())  # (penalties, d)
+            seen, unseen, gram = vectors.T @ seen, vectors.T @ unseen, vectors.T @ unseen[m] @ vectors
+            explained = 2 * shrunk @ (seen * unseen).sum(2).T  # (penalties, users)
+            explained -= torch.einsum("kd,nde,ke->kn", shrunk, gram * (seen @ seen.mT), shrunk)
+            scores[:, m] += explained / part.square().sum((1, 2))
     return (scores / FOLDS).amax(0)
 
 
