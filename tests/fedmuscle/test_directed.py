@@ -140,7 +140,7 @@ def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, monkeypatc
     federation, ours = rehearsed(settings, monkeypatch, [10.0 if n else -10.0 for n in range(len(alone))])
     first, second = (client.user.number for client in federation.clients[:2])
     assert equal(ours[:1], alone[:1]) and not equal(ours[1:], alone[1:])
-    noted = {row["user"]: row["value"] for row in federation.server.measures if row["measure"] == "gain in rehearsal"}
+    noted = {row["user"]: row["value"] for row in federation.server.measures if row["measure"] == "gain in rehearsal 1"}
     assert (noted[first], noted[second]) == (-10, 10)
     server = federation.server
     assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 from histories import history
 
 from fedmuscle_lib import plots, report
@@ -19,7 +20,7 @@ def directed(seed=0, gains=(), **measured):
         for m in {*range(1, 7)} - {n}:
             of[n, f"R2 from {m}"] = 0.9 if m == 1 else 0.1 * m
             of[n, f"listens to {m}"] = float(m == 1)
-    of |= {(n, "gain in rehearsal"): gain for n, gain in gains}
+    of |= {(n, f"gain in rehearsal {k}"): gain for n, own in gains for k, gain in enumerate(own)}
     rows = [{"round": 1, "user": n, "measure": measure, "value": value} for (n, measure), value in of.items()]
     return replace(run, measures=pd.DataFrame(rows))
 
@@ -33,11 +34,13 @@ def test_a_pair_has_both_directions():
 
 
 def test_a_user_decides_in_every_run_of_its_own():
-    runs = [directed(), directed(1, gains=[(2, -3.0)]), *report.as_arm([directed()], "never a copy")]
+    runs = [directed(), directed(1, gains=[(2, [-3.0, -1.0])]), *report.as_arm([directed()], "never a copy")]
     rows = report.decisions(runs).set_index(["algorithm", "seed", "user"])
     assert len(rows) == 18 and rows.loc[("directed", 0, 1)].keeps_a_copy and not rows.loc[("directed, never a copy", 0, 2)].keeps_a_copy
     assert rows.loc[("directed", 0, 1)].listens_to == "" and rows.loc[("directed", 0, 3)].listens_to == "1"
-    assert rows.gain_in_rehearsal.dropna().to_dict() == {("directed", 1, 2): -3.0}
+    assert rows.gain_in_rehearsal.dropna().to_dict() == {("directed", 1, 2): -2.0}
+    mine = rows.loc[("directed", 1, 2)]
+    assert (mine.ci_low + mine.ci_high) / 2 == pytest.approx(-2.0) and mine.ci_high - mine.ci_low == pytest.approx(2 * 12.706, abs=0.01)
 
 
 def test_nobody_measured_anything():

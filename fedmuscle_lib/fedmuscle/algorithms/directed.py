@@ -179,7 +179,8 @@ class Directed(Anchored):
                 self._keeps[client.user.number] = self._keeps_a_copy(client)
             self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
             if self.options.rehearsals:
-                self._noted += [(user, "gain in rehearsal", gain) for user, gain in self._rehearsed(federation).items()]
+                gains = self._rehearsed(federation).items()
+                self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
             for user, measure, value in self._noted:
                 federation.server.note(round, user, measure, value)
         return super().communicate(federation, round)
@@ -190,17 +191,17 @@ class Directed(Anchored):
             return o.own == "always"
         return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds))
 
-    def _rehearsed(self, federation: Federation) -> dict[int, float]:
-        """What alignment adds to each user's metric, the mean over rehearsals; who loses by it vetoes its own alignment."""
+    def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
+        """What alignment adds to each user's metric in each rehearsal; who loses by it in the mean vetoes its own alignment."""
         s, o, clients = self.settings, self.options, federation.clients
-        gains = dict.fromkeys(federation.server.users, 0.0)
+        gains: dict[int, list[float]] = {user: [] for user in federation.server.users}
         for fold in range(o.rehearsals):
             rehearsal = Federation(clients, federation.server.rehearsal())
             with ExitStack() as stack:
                 for client in clients:
                     stack.enter_context(client.holding_out(fold, o.folds))
                     client.fit(s.epochs_after(s.rounds, client.user))
-                    gains[client.user.number] -= client.evaluate() / o.rehearsals
+                    gains[client.user.number].append(-client.evaluate())
                     client.restart()
                 for round in range(s.rounds):
                     for client in clients:
@@ -208,12 +209,12 @@ class Directed(Anchored):
                     for phase in self.phases():
                         (self.local_update if phase == "after_local" else super().communicate)(rehearsal, round)
                 for client in clients:
-                    gains[client.user.number] += client.evaluate() / o.rehearsals
+                    gains[client.user.number][-1] += client.evaluate()
             for ledger in ("uplink", "downlink"):
                 for (_, user), count in getattr(rehearsal.server, ledger).items():
                     getattr(federation.server, ledger)[0, user] += count
         better = {client.user.number: -1 if task_of(client.user).lower_is_better else 1 for client in clients}
-        self._vetoes = {user for user, gain in gains.items() if better[user] * gain < 0}
+        self._vetoes = {user for user, own in gains.items() if better[user] * sum(own) < 0}
         return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
