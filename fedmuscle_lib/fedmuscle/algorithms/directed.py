@@ -210,9 +210,7 @@ class Directed(Anchored):
                         (self.local_update if phase == "after_local" else super().communicate)(rehearsal, round)
                 for client in clients:
                     gains[client.user.number][-1] += client.evaluate()
-            for ledger in ("uplink", "downlink"):
-                for (_, user), count in getattr(rehearsal.server, ledger).items():
-                    getattr(federation.server, ledger)[0, user] += count
+            federation.server.bill(rehearsal.server)
         better = {client.user.number: -1 if task_of(client.user).lower_is_better else 1 for client in clients}
         self._vetoes = {user for user, own in gains.items() if better[user] * sum(own) < 0}
         return gains
