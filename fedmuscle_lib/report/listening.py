@@ -1,12 +1,16 @@
-"""Directed peers: who predicts whom, who listens to whom, and what each user decided."""
+"""Directed peers: who predicts whom, who listens to whom, what each user decided, and who is better or worse off by it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
+from scipy.stats import t as student
 
-from fedmuscle_lib.report.statistics import over_seeds
+from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.report.claims import holm
+from fedmuscle_lib.report.scores import USER, scores
+from fedmuscle_lib.report.statistics import over_seeds, paired_differences, wide, with_interval
 from fedmuscle_lib.runs.history import History
 
 _KEEPS, _GAIN = "keeps a copy", "gain in rehearsal"  # measures of ``algorithms.directed``
@@ -52,6 +56,29 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
         return pd.DataFrame()
     rehearsed = over_seeds(pd.DataFrame(gains, columns=[*_RUN, "gain"]), _RUN, "gain").rename(columns={"mean": "gain_in_rehearsal"})
     return pd.DataFrame(rows).merge(rehearsed[[*_RUN, "gain_in_rehearsal", "ci_low", "ci_high"]], "left", _RUN)
+
+
+def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """Differences between arms for each user on the same seeds, with p-values that are corrected for the number of all of them.
+
+    Args:
+        pairs: of arms, the first minus the second; a pair of which one is missing is left out.
+
+    Returns:
+        public, user, model, task, metric, a, b, difference (points), std, n_seeds, ci_low, ci_high, p (Student's t over seeds, two-sided,
+        corrected by Holm 1979; NaN on one seed, 1 where the two are equal on every seed).
+    """
+    rows = paired_differences(scores(histories), pairs, USER, "value")
+    t = rows.difference.abs() / (rows["std"] / (rows.n_seeds - 1) ** 0.5)
+    p = pd.Series(2 * student.sf(t, rows.n_seeds - 1), rows.index).mask((rows.difference == 0) & (rows["std"] == 0), 1.0)
+    return rows.assign(p=holm(p))
+
+
+def users_beside(rows: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
+    """What :func:`user_by_user` found, a pair a row and a user a column; a star says that its p is below the ``level``."""
+    cells = [with_interval(row.difference, row.ci_low, row.ci_high, digits=1) + " *" * bool(row.p < level) for row in rows.itertuples()]
+    pair = rows.a.map(label) + " − " + rows.b.map(label)
+    return wide(rows.assign(cell=cells, points=pair), "points", ["user", "model", "task"])
 
 
 def _measured(histories: Sequence[History]) -> list[tuple[History, dict[tuple[int, str], float]]]:

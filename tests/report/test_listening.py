@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from histories import history
+from scipy.stats import ttest_1samp
 
 from fedmuscle_lib import plots, report
 
@@ -45,6 +46,17 @@ def test_a_user_decides_in_every_run_of_its_own():
 
 def test_nobody_measured_anything():
     assert report.listening([history("local", [40.0] * 6)]).empty and report.decisions([history("local", [40.0] * 6)]).empty
+
+
+def test_users_are_told_apart_as_often_as_chance_allows_for_all_of_them_together():
+    alone = [history("local", [40.0, 40.0], seed=seed, users=(1, 2), others=1) for seed in range(4)]
+    gains = [[5.0 + jitter, 0.0] for jitter in (-0.1, 0.1, -0.1, 0.1)]
+    ours = [history("directed", [40.0 + gain for gain in own], seed=seed, users=(1, 2), others=1) for seed, own in enumerate(gains)]
+    rows = report.user_by_user([*alone, *ours], [("directed", "local"), ("self", "local")])
+    alike = ttest_1samp([own[0] for own in gains], 0).pvalue
+    assert rows.p.tolist() == pytest.approx([2 * alike, 1.0]), "the smaller of two is doubled"
+    (cells,) = report.users_beside(rows).to_numpy()
+    assert cells[0].endswith(" *") and cells[1] == "+0.0 [+0.0, +0.0]"
 
 
 def test_the_figure_has_an_arrow_for_each_who_listens_and_who_knows_more_stands_higher():
