@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.notebooks import notebook_of
+from fedmuscle_lib.core.notebooks import notebook_of, reference_parameters
 from fedmuscle_lib.report.claims import counted, verdicts
 from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.reproduced import PROFILES, gain, listed
@@ -60,7 +60,8 @@ def results_page(root: Path) -> str:
 
 def _cell(page: Path, root: Path) -> str:
     folder, profile = page.parent, page.parts[-3]
-    world = world_in_words(profile, folder.name).partition(", ")[2]
+    others = reference_parameters(folder).get("overrides", {})
+    world = world_in_words(profile, folder.name).partition(", ")[2] or ", ".join(f"{name} {value}" for name, value in others.items())
     link = f"[{_headline(folder)}]({page.relative_to(root)})"
     return (f"{world}: " if world else "") + ", ".join(filter(None, [link, verdicts(folder.parent).get(folder.name)]))
 
