@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,16 +15,20 @@ from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import History, run_all
+from fedmuscle_lib.runs import History, may_compute, run_all, stored
+from fedmuscle_lib.runs.address import one_look
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
 
+_log = logging.getLogger("fedmuscle")
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?")
 
 
 def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int]) -> list[Run]:
     """Compute or fetch a run of each arm for each seed; seed after seed, so that a whole table of the first one comes first.
+
+    Where nothing may be computed, runs of all arms but the first that are not stored are left out, with a warning.
 
     Args:
         common: settings of all runs.
@@ -39,8 +44,15 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         own = _settings(common, arm, 0)
         asked.setdefault(own.algorithm + own.method.Options(**own.own_options).model_dump_json(), arm)
     names = list(asked.values())
-    finished = run_all([_settings(common, arm, seed) for seed in seeds for arm in names])
-    return [replace(run, setting=arm.partition(", ")[2]) for run, arm in zip(finished, names * len(seeds), strict=True)]
+    wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
+    if not may_compute():
+        with one_look():
+            lacking = [one for one in wanted if one[0] != names[0] and not stored(one[1])]
+        for arm, settings in lacking:
+            _log.warning("%s is left out on seed %d: its run is not stored", arm, settings.seed)
+        wanted = [one for one in wanted if one not in lacking]
+    finished = run_all([settings for _, settings in wanted])
+    return [replace(run, setting=arm.partition(", ")[2]) for run, (arm, _) in zip(finished, wanted, strict=True)]
 
 
 def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:

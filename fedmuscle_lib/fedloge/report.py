@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,9 @@ def note(histories: Sequence[Run]) -> str:
     """A Markdown line under a table: profile and seeds, the authors' logs, the meaning of ± and brackets, and where the runs come from."""
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
     sentences = [f"Ours | the authors'. Accuracies in per cent after the last round. Profile `{s.profile}`, {named(seeds)}.", spread(seeds)]
+    counts = Counter(history.arm for history in histories)
+    if fewer := [label(arm) for arm, count in counts.items() if count < len(seeds)]:
+        sentences.append(f"{', '.join(fewer)}: fewer seeds, and no ± where there is one.")
     return " ".join([*sentences, *_authors(histories), *origins(histories)])
 
 

@@ -202,6 +202,15 @@ def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
         arms.run_methods({}, ["fedloge, nrm 1"], [0])
 
 
+def test_where_nothing_may_be_computed_a_method_has_the_seeds_that_are_stored(monkeypatch, caplog):
+    monkeypatch.setattr(arms, "run_all", lambda settings: [history(s.algorithm, seed=s.seed) for s in settings])
+    monkeypatch.setattr(arms, "may_compute", lambda: False)
+    monkeypatch.setattr(arms, "stored", lambda settings: settings.algorithm == "fedavg" and settings.seed == 0)
+    runs = arms.run_methods({"profile": "mini"}, ["fedloge", "fedavg"], [0, 1])
+    assert [(run.arm, run.settings.seed) for run in runs] == [("fedloge", 0), ("fedavg", 0), ("fedloge", 1)]
+    assert [record.getMessage() for record in caplog.records] == ["fedavg is left out on seed 1: its run is not stored"]
+
+
 def test_the_mask_is_told_apart_from_the_method():
     gains = report.mask_gains(realigned((5, 6, 7))).set_index("arm")
     assert gains.difference.to_dict() == {"fedloge, local + shared": 10, "fedloge, local + realigned": 10}
@@ -278,6 +287,7 @@ def test_a_note_says_whose_numbers_stand_there():
     assert "seeds 0, 1, 2" in note and "`b` (40 clients, 100 % of them in a round) of CIFAR-10-LT" in note
     assert "`glyphs` is no CIFAR-10-LT" in note and "up to 1.9 points higher" in note
     assert "no log of `glyphs` with alpha = 0.3" in report.note(realigned((5, 6, 7), alpha=0.3))
+    assert "fewer seeds" not in note and "FedProx: fewer seeds" in report.note([*realigned((5, 6, 7)), history("fedprox", seed=0)])
 
 
 # --- SSE-C and figures -------------------------------------------------------------------------------------------------------
