@@ -29,7 +29,8 @@ def simplex_etf(dim: int, classes: int, generator: torch.Generator) -> Tensor:
         Papyan et al. (2020); FedLoGe, Section 2: the Q-factor of a matrix of uniform numbers.
     """
     if classes < 2 or dim < classes:
-        raise ValueError(f"a simplex ETF of {classes} classes in {dim} dimensions: at least 2 classes, and as many dimensions, are needed")
+        needed = "at least 2 classes, and as many dimensions, are needed: is the network too narrow?"
+        raise ValueError(f"a simplex ETF of {classes} classes in {dim} dimensions: {needed}")
     q, _ = torch.linalg.qr(torch.rand(dim, classes, generator=generator, dtype=torch.float64))  # (d, c), orthonormal columns
     centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
     return (math.sqrt(classes / (classes - 1)) * q @ centred).T.float()

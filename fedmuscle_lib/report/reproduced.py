@@ -29,7 +29,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def reproduced(root: Path) -> str:
-    """Each table and figure of the paper: its Delta, ours with 95 % intervals, minutes of our runs, and verdicts on verdicts.
+    """Each table and figure of the paper: its Delta, ours with 95 % intervals, minutes of our runs, and verdicts on its claims.
 
     Args:
         root: of the repository; links are relative to it.

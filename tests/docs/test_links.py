@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
             continue
         place, _, heading = link.partition("#")
         to = (page.parent / place).resolve() if place else page
-        if not to.exists() or heading and to.suffix == ".md" and heading not in anchors(to):
+        within = not os.path.normpath(page.parent.relative_to(ROOT) / place).startswith("..")  # else it holds on this machine alone
+        if not within or not to.exists() or heading and to.suffix == ".md" and heading not in anchors(to):
             broken.append(link)
     assert not broken

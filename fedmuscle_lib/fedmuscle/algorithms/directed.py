@@ -33,7 +33,7 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
     """R2[m, n], (users, users): how well a ridge regression on user m's representations predicts user n's, on samples that it did not see.
 
     The mean over four folds, by the penalty at which it is largest. Representations are centred over all samples. No prediction is made:
-    all sums of squares come from the folds' products of features, so that 1,000 users take some ten minutes of one core.
+    all sums of squares come from the folds' products of features, so that 300 users take a minute of one core.
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.
