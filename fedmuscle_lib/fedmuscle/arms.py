@@ -9,13 +9,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any
+from typing import Any, get_args
 
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
-from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
 from fedmuscle_lib.runs import History, may_compute, run_all, stored
 from fedmuscle_lib.runs.address import one_look
@@ -251,6 +251,32 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
     return [
         Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
         for point, users in zip(points, groups, strict=True)
+    ]
+
+
+def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch runs in which one user lies in every way there is, after those in which it does not, whose ``lie`` is "none".
+
+    Args:
+        common: settings of all runs.
+        liar: the user's number.
+        seeds, public: as in ``Settings``.
+
+    Returns:
+        A point a lie, with the rows of the honest users: local training, FedMuscle, also with a robust server, and ``directed``.
+
+    Raises:
+        ValueError: settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    honest = [user.number for user in parse(common).members if user.number != liar]
+    names = [{"lie": lie} for lie in ("none", *get_args(Lie))]
+    lies = [{}, *({"hostile": {liar: lie}} for lie in get_args(Lie))]
+    plain = run_points(common, lies, seeds, public, [BASELINE, "fedmuscle", "directed"], names)
+    robust = run_points({**common, "robust": 1}, lies, seeds, public, ["fedmuscle"], names)
+    return [
+        Point(name, tuple(only(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
+        for name, one, two in zip(names, plain, robust, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation, Reading
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.dependencies import SPLITS, checkpoint_of, sees_public
+from fedmuscle_lib.fedmuscle.hostile import Hostile
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import User, task_of
@@ -64,8 +66,9 @@ def build(settings: Settings) -> Federation:
             with prefixed(f"user {user.number}", ValueError, ValueError):
                 options = model_options(reads, user)
                 model = kind(backbone, task.n_outputs(classes), lora_dropout=reads.lora_dropout, **options)
+        lie = None if "hostile" in algorithm.ignores else settings.hostile.get(user.number)
         clients.append(
-            Client(
+            (partial(Hostile, lie=lie) if lie else Client)(
                 user,
                 task,
                 model.to(reads.device),

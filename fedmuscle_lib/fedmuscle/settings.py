@@ -33,6 +33,7 @@ from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
+Lie = Literal["constant", "shuffled", "random", "negated", "knowing"]  # what `hostile` users send
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
@@ -131,6 +132,12 @@ class Settings(RunSettings):
         ge=0,
         le=1,
         neutral=0,
+    )
+    hostile: dict[int, Lie] = federation(
+        {},
+        'Users who send something else than their representations in every round, by number, such as {"3": "shuffled"}: "constant", '
+        '"shuffled", "random", "negated" or "knowing". The paper\'s users are all honest.',
+        neutral={},
     )
     public_size: int = training(5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2)
 
@@ -408,6 +415,7 @@ class Settings(RunSettings):
             raise ValueError(f"{name}: B = {self.public_batch} is larger than the public set of {self.public_size}")
         self._check_train_samples()
         self._check_own()
+        self._check_hostile()
         self._check_tasks()
         check_options(self.options, {name: algorithms.get(name).Options for name in algorithms.names()})
         self._check_temperatures(ordered="tau_prime" not in algorithm.ignores and self.others > 1)
@@ -427,6 +435,13 @@ class Settings(RunSettings):
                 raise ValueError(f"own: no user {number} takes part; those who do: {', '.join(map(str, users))}")
             if data.classes is not None and not isinstance(TASKS[users[number].task], ImageClassification | TextClassification):
                 raise ValueError(f"own: classes are not for user {number}: the files of {users[number].task} list them, or it has none")
+
+    def _check_hostile(self) -> None:
+        numbers = {user.number for user in self.members}
+        if absent := self.hostile.keys() - numbers:
+            raise ValueError(f"hostile: no user {min(absent)} takes part; those who do: {', '.join(map(str, sorted(numbers)))}")
+        if self.hostile.keys() == numbers:
+            raise ValueError("hostile: at least one user is honest")
 
     def _check_tasks(self) -> None:
         for name in BY_TASK:

@@ -20,6 +20,7 @@ from fedmuscle_lib.fedmuscle.arms import (
     label,
     run_arms,
     run_groups,
+    run_hostile,
     run_map,
     run_points,
 )
@@ -28,6 +29,7 @@ from fedmuscle_lib.report.ablation import (
     by_point,
     costs_at_points,
     delta_at_points,
+    lost_to_lies,
     minus_first,
     of_groups,
     table_at_points,
@@ -55,7 +57,7 @@ from fedmuscle_lib.report.delta import (
     table,
 )
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.listening import decisions, listening, user_by_user, users_beside
+from fedmuscle_lib.report.listening import decisions, heard, listening, user_by_user, users_beside
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import Sentences, save

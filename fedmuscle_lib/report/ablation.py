@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only, runs_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, algorithm_of, as_arm, label, only, runs_of
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
@@ -58,9 +58,15 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
     users = [user.number for user in first.histories[0].settings.members]
     for point in others:
         there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE) and one.settings.seed in seeds]
-        rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{name}, {_THERE}", name, phase)
+        rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{algorithm_of(name)}, {_THERE}", name, phase)
         parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
+
+
+def lost_to_lies(points: Sequence[Point]) -> pd.DataFrame:
+    """What each lie costs the honest users in each arm of ``run_hostile``: :func:`minus_first` of every arm, in a column ``algorithm``."""
+    arms = dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE)
+    return pd.concat([minus_first(points, name=arm).assign(algorithm=arm) for arm in arms], ignore_index=True)
 
 
 def by_effect(points: Sequence[Point]) -> list[Point]:

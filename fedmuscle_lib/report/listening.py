@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from scipy.stats import t as student
 
-from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.fedmuscle.arms import Point, label
 from fedmuscle_lib.report.claims import holm
 from fedmuscle_lib.report.scores import USER, scores
 from fedmuscle_lib.report.statistics import over_seeds, paired_differences, wide, with_interval
@@ -31,6 +31,16 @@ def listening(histories: Sequence[History]) -> pd.DataFrame:
             r2 = {"r2": of[user, f"R2 from {peer}"], "r2_back": of[peer, f"R2 from {user}"]}
             about = {"algorithm": history.arm, "seed": history.settings.seed, "user": user, "peer": peer}
             rows.append(about | r2 | {"listens": bool(of[user, f"listens to {peer}"])})
+    return pd.DataFrame(rows)
+
+
+def heard(points: Iterable[Point], peer: int) -> pd.DataFrame:
+    """Who listens to a peer in each run that measured it: what is varied, seed, heard_by (users, with commas between them)."""
+    rows = []
+    for point in points:
+        for history, of in _measured(point.histories):
+            users = [str(user) for (user, measure), value in of.items() if value and measure == f"listens to {peer}"]
+            rows.append({**point.varied, "seed": history.settings.seed, "heard_by": ", ".join(users)})
     return pd.DataFrame(rows)
 
 

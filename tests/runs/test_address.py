@@ -57,6 +57,7 @@ CHANGES = [
     {"imbalance": 0.5},
     {"alpha": 0.5},
     {"robust": 1},
+    {"hostile": {5: "shuffled"}},
 ]
 
 

@@ -81,7 +81,7 @@ class Self(FedMuscle):
     """
 
     name, label, source = "self", "Self (no communication)", "control"
-    ignores = ("others", "robust", "tau_prime")
+    ignores = ("others", "hostile", "robust", "tau_prime")
 
     def begin(self, federation: Federation) -> None:
         self._own = {client.user.number: client.do(_RepresentAll()) for client in federation.clients}
