@@ -166,10 +166,13 @@ def named(seeds: Collection[int]) -> str:
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def described(histories: Sequence[History[Any]], *parts: str) -> str:
-    """The line above a figure: the world, ``parts``, the seeds, and what its bars are."""
+BARS = "bars and bands are 95 % intervals"
+
+
+def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = BARS) -> str:
+    """The line above a figure: the world, ``parts``, the seeds, and what several seeds are in it."""
     profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
-    bars = "bars and bands are 95 % intervals" if len(seeds) > 1 else "one seed has no interval"
+    bars = seeds_are if len(seeds) > 1 else "one seed has no interval"
     data = f"{DATA.get(profile, '')} data".strip().capitalize()
     return " · ".join([f"{data} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
 
