@@ -12,6 +12,7 @@ from math import log
 from typing import Any, get_args
 
 from fedmuscle_lib.core.randomness import batches
+from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
@@ -55,6 +56,17 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
     "local images flipped and cropped": {"augmentation": "weak"},
     "the same local data for each seed": {"local_draw": "fixed"},
 }
+# Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their options.
+DIRECTED: dict[str, dict[str, Any]] = {
+    "all peers": {"directed.peers": "all"},
+    "random peers": {"directed.peers": "random"},
+    "larger peers": {"directed.peers": "larger"},
+    "equals too": {"directed.margin": -0.02},
+    "always a copy": {"directed.own": "always"},
+    "never a copy": {"directed.own": "never"},
+    "rehearsed": {"directed.rehearsals": 5},
+}
+_BESIDE_DIRECTED = ("local", "fedmuscle", "self", "anchored", "directed", "head_only", TUNED_BASELINE, "anchored, tuned", "directed, tuned")
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
 
@@ -252,6 +264,29 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
         Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
         for point, users in zip(points, groups, strict=True)
     ]
+
+
+def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str) -> list[History]:
+    """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
+
+    Args:
+        common: settings of all runs.
+        variants: of ``DIRECTED``, by name.
+        seeds, public: as in ``Settings``.
+
+    Raises:
+        ValueError: an unknown variant, or settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    for name in variants:
+        check_known("variants: unknown variant", name, DIRECTED)
+    (point,) = run_points(common, [{}], seeds, public, _BESIDE_DIRECTED)
+    found = [*point.histories]
+    for name in variants:
+        options = common.get("options", {}) | DIRECTED[name]
+        (point,) = run_points({**common, "options": options}, [{}], seeds[:3], public, ["directed"])
+        found += as_arm(point.histories, name)
+    return found
 
 
 def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:

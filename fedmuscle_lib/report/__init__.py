@@ -12,6 +12,7 @@ each. Two more keep the written pages true to the committed CSV files: ``prose``
 from fedmuscle_lib.core.notebooks import results_folder, written
 from fedmuscle_lib.fedmuscle.arms import (
     BASELINE,
+    DIRECTED,
     HEADLINE,
     OPEN_CHOICES,
     OTHER_MOMENT,
@@ -19,6 +20,7 @@ from fedmuscle_lib.fedmuscle.arms import (
     as_arm,
     label,
     run_arms,
+    run_directed,
     run_groups,
     run_hostile,
     run_map,

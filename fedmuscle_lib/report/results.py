@@ -67,10 +67,12 @@ def _cell(page: Path, root: Path) -> str:
 
 
 def _headline(folder: Path) -> str:
-    """FedMuscle's Delta in a notebook, or the verdicts that it counts."""
+    """FedMuscle's Delta in a notebook, or that of `directed` in its own, or the verdicts that it counts."""
     rows = {one["notebook"]: one["row"] for one in listed() if "row" in one}
     if folder.name.startswith("controls"):
         return gain(folder, "algorithm=fedmuscle")
+    if notebook_of(folder.name) == "directed":
+        return f"directed {gain(folder, 'algorithm=directed')}"
     if folder.name == "claims":
         return counted(pd.read_csv(folder / "claims.csv").verdict)
     return gain(folder, rows[folder.name]) if folder.name in rows else "page"

@@ -1,0 +1,61 @@
+"""What honest users lose: the runs asked for, and the difference from runs in which nobody lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from histories import history
+
+from fedmuscle_lib import report
+from fedmuscle_lib.fedmuscle import arms
+
+LOST = {"constant": 4.0, "shuffled": 2.0, "random": 1.0, "negated": 3.0, "knowing": 2.0}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Local training ends with 40, everything else with 60, less what the lie costs, of which a robust server takes half."""
+    seen = []
+
+    def finished(s):
+        lost = sum(LOST[lie] for lie in s.hostile.values()) / (1 + s.robust)
+        values = [40.0] * 6 if s.algorithm == "local" else [60.0 - lost] * 6
+        run = history(s.algorithm, values, seed=s.seed, robust=s.robust, hostile=s.hostile)
+        of = {"keeps a copy": (), "listens to 3": (2, 3, 6)}  # in whose case it is so
+        rows = [{"round": 1, "user": n, "measure": name, "value": float(n in who)} for name, who in of.items() for n in range(1, 7)]
+        return replace(run, measures=pd.DataFrame(rows)) if s.algorithm == "directed" else run
+
+    def run_all(settings):
+        seen.extend(now := list(settings))
+        return [finished(s) for s in now]
+
+    monkeypatch.setattr(arms, "run_all", run_all)
+    return seen
+
+
+def test_a_lie_costs_what_honest_users_have_less(asked):
+    points = report.run_hostile({"profile": "mini"}, 3, [0], "voc")
+    assert [point.varied for point in points] == [{"lie": "none"}, *({"lie": lie} for lie in LOST)]
+    assert {tuple(user.number for user in run.settings.members) for point in points for run in point.histories} == {(1, 2, 4, 5, 6)}
+    lost = report.lost_to_lies(points).set_index(["algorithm", "lie"]).difference
+    for lie, less in LOST.items():
+        assert lost["fedmuscle", lie] == lost["directed", lie] == pytest.approx(-100 * less / 40)
+        assert lost["fedmuscle, robust", lie] == pytest.approx(-50 * less / 40)
+
+
+def test_who_listens_to_the_liar_is_told_of_honest_users(asked):
+    heard = report.heard(report.run_hostile({"profile": "mini"}, 3, [0], "voc"), 3)
+    assert heard.lie.tolist() == ["none", *LOST] and set(heard.heard_by) == {"2, 6"}
+
+
+def test_variants_of_directed_are_run_on_three_seeds(asked, monkeypatch):
+    monkeypatch.setattr(arms, "_BESIDE_DIRECTED", ("local", "directed"))
+    found = report.run_directed({"profile": "mini", "options": {"directed.folds": 6}}, ["equals too"], [0, 1, 2, 3], "voc")
+    assert [(run.arm, run.settings.seed) for run in found if run.arm == "directed, equals too"] == [
+        ("directed, equals too", n) for n in range(3)
+    ]
+    assert asked[-1].options["directed.folds"] == 6 and asked[-1].options["directed.margin"] == -0.02
+    with pytest.raises(ValueError, match="variants: unknown variant 'equal'"):
+        report.run_directed({"profile": "mini"}, ["equal"], [0], "voc")
