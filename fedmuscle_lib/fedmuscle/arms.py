@@ -66,6 +66,16 @@ DIRECTED: dict[str, dict[str, Any]] = {
     "never a copy": {"directed.own": "never"},
     "rehearsed": {"directed.rehearsals": 5},
 }
+# On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone of ``mini`` has, so that width is alike.
+ORDERS: dict[str, dict[str, Any]] = {
+    "as in the runs": {},
+    "COCO": {"public": "coco"},
+    "CIFAR-100": {"public": "cifar100"},
+    "128 samples": {"public_size": 128},
+    "2048 samples": {"public_size": 2048},
+    "32 dimensions": {"proj_dim": 32},
+}
+_BRIEF = {"rounds": 1, "local_epochs": 1, "epochs": None}  # the order is measured before any training
 _BESIDE_DIRECTED = ("local", "fedmuscle", "self", "anchored", "directed", "head_only", TUNED_BASELINE, "anchored, tuned", "directed, tuned")
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
@@ -287,6 +297,15 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
         (point,) = run_points({**common, "options": options}, [{}], seeds[:3], public, ["directed"])
         found += as_arm(point.histories, name)
     return found
+
+
+def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of ``ORDERS``, ``measured_on``."""
+    brief = {**common, **_BRIEF, "options": common.get("options", {}) | {"directed.own": "always"}}
+    points = []
+    for name, own in ORDERS.items():
+        points += run_points(brief, [{**own}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+    return points
 
 
 def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:

@@ -44,6 +44,23 @@ def heard(points: Iterable[Point], peer: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def beside_first(points: Sequence[Point]) -> pd.DataFrame:
+    """How far the order at each point is that at the first one, on the same seed.
+
+    Returns:
+        what is varied, seed, listens (ordered pairs of which one listens), alike (pairs decided as at the first point), pairs (all), rho
+        (Spearman's, of R2 over all pairs).
+    """
+    found, pair = [], ["seed", "user", "peer"]
+    first = listening(points[0].histories)
+    for point in points:
+        both = listening(point.histories).merge(first, on=pair, suffixes=("", "_first"))
+        for seed, own in both.groupby("seed"):
+            counts = {"listens": own.listens.sum(), "alike": (own.listens == own.listens_first).sum(), "pairs": len(own)}
+            found.append({**point.varied, "seed": seed, **counts, "rho": own.r2.corr(own.r2_first, method="spearman")})
+    return pd.DataFrame(found)
+
+
 def decisions(histories: Sequence[History]) -> pd.DataFrame:
     """What each user decided in every run in which there was something to decide.
 

@@ -1,6 +1,7 @@
 """Two tables for pages, from committed CSV files: what of the paper is reproduced, and Delta in every world.
 
-``reproduced.toml`` lists the tables and figures of the paper. ``fedmuscle_lib.report.prose`` writes both into the pages that ask for them.
+``reproduced.toml`` lists the tables and figures of the paper, and ours. ``fedmuscle_lib.report.prose`` writes both tables into the pages
+that ask for them.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ IN_SHORT = ("fedmuscle", "self", "head_only", TUNED_BASELINE)  # arms that tell 
 
 
 def listed() -> list[dict[str, Any]]:
-    """The paper's tables and figures in its order, as ``reproduced.toml`` has them."""
+    """The paper's tables and figures in its order, and ours, as ``reproduced.toml`` has them."""
     rows: list[dict[str, Any]] = tomllib.loads(resources.files("fedmuscle_lib.report").joinpath("reproduced.toml").read_text("utf8"))["row"]
     return rows
 
 
 def reproduced(root: Path) -> str:
-    """Each table and figure of the paper: its Delta, ours with 95 % intervals, minutes of our runs, and verdicts on its claims.
+    """Each table and figure of the paper, and ours: the paper's Delta, that of our runs with 95 % intervals, their minutes, and verdicts.
 
     Args:
         root: of the repository; links are relative to it.

@@ -35,9 +35,9 @@ local training has hyper-parameters that were chosen on the validation split.
 
 ## Every notebook
 
-A link leads to a notebook's tables and figures with their source, without code. Its text is FedMuscle's Δ where one number stands for
-the notebook. Verdicts of [corrected tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a
-generated world in the paper's regime. [Findings](docs/findings.md) says what the results mean.
+A link leads to a notebook's tables and figures with their source, without code. Its text is FedMuscle's Δ, or that of our `directed`,
+where one number stands for the notebook. Verdicts of [corrected tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has
+real images, `mini` is a generated world in the paper's regime. [Findings](docs/findings.md) says what the results mean.
 
 """
 
@@ -67,12 +67,10 @@ def _cell(page: Path, root: Path) -> str:
 
 
 def _headline(folder: Path) -> str:
-    """FedMuscle's Delta in a notebook, or that of `directed` in its own, or the verdicts that it counts."""
+    """The Delta that stands for a notebook, or the verdicts that it counts."""
     rows = {one["notebook"]: one["row"] for one in listed() if "row" in one}
     if folder.name.startswith("controls"):
         return gain(folder, "algorithm=fedmuscle")
-    if notebook_of(folder.name) == "directed":
-        return f"directed {gain(folder, 'algorithm=directed')}"
     if folder.name == "claims":
         return counted(pd.read_csv(folder / "claims.csv").verdict)
     return gain(folder, rows[folder.name]) if folder.name in rows else "page"

@@ -10,6 +10,8 @@ from histories import history
 from scipy.stats import ttest_1samp
 
 from fedmuscle_lib import plots, report
+from fedmuscle_lib.fedmuscle import arms
+from fedmuscle_lib.fedmuscle.arms import Point
 
 
 def directed(seed=0, gains=(), **measured):
@@ -66,3 +68,20 @@ def test_the_figure_has_an_arrow_for_each_who_listens_and_who_knows_more_stands_
     assert len(arrows) == 5
     heights = {int(text.get_text()): text.xy[1] for text in ax.texts if text.get_text().isdigit()}
     assert max(heights, key=heights.__getitem__) == 1 and heights[6] > heights[2]
+
+
+def test_the_order_at_another_point_is_compared_pair_by_pair():
+    other = directed()
+    other.measures.loc[other.measures.measure == "listens to 2", "value"] = 1.0
+    rows = report.beside_first([Point({"on": "first"}, (directed(),)), Point({"on": "other"}, (other,))])
+    assert rows.drop(columns="rho").to_numpy().tolist() == [["first", 0, 5, 30, 30], ["other", 0, 10, 25, 30]]
+    assert rows.rho.tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_the_order_is_measured_by_runs_of_one_round(monkeypatch):
+    seen = []
+    monkeypatch.setattr(arms, "run_all", lambda settings: [directed() for s in settings if seen.append(s) is None])
+    found = report.run_orders({"profile": "mini", "rounds": 9}, [0], "voc")
+    assert [point.varied["measured_on"] for point in found] == list(arms.ORDERS)
+    assert {(s.rounds, s.algorithm, s.options["directed.own"]) for s in seen} == {(1, "directed", "always")}
+    assert [s.public for s in seen][:3] == ["voc", "coco", "cifar100"] and seen[-1].proj_dim == 32
