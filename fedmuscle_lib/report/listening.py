@@ -9,6 +9,7 @@ from scipy.stats import t as student
 
 from fedmuscle_lib.fedmuscle.arms import Point, label
 from fedmuscle_lib.report.claims import holm
+from fedmuscle_lib.report.delta import delta_by_seed
 from fedmuscle_lib.report.scores import USER, scores
 from fedmuscle_lib.report.statistics import over_seeds, paired_differences, wide, with_interval
 from fedmuscle_lib.runs.history import History
@@ -95,7 +96,15 @@ def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]])
         public, user, model, task, metric, a, b, difference (points), std, n_seeds, ci_low, ci_high, p (Student's t over seeds, two-sided,
         corrected by Holm 1979; NaN on one seed, 1 where the two are equal on every seed).
     """
-    rows = paired_differences(scores(histories), pairs, USER, "value")
+    return _tested(paired_differences(scores(histories), pairs, USER, "value"))
+
+
+def delta_by_pair(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """The same of Delta over all users: public, a, b, difference (points), std, n_seeds, ci_low, ci_high, p."""
+    return _tested(paired_differences(delta_by_seed(histories), pairs, ["public"], "delta"))
+
+
+def _tested(rows: pd.DataFrame) -> pd.DataFrame:
     t = rows.difference.abs() / (rows["std"] / (rows.n_seeds - 1) ** 0.5)
     p = pd.Series(2 * student.sf(t, rows.n_seeds - 1), rows.index).mask((rows.difference == 0) & (rows["std"] == 0), 1.0)
     return rows.assign(p=holm(p))

@@ -85,3 +85,12 @@ def test_the_order_is_measured_by_runs_of_one_round(monkeypatch):
     assert [point.varied["measured_on"] for point in found] == list(arms.ORDERS)
     assert {(s.rounds, s.algorithm, s.options["directed.own"]) for s in seen} == {(1, "directed", "always")}
     assert [s.public for s in seen][:3] == ["voc", "coco", "cifar100"] and seen[-1].proj_dim == 32
+
+
+def test_delta_of_pairs_is_tested_as_users_are():
+    runs = [history("local", [40.0] * 6, seed=seed) for seed in range(3)]
+    runs += [history("directed", [44.0 + seed] * 6, seed=seed) for seed in range(3)]
+    runs += [history("self", [42.0] * 6, seed=seed) for seed in range(3)]
+    rows = report.delta_by_pair(runs, [("directed", "self"), ("directed", "anchored")])
+    assert rows.difference.tolist() == pytest.approx([100 * 3 / 40]) and (rows.a[0], rows.b[0]) == ("directed", "self")
+    assert rows.p.tolist() == pytest.approx([ttest_1samp([2.0, 3.0, 4.0], 0).pvalue])
