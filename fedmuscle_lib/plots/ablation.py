@@ -20,14 +20,14 @@ def ablation(rows: pd.DataFrame, x: str, axis: str, panel: str | None = None, ti
 
     Args:
         rows: as ``report.delta_at_points`` returns them.
-        x: the column that is drawn from left to right. Its values stand at equal distances, numbers in their order.
+        x: the column that is drawn from left to right. Its values stand at equal distances.
         axis: what the axis is called, with its unit.
         panel: another column, with a panel for each of its values.
         titles: of the panels, such as "R = {}".
         wrap: panels in a row; by default all.
     """
     rows = rows[rows.algorithm != BASELINE]
-    values = sorted(rows[x].unique(), key=lambda value: 0 if isinstance(value, str) else value)
+    values = sorted(rows[x].unique())
     rows = rows.assign(x=rows[x].map(values.index), panel=[titles.format(value) for value in rows[panel]] if panel else "")
     look = styles(rows.algorithm)
     plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm").facet("panel", wrap=wrap)
