@@ -70,7 +70,8 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
 
     Returns:
         claim, where, unit, difference (of the contrast that decides), ci_low, ci_high, n_seeds, decidable (half the interval's width: a
-        smaller difference could not have been told from the claim's border), p (corrected), verdict: "reproduced", "contradicted",
+        smaller difference could not have been told from the claim's border), p (corrected for the number of all listed claims, whether they
+        have runs or not, so that no verdict depends on what else was run), verdict: "reproduced", "contradicted",
         "undecided" or, where the profile has no such rows, "not run".
     """
     rows = []
@@ -81,10 +82,10 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
             against = [one for one in found if not one.holds]
             one = min(against, key=lambda one: one.p) if against else max(found, key=lambda one: one.p)
             row |= {"difference": one.mean, "ci_low": one.mean - one.half, "ci_high": one.mean + one.half, "decidable": one.half}
-            row |= {"n_seeds": one.n, "holds": one.holds, "p": min(1.0, one.p * len(found)) if against else one.p}
+            row |= {"n_seeds": one.n, "holds": one.holds, "p": one.p * len(found) if against else one.p}
         rows.append(row)
     out = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, "holds"])
-    out["p"] = holm(out.p)
+    out["p"] = holm(out.p, len(listed))
     out["verdict"] = [_verdict(row.holds, row.p) for row in out.itertuples()]
     return out[_COLUMNS]
 
@@ -123,11 +124,15 @@ def write(found: pd.DataFrame, folder: Path, profile: str) -> None:
     write_results({"claims": found}, {"command": f"python -m fedmuscle_lib reproduce claims --profile {profile}", "runs": []}, folder)
 
 
-def holm(p: pd.Series) -> pd.Series:
-    """p-values corrected for their number, so that the chance of one false verdict is at most the level; NaN stays."""
+def holm(p: pd.Series, family: int | None = None) -> pd.Series:
+    """p-values corrected for their number, so that the chance of one false verdict is at most the level; NaN stays.
+
+    Args:
+        family: how many questions were asked, also those without a p-value; by default as many as have one.
+    """
     known = p.dropna().sort_values()
-    factors = range(len(known), 0, -1)
-    return (known * list(factors)).cummax().clip(upper=1.0).reindex(p.index)
+    most = family or len(known)
+    return (known * list(range(most, most - len(known), -1))).cummax().clip(upper=1.0).reindex(p.index)
 
 
 def selected(rows: pd.DataFrame, where: str) -> pd.DataFrame:

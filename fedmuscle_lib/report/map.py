@@ -139,7 +139,7 @@ def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
     told = f"the 95 % interval is above 0 at {sides.count(1)} and below it at {sides.count(-1)} of the {len(sides)} points that have one"
     return "\n".join(
         [
-            f"- FedMuscle's Δ is above that {', '.join(above[:-1])} and {above[-1]}.",
+            f"- FedMuscle's mean Δ is above that {', '.join(above[:-1])} and {above[-1]}.",
             f"- It goes from {_where(least)} to {_where(most)}.",
             f"- FedMuscle minus self, live peers in place of one's own frozen copy, goes from {alone.difference.min():+.1f} "
             f"to {alone.difference.max():+.1f} points of Δ and is above 0 at {_at(alone.difference > 0)}; "
@@ -153,4 +153,4 @@ def _at(found: pd.Series) -> str:
 
 
 def _where(row: Any) -> str:
-    return f"{row.delta:+.1f} % ({row.place}, {row.steps} steps, where local training forgets {row.forgotten:+.1f} %)"
+    return f"{row.delta:+.1f} % ({row.place}, {row.steps} steps, where head only has {row.forgotten:+.1f} %)"

@@ -15,7 +15,7 @@ from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, algorithm
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
-from fedmuscle_lib.report.delta import delta
+from fedmuscle_lib.report.delta import delta, table
 from fedmuscle_lib.report.provenance import BARS, described, named, origins, spread
 from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.report.write import data_manifests
@@ -32,7 +32,8 @@ def note(histories: Sequence[History], points: Sequence[Point] = ()) -> str:
         points: of an ablation, which ``histories`` are one of: where the runs of all of them come from.
     """
     s, seeds = histories[0].settings, sorted({history.settings.seed for history in histories})
-    sentences = [] if points else ["The first line of a cell is ours, the second the paper's."]
+    papers = not points and table(histories).paper_mean.notna().any()
+    sentences = ["The first line of a cell is ours, the second the paper's."] if papers else []
     sentences += [f"Profile `{s.profile}`, {s.setup}, {named(seeds)}."]
     sentences += _left_out(histories) + _out_of_reach(histories)
     if subsets := sorted({f"`{m['dataset']}`" for m in data_manifests(histories).values() if m["official"] is False}):
@@ -143,12 +144,12 @@ def in_three_sentences(histories: Sequence[History]) -> str:
     for public, rows in in_short(histories).groupby("public", sort=False):
         gain, peers, destroyed = (list(rows[rows.question == name].itertuples()) for name in ("gain", "peers", "destroyed"))
         over = [f"{_quoted(row, ' %')} over {label(row.over).lower()}" for row in gain if row.arm == "fedmuscle"]
-        above = [f"{_quoted(row, ' points')} above {label(row.over).lower()}" for row in peers]
+        beside = [f"{label(row.over).lower()} {_quoted(row, ' points')}" for row in peers]
         left = [f"{_quoted(row, ' %')} ({label(row.arm).lower()})" for row in destroyed]
         alike = [_quoted(row, " %") for row in gain if (row.arm, row.over) == (f"fedmuscle, {TUNED}", TUNED_BASELINE)]
         tuned = "".join(f"; with the tuned recipe it is {value} over the latter" for value in alike)
         sentences = [f"FedMuscle's Δ is {_and(over)}{tuned}."] if over else []
-        sentences += [f"Beside arms without live, matched peers, its Δ is {_and(above)}."] if above else []
+        sentences += [f"Its Δ minus that of arms without live, matched peers: {_and(beside)}."] if beside else []
         sentences += [f"Backbones that stay as they were pretrained have a Δ of {_and(left)}: {_destroyed(destroyed)}."] if left else []
         items.append(f"- `{public}`: {' '.join(sentences)}")
     return "\n".join(items)

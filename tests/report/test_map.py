@@ -150,8 +150,8 @@ def test_more_steps_are_compared_within_their_place_on_the_same_seeds(points):
 def test_the_map_in_words(points):
     rows, peers = report.delta_map(points), report.map_peers(points)
     above, ends, given = report.map_in_words(rows, peers).splitlines()
-    assert above == "- FedMuscle's Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
-    assert "wide, 160 steps, where local training forgets +5.0 %" in ends
+    assert above == "- FedMuscle's mean Δ is above that of local training at 4 of 4 points and of head only at 4 of 4 points."
+    assert "wide, 160 steps, where head only has +5.0 %" in ends
     assert "above 0 at 4 of 4 points" in given and "of the 3 points that have one" in given
     single = report.map_in_words(rows[rows.n_seeds == 1], peers[peers.n_seeds == 1])
     assert single.endswith("one seed cannot tell how much of this is chance.")

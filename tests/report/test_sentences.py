@@ -143,9 +143,12 @@ def in_short_runs(seeds=(0, 1, 2)):
 def test_three_sentences_say_what_is_gained_what_peers_give_and_what_is_destroyed():
     (item,) = report.in_three_sentences(in_short_runs()).splitlines()
     assert item.startswith("- `voc`: FedMuscle's Δ is **+10.25** % [+9.63, +10.87] over local training and **-11.98** % [")
-    assert "over local training, tuned. Beside arms without live, matched peers, its Δ is **+5.25** points [" in item
-    assert "above self (no communication), **+0.25** points [-0.37, +0.87] (not clear of 0) above shuffled peers and " in item
-    assert "**-9.75** points [-10.37, -9.13] above head only." in item
+    assert (
+        "over local training, tuned. Its Δ minus that of arms without live, matched peers: self (no communication) **+5.25** points ["
+        in item
+    )
+    assert "shuffled peers **+0.25** points [-0.37, +0.87] (not clear of 0) and " in item
+    assert "head only **-9.75** points [-10.37, -9.13]." in item
     assert "(head only) and **+5.00** % [" in item and item.endswith("local training destroys part of what it starts from.")
     rows = report.in_short(in_short_runs()).set_index(["question", "arm", "over"]).difference
     assert rows["destroyed", "head_only", "local"] == 20 and len(rows) == 7
@@ -154,7 +157,7 @@ def test_three_sentences_say_what_is_gained_what_peers_give_and_what_is_destroye
 def test_the_first_sentence_has_fedmuscle_with_the_tuned_recipe():
     tuned = report.as_arm([history("fedmuscle", [49 + 0.1 * seed] * 6, seed=seed) for seed in range(3)], "tuned")
     (item,) = report.in_three_sentences(in_short_runs() + tuned).splitlines()
-    assert "over local training, tuned; with the tuned recipe it is **-2.00** % [-2.01, -1.99] over the latter. Beside arms" in item
+    assert "over local training, tuned; with the tuned recipe it is **-2.00** % [-2.01, -1.99] over the latter. Its Δ minus" in item
     assert item.count(". ") == 2
 
 
