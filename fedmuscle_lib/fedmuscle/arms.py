@@ -317,7 +317,7 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
         seeds, public: as in ``Settings``.
 
     Returns:
-        A point a lie, with the rows of the honest users: local training, FedMuscle, also with a robust server, and ``directed``.
+        A point a lie, with the rows of the honest users: local training, FedMuscle and ``directed``, both also with a robust server.
 
     Raises:
         ValueError: settings that no run can have.
@@ -327,7 +327,7 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
     names = [{"lie": lie} for lie in ("none", *get_args(Lie))]
     lies = [{}, *({"hostile": {liar: lie}} for lie in get_args(Lie))]
     plain = run_points(common, lies, seeds, public, [BASELINE, "fedmuscle", "directed"], names)
-    robust = run_points({**common, "robust": 1}, lies, seeds, public, ["fedmuscle"], names)
+    robust = run_points({**common, "robust": 1}, lies, seeds, public, ["fedmuscle", "directed"], names)
     return [
         Point(name, tuple(only(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
         for name, one, two in zip(names, plain, robust, strict=True)
