@@ -329,16 +329,19 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
     plain = run_points(common, lies, seeds, public, [BASELINE, "fedmuscle", "directed"], names)
     robust = run_points({**common, "robust": 1}, lies, seeds, public, ["fedmuscle", "directed"], names)
     return [
-        Point(name, tuple(only(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
+        Point(name, tuple(_rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
         for name, one, two in zip(names, plain, robust, strict=True)
     ]
 
 
 def only(history: History, users: Sequence[int]) -> History:
-    """A run's rows of some users. If its users learn alone, it is the run of only these."""
+    """A run's rows of some users, as if no others had taken part. If its users learn alone, it is the run of only these."""
+    return replace(_rows_of(history, users), settings=history.settings.model_copy(update={"users": tuple(users)}))
+
+
+def _rows_of(history: History, users: Sequence[int]) -> History:
     tables = {name: getattr(history, name) for name in ("metrics", "costs", "losses", "measures")}
-    settings = history.settings.model_copy(update={"users": tuple(users)})
-    return replace(history, settings=settings, **{name: rows[rows.user.isin(users)] for name, rows in tables.items()})
+    return replace(history, **{name: rows[rows.user.isin(users)] for name, rows in tables.items()})
 
 
 def run_map(

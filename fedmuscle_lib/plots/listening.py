@@ -1,4 +1,4 @@
-"""Who listens to whom: an arrow from each peer to who listens to it, over how well a user's representations predict the others'."""
+"""Who listens to whom: an arrow from each peer to who listens to it, over how much more a user predicts of the others than they of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedmuscle_lib.core.style import HALO, housed
 
 @housed
 def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, str] | None = None) -> Figure:
-    """A circle a user, at the mean R2 with which it predicts the others; filled if it keeps a copy of itself on most seeds.
+    """A circle a user, filled if it keeps a copy of itself on most seeds, at the mean R2 with which it predicts others less theirs of it.
 
     An arrow is as wide as the share of seeds on which its user listens.
 
@@ -22,9 +22,9 @@ def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, s
         decided: rows as ``report.decisions`` returns them, of the same arm.
         models: as ``report.models`` returns them.
     """
-    knows = pairs.groupby("peer").r2.mean()
+    knows = (pairs.r2 - pairs.r2_back).groupby(pairs.peer).mean()
     place = {user: (x, float(knows[user])) for x, user in enumerate(knows.index)}
-    figure, ax = plt.subplots(figsize=(1.3 * len(place) + 0.8, 3.6))
+    figure, ax = plt.subplots(figsize=(0.85 * len(place) + 0.9, 3.6))
     for (peer, user), share in pairs.groupby(["peer", "user"]).listens.mean().items():
         if share:
             bend = 0.25 if place[peer][0] < place[user][0] else -0.25
@@ -35,9 +35,11 @@ def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, s
         ax.plot(x, y, "o", markersize=13, markeredgecolor="#333333", markerfacecolor="#E69F00" if keeps[user] > 0.5 else "white", zorder=3)
         ax.annotate(str(user), (x, y), ha="center", va="center", fontsize=8, zorder=4)
     first = decided.drop_duplicates("user").set_index("user")
-    called = {user: (models or {}).get(first.model[user], first.model[user]).replace(", ", "\n") for user in place}
+    called = {
+        user: (models or {}).get(first.model[user], first.model[user]).replace(", ", "\n").replace("weak ", "weak\n") for user in place
+    }
     ax.set_xticks(range(len(place)), [f"{called[user]}\n{first.task[user]}" for user in place], fontsize=7)
-    ax.set(ylabel="mean R² with which it predicts the others", xlim=(-0.6, len(place) - 0.4))
+    ax.set(ylabel="R² of the others by it\nminus R² of it by them, mean", xlim=(-0.6, len(place) - 0.4))
     ax.margins(y=0.15)
     ax.annotate("filled: keeps a copy of itself", (1, 1), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, bbox=HALO)
     return figure

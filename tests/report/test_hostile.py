@@ -38,7 +38,7 @@ def asked(monkeypatch):
 def test_a_lie_costs_what_honest_users_have_less(asked):
     points = report.run_hostile({"profile": "mini"}, 3, [0], "voc")
     assert [point.varied for point in points] == [{"lie": "none"}, *({"lie": lie} for lie in LOST)]
-    assert {tuple(user.number for user in run.settings.members) for point in points for run in point.histories} == {(1, 2, 4, 5, 6)}
+    assert {tuple(run.metrics.user.unique()) for point in points for run in point.histories} == {(1, 2, 4, 5, 6)}
     lost = report.lost_to_lies(points).set_index(["algorithm", "lie"]).difference
     for lie, less in LOST.items():
         assert lost["fedmuscle", lie] == lost["directed", lie] == pytest.approx(-100 * less / 40)
