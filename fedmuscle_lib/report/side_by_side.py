@@ -20,19 +20,20 @@ class SideBySide(pd.DataFrame):
     """A table of "ours | the paper's" cells, which pages show as two lines."""
 
     def page(self) -> str:
-        """Return HTML in which no cell wraps, Delta is bold and the paper's value is a second, smaller and grey line.
+        """Return HTML in which names wrap but no value, Delta is bold and the paper's value is a second, smaller and grey line.
 
         Public sets and kinds of algorithms are lines across the table, so that a narrow screen shows algorithms and Delta.
         """
         with pd.option_context("display.max_colwidth", None):
             head, body = self.droplevel(["public", "kind"]).to_html(border=0).split("<tbody>")
+        head = re.sub(r"    <tr[^>]*>\s*<th>algorithm</th>(\s*<th></th>)*\s*</tr>\n", "", head)
         rows, groups = re.findall(r"    <tr>.*?</tr>\n", body, re.DOTALL), self.index.droplevel("algorithm")
         for i in reversed([i for i, group in enumerate(groups) if i == 0 or group != groups[i - 1]]):
             rows.insert(i, f'    <tr><th colspan="{self.shape[1] + 1}" align="left">{": ".join(groups[i])}</th></tr>\n')
         text = f"{head}<tbody>\n{''.join(rows)}  </tbody>\n</table>"
         text = re.sub(r"<td>([^<|]*?)(?: \| ([^<]*))?</td>", _lines, text.replace(", for ", ",<br>for "))
         first = re.sub(r"(?<=</th>)(\s*<td>)(.*?)(?=<br>|</td>)", r"\1<b>\2</b>", text)
-        return re.sub(r"<(th|td)\b", r"<\1 nowrap", first)
+        return first.replace("<td>", "<td nowrap>")
 
     def _repr_html_(self) -> str:
         return self.page()
