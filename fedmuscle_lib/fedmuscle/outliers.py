@@ -27,6 +27,7 @@ LASTING = 5  # rounds in a row, after which there is a warning; on `small`, an h
 # Setup 1 have an agreement of 0.41 to 0.47, a retrieval of 0.60 to 0.65 and a spread of 0.69 to 0.79, those of Setup 2 with texts and
 # masks at least 0.19 and 0.52. A user with shuffled rows, noise or a constant has an agreement of -0.02 to 0.02; one that sends the
 # negative of its own or the others' mean vectors a retrieval of 0 to 0.41, and below 0.24 in the second round.
+# In `setup1_unequal` (seed 0, notebook `hostile`) the others align with such a negative, and nothing looks wrong: 0.61, then up to 0.97.
 UNRELATED, OPPOSED, CONSTANT = 0.1, 0.45, 0.05
 
 
