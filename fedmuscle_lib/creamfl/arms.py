@@ -10,7 +10,6 @@ from fedmuscle_lib.runs import History, run_all
 from fedmuscle_lib.runs.settings import parse
 
 BASELINE = "local"
-TABLE = (BASELINE, "creamfl", "creamfl_muscle")  # the paper's arms
 CONTROLS = ("pairwise", "own", "frozen", "shuffled")
 Run = History[Settings]
 

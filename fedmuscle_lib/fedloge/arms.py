@@ -15,8 +15,7 @@ from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import History, may_compute, run_all, stored
-from fedmuscle_lib.runs.address import one_look
+from fedmuscle_lib.runs import History, run_all, unobtainable
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
@@ -44,14 +43,11 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         own = _settings(common, arm, 0)
         asked.setdefault(own.algorithm + own.method.Options(**own.own_options).model_dump_json(), arm)
     names = list(asked.values())
-    wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
-    if not may_compute():
-        with one_look():
-            lacking = [one for one in wanted if one[0] != names[0] and not stored(one[1])]
-        for arm, settings in lacking:
-            _log.warning("%s is left out on seed %d: its run is not stored", arm, settings.seed)
-        wanted = [one for one in wanted if one not in lacking]
-    finished = run_all([settings for _, settings in wanted])
+    wanted = {(arm, seed): _settings(common, arm, seed) for seed in seeds for arm in names}
+    for key in unobtainable({key: [settings] for key, settings in wanted.items() if key[0] != names[0]}):
+        _log.warning("%s is left out on seed %d: its run is not stored", *key)
+        del wanted[key]
+    finished = run_all(wanted.values())
     return [replace(run, setting=arm.partition(", ")[2]) for run, (arm, _) in zip(finished, wanted, strict=True)]
 
 

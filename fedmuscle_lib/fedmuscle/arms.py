@@ -18,8 +18,7 @@ from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.runs import History, may_compute, run_all, stored
-from fedmuscle_lib.runs.address import one_look
+from fedmuscle_lib.runs import History, run_all, unobtainable
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
 # this is the literal end of Algorithm 1.
@@ -147,12 +146,9 @@ def run_arms(
         for public in publics[:1] if is_blind(name) else publics:
             if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
                 runs[name, public] = settings
-    if not may_compute():
-        with one_look():
-            lacking = [key for key, settings in runs.items() if added(key[0]) and not all(map(stored, settings))]
-        for key in lacking:
-            _log.warning("%s on %s is left out: not all of its runs are stored", *key)
-            del runs[key]
+    for key in unobtainable({key: settings for key, settings in runs.items() if added(key[0])}):
+        _log.warning("%s on %s is left out: not all of its runs are stored", *key)
+        del runs[key]
     in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
     finished = run_all([settings for _, settings in in_order])
     return [named(history, name) for (name, _), history in zip(in_order, finished, strict=True)]

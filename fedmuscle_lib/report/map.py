@@ -17,8 +17,9 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, as_arm, label, runs_of
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, label, runs_of
 from fedmuscle_lib.fedmuscle.settings import parse
+from fedmuscle_lib.report.ablation import minus_first
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.provenance import save
@@ -78,19 +79,12 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     Raises:
         ValueError: a point has no run of FedMuscle, or no seed in common with its place's first.
     """
-    first: dict[str, Point] = {}
-    parts = [pd.DataFrame(columns=["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"])]
+    places: dict[str, list[Point]] = {}
     for point in points:
-        usual = first.setdefault(point.varied["place"], point)
-        if point is usual:
-            continue
-        seeds = {one.settings.seed for one in usual.histories}
-        those = [one for one in point.histories if one.arm == "fedmuscle" and one.settings.seed in seeds]
-        setting = f"{point.varied['steps']} steps"
-        rows = delta_difference([*usual.histories, *as_arm(those, setting)], f"fedmuscle, {setting}", "fedmuscle", phase)
-        where = {**point.varied, "over": usual.varied["steps"]}
-        parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+        places.setdefault(point.varied["place"], []).append(point)
+    parts = [minus_first(own, phase).assign(over=own[0].varied["steps"]) for own in places.values() if len(own) > 1]
+    columns = ["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 def write_map(points: Sequence[Point], folder: Path) -> None:

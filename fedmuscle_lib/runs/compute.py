@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from fedmuscle_lib.core.files import user_path
-from fedmuscle_lib.runs.address import Address, address_of
+from fedmuscle_lib.runs.address import Address, address_of, one_look
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
 from fedmuscle_lib.runs.loop import Post, train
@@ -17,6 +18,8 @@ from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
+
+K = TypeVar("K", bound=Hashable)
 
 
 class NotStored(LookupError):
@@ -118,6 +121,14 @@ def history_at(address: Address, settings: S, store: Store) -> History[S] | None
 def may_compute() -> bool:
     """Return whether a run that is not stored may be computed; the environment can say no."""
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
+
+
+def unobtainable(groups: Mapping[K, Sequence[RunSettings]]) -> list[K]:
+    """Keys of groups of which a run is neither stored nor may be computed."""
+    if may_compute():
+        return []
+    with one_look():
+        return [key for key, settings in groups.items() if not all(map(stored, settings))]
 
 
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:

@@ -14,7 +14,7 @@ from fedmuscle_lib.core.notebooks import results_folder, runs_of
 from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.reproduce.index import index
-from fedmuscle_lib.runs import History
+from fedmuscle_lib.runs import History, compute
 
 PROVENANCE = {
     "seconds": 3.0,
@@ -204,8 +204,8 @@ def test_an_arm_that_the_profile_has_anyway_runs_once(monkeypatch):
 
 def test_where_nothing_may_be_computed_a_method_has_the_seeds_that_are_stored(monkeypatch, caplog):
     monkeypatch.setattr(arms, "run_all", lambda settings: [history(s.algorithm, seed=s.seed) for s in settings])
-    monkeypatch.setattr(arms, "may_compute", lambda: False)
-    monkeypatch.setattr(arms, "stored", lambda settings: settings.algorithm == "fedavg" and settings.seed == 0)
+    monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
+    monkeypatch.setattr(compute, "stored", lambda settings: settings.algorithm == "fedavg" and settings.seed == 0)
     runs = arms.run_methods({"profile": "mini"}, ["fedloge", "fedavg"], [0, 1])
     assert [(run.arm, run.settings.seed) for run in runs] == [("fedloge", 0), ("fedavg", 0), ("fedloge", 1)]
     assert [record.getMessage() for record in caplog.records] == ["fedavg is left out on seed 1: its run is not stored"]

@@ -10,6 +10,7 @@ from histories import history
 from fedmuscle_lib import report
 from fedmuscle_lib.fedmuscle import algorithms, arms
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
+from fedmuscle_lib.runs import compute
 
 COMMON = {"profile": "mini"}
 
@@ -82,7 +83,7 @@ def test_whom_a_control_does_not_serve_takes_no_part(asked):
 
 def test_where_nothing_is_computed_a_control_is_whole_or_left_out(asked, monkeypatch, caplog):
     monkeypatch.setenv("FEDMUSCLE_COMPUTE", "0")
-    monkeypatch.setattr(arms, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
+    monkeypatch.setattr(compute, "stored", lambda s: None if s.algorithm == "probe" or (s.algorithm == "self" and s.seed == 1) else s)
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         report.run_arms(COMMON, ["local", "fedmuscle"], [0, 1], ["voc"])
     assert list(dict.fromkeys(s.algorithm for s in asked)) == ["local", "fedmuscle", "head_only"]
