@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,7 +27,7 @@ from data_prep.io.image_files import decoded
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
-from fedmuscle_lib.core.files import named, put
+from fedmuscle_lib.core.files import named, put, reserve
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
 
@@ -185,7 +184,7 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
                 fields = [(field, np.float16, tuple(tensor.shape[1:])) for field, tensor in views[0].items()]
                 with named(path):
                     rows = open_memmap(path, "w+", fields, (count, 2))
-                    _reserve(path)
+                    reserve(path, path.stat().st_size)
             for mirrored, view in enumerate(views):
                 for field, tensor in view.items():
                     rows[field][done : done + len(chunk), mirrored] = tensor.numpy()
@@ -198,13 +197,6 @@ def compute(found: Sequence[Source], made_by: Networks, cache: Path) -> Views:
         raise SourceError(f"{found[0].path}: holds no JPEG or PNG image")
     mean, std, centre = _moments(rows)
     return Views(rows, made_by.stem, digest, {source.data_set: len(own) for source, own in names.items()}, mean, std, centre)
-
-
-def _reserve(path: Path) -> None:
-    """Take the room of a file that has holes: a disk that gets full would end the process when one of them is written to."""
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _weights(name: str, wheels: Wheels) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -155,6 +155,17 @@ def put(path: Path, content: bytes) -> None:
         scratch.unlink(missing_ok=True)
 
 
+def reserve(path: Path, size: int) -> None:
+    """Make a file of ``size`` bytes, or give one room for its holes: a disk that gets full would end the process that writes into a hole.
+
+    Raises:
+        OSError: there is no room.
+    """
+    with path.open("ab") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Name ``path`` in errors from inside: a full disk's error has no file name, and safetensors' error is no OSError.

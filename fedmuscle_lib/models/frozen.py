@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedmuscle_lib.core.files import reserve
 from fedmuscle_lib.models.base import State, UserModel
 
 CHUNK = 64  # samples that pass at once: fixed, so that a state does not depend on who asks for it first
@@ -100,24 +100,11 @@ class FrozenStates:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fedmuscle-", ignore_cleanup_errors=True)
         path = Path(self._folder.name) / str(len(list(Path(self._folder.name).iterdir())))
-        _reserve(path, size)
+        try:
+            reserve(path, size)
+        except OSError as error:
+            raise OSError(f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR names another disk") from None
         states = torch.from_file(str(path), shared=True, size=math.prod(shape), dtype=like.dtype).view(shape)
         with suppress(PermissionError):  # of Windows; elsewhere a file without a name lasts as long as its tensor, and no kill leaves it
             path.unlink()
         return states
-
-
-def _reserve(path: Path, size: int) -> None:
-    """Make a file of ``size`` bytes that are there: a disk that is full would end the process when they are written to.
-
-    Raises:
-        OSError: there is no room; the message names the folder.
-    """
-    with path.open("wb") as file:
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                raise OSError(
-                    f"{path.parent}: no room for {size / 1e9:.1f} GB of frozen states ({error}); TMPDIR names another disk"
-                ) from None

@@ -9,14 +9,15 @@ from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import Aggregator
 from fedmuscle_lib.network.history import History, alone, listed
 from fedmuscle_lib.network.service import listening
-from fedmuscle_lib.network.terms import ServerFile
+from fedmuscle_lib.network.terms import Address, ServerFile
 
 
-def serve(file: ServerFile, tell: Callable[[str], object] = print) -> History:
+def serve(file: ServerFile, tell: Callable[[str], object] = print, began: Callable[[Address], object] = lambda _: None) -> History:
     """Do the rounds that are left, listening meanwhile; returns what happened, which the file's folder keeps.
 
     Args:
         tell: takes lines of progress.
+        began: takes the address as soon as parties can come.
 
     Raises:
         ValueError: naming the field of the file that can't be.
@@ -34,5 +35,6 @@ def serve(file: ServerFile, tell: Callable[[str], object] = print) -> History:
         with listening(aggregator, file.address, file.certificate, file.key, public) as address:
             where = f"{terms.name!r} at {address}, {'without TLS' if file.insecure else 'over TLS'}"
             tell(f"{where}: round {history.finished + 1} of {terms.rounds} waits for {listed(public_keys)}")
+            began(address)
             aggregator.run()
     return history

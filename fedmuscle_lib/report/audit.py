@@ -15,7 +15,7 @@ from fedmuscle_lib.fedmuscle.arms import BASELINE, label
 from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.muscle.wire import REPLIES, paper_cost_gb, reply_nbytes
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
-from fedmuscle_lib.report.provenance import write_results
+from fedmuscle_lib.report.provenance import write_without_runs
 
 _TABLES = (1, 2, 3, 4, 6, 7, 8, 9)  # those that print Delta and the cells behind it
 _OF_THREE = (1, 6, 7, 8)  # those whose cells are all of three runs: see runs_behind
@@ -27,8 +27,7 @@ _VITS = {"ViT-Tiny": (192, 12, 16), "ViT-Small": (384, 12, 16), "ViT-Base": (768
 def write(folder: Path, profile: str) -> None:
     """Write every table of this module as ``<its function>.csv``, and a provenance without runs."""
     tables = (deltas, exchanges, single_cells, formulas, communication, vit_counts, teraflops, repeats, baselines, runs_behind, claims)
-    command = f"python -m fedmuscle_lib reproduce paper_audit --profile {profile}"
-    write_results({table.__name__: table() for table in tables}, {"command": command, "runs": []}, folder)
+    write_without_runs({table.__name__: table() for table in tables}, folder, "paper_audit", profile)
 
 
 # --- Delta -------------------------------------------------------------------------------------------------------------------

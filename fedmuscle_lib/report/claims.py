@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
-from fedmuscle_lib.report.provenance import write_results
+from fedmuscle_lib.report.provenance import write_without_runs
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LEVEL = 0.05
@@ -121,7 +121,7 @@ def counted(verdicts: pd.Series) -> str:
 
 def write(found: pd.DataFrame, folder: Path, profile: str) -> None:
     """Write ``claims.csv`` as :func:`decided` returns it, and a provenance without runs."""
-    write_results({"claims": found}, {"command": f"python -m fedmuscle_lib reproduce claims --profile {profile}", "runs": []}, folder)
+    write_without_runs({"claims": found}, folder, "claims", profile)
 
 
 def holm(p: pd.Series, family: int | None = None) -> pd.Series:

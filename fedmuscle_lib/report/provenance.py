@@ -42,6 +42,13 @@ def write_results(frames: Mapping[str, pd.DataFrame], provenance: Mapping[str, A
     write_provenance(provenance, folder)
 
 
+def write_without_runs(frames: Mapping[str, pd.DataFrame], folder: Path, notebook: str, profile: str, **parameters: object) -> None:
+    """Write each frame as ``<its name>.csv``, and a provenance without runs: the command that makes the folder."""
+    options = "".join(option(name, value) for name, value in parameters.items())
+    command = f"python -m fedmuscle_lib reproduce {notebook} --profile {profile}{options}"
+    write_results(frames, {"command": command, "runs": []}, folder)
+
+
 def option(name: str, value: object) -> str:
     """Return what gives a notebook's parameter or a setting to ``reproduce``, after a blank."""
     return " -p " + shlex.quote(f"{name}={json.dumps(value)}")

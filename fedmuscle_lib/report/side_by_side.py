@@ -10,7 +10,7 @@ import pandas as pd
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
-from fedmuscle_lib.report.statistics import wide, with_interval, with_intervals, with_std
+from fedmuscle_lib.report.statistics import beside, wide, with_intervals, with_std
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
@@ -71,7 +71,8 @@ def _lines(cell: re.Match[str]) -> str:
 
 def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
     """A row for Delta, and one for Delta over tuned local training if there is any; a column an algorithm."""
-    rows = {"Δ (%)": [_delta_cell(row) for _, row in deltas.iterrows()]}
+    both = zip(with_intervals(deltas, "delta"), deltas.reindex(columns=["paper_delta"]).paper_delta, strict=True)
+    rows = {"Δ (%)": [ours + beside(theirs, "+.2f") for ours, theirs in both]}
     if "delta_tuned" in deltas and deltas.delta_tuned.notna().any():
         rows["Δ over tuned (%)"] = with_intervals(deltas, "delta_tuned", "ci_low_tuned", "ci_high_tuned")
     return pd.DataFrame(rows, index=deltas.index).T
@@ -95,11 +96,6 @@ def _named(table: pd.DataFrame) -> Iterable:
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
     ours = with_std(mean, std)
     return ours if pd.isna(paper_mean) else f"{ours} | {with_std(paper_mean, paper_std, digits=2)}"
-
-
-def _delta_cell(row: pd.Series) -> str:
-    ours, theirs = with_interval(row.delta, row.ci_low, row.ci_high), row.get("paper_delta")
-    return ours if pd.isna(theirs) else f"{ours} | {theirs:+.2f}"
 
 
 def _wide(rows: pd.DataFrame, column: str, index: list[str], across: str) -> pd.DataFrame:

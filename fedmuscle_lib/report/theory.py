@@ -19,7 +19,7 @@ from fedmuscle_lib.muscle.gaussian import bound, correlated, critics, draw, limi
 from fedmuscle_lib.muscle.loss import log_factors, muscle_loss
 from fedmuscle_lib.muscle.partition import joint, log_partition, pairs, unpack
 from fedmuscle_lib.muscle.temperature import temperatures
-from fedmuscle_lib.report.provenance import option, write_results
+from fedmuscle_lib.report.provenance import write_without_runs
 from fedmuscle_lib.report.statistics import CONFIDENCE, with_interval
 
 B, M = 32, 3  # Section 6.1
@@ -28,10 +28,8 @@ CRITICS = {"theorem": "f* of equation (10)", "full": "full ratio"}
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path, profile: str, **parameters: object) -> None:
-    """Write each frame as ``<its name>.csv``, and a provenance without runs: the command that makes the folder."""
-    command = f"python -m fedmuscle_lib reproduce theory --profile {profile}"
-    command += "".join(option(name, value) for name, value in parameters.items())
-    write_results(frames, {"command": command, "runs": []}, folder)
+    """Write each frame as ``<its name>.csv``, and a provenance without runs."""
+    write_without_runs(frames, folder, "theory", profile, **parameters)
 
 
 # --- Theorem 1 ---------------------------------------------------------------------------------------------------------------
