@@ -25,7 +25,8 @@ Marker = str | tuple[int, Literal[0, 1, 2], int]  # a tuple: number of rays, 1 f
 Look = tuple[str, Marker]
 _Arguments = ParamSpec("_Arguments")
 
-_SPARE = ("#44AA99", "#7CB342", "#6699CC", "#C18B70", "#1A1AE6", "#8800CC", "#E6007A")
+# The first ones are far from each other and from most algorithms' colours, also as protanopes and deuteranopes see them.
+_SPARE = ("#1A1AE6", "#6699CC", "#C18B70", "#E6007A", "#8800CC", "#44AA99", "#7CB342")
 _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,

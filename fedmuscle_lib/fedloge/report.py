@@ -232,7 +232,7 @@ def hypothesis(differences: pd.DataFrame) -> str:
 def about(histories: Sequence[Run]) -> str:
     """The line above a figure: world, data, clients, seeds and what its bars are."""
     s = histories[0].settings
-    return described(histories, f"{s.data}, alpha {s.alpha:g}, imbalance {s.imbalance:g}", f"{s.clients} clients")
+    return described(histories, f"{_titled(s.data)}, alpha {s.alpha:g}, imbalance {s.imbalance:g}", f"{s.clients} clients")
 
 
 def note(histories: Sequence[Run]) -> str:
@@ -258,13 +258,18 @@ def _authors(histories: Sequence[Run]) -> list[str]:
         for row in known.drop_duplicates("authors_log").itertuples()
     ]
     gain = (known.best - known.authors_mean).max()
-    whose = DATA[s.data].replace("cifar", "CIFAR-") + "-LT"
-    stands_in = [] if s.data.startswith("cifar") else [f"`{s.data}` is no {whose}, and its numbers are not expected to be."]
+    whose = _titled(f"{DATA[s.data]}_lt")
+    stands_in = [] if _titled(s.data) == whose else [f"`{s.data}` is no {whose}, and its numbers are not expected to be."]
     return [
         f"The authors' are the last rounds of their logs {' and '.join(settings)} of {whose}, alpha = {s.alpha:g}, "
         f"imbalance = {s.imbalance:g}, one run each. Their best rounds, chosen on the test set, are up to {gain:.1f} points higher.",
         *stands_in,
     ]
+
+
+def _titled(data: str) -> str:
+    """Such as "CIFAR-10-LT"; a set of one's own keeps the name of its folder."""
+    return data.replace("cifar", "CIFAR-").replace("_lt", "-LT") if data.startswith("cifar") else data
 
 
 def write(histories: Sequence[Run], folder: Path, overview: pd.DataFrame, others: Sequence[Run] = ()) -> None:

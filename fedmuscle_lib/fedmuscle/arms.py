@@ -275,6 +275,8 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
 def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str) -> list[History]:
     """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
 
+    Where nothing may be computed, a variant that is not stored on every one of these is left out, with a warning.
+
     Args:
         common: settings of all runs.
         variants: of ``DIRECTED``, by name.
@@ -287,11 +289,14 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     for name in variants:
         check_known("variants: unknown variant", name, DIRECTED)
     (point,) = run_points(common, [{}], seeds, public, _BESIDE_DIRECTED)
-    found = [*point.histories]
-    for name in variants:
-        options = common.get("options", {}) | DIRECTED[name]
-        (point,) = run_points({**common, "options": options}, [{}], seeds[:3], public, ["directed"])
-        found += as_arm(point.histories, name)
+    found, given = [*point.histories], {**common, "public": public}
+    turned = {name: {**given, "options": common.get("options", {}) | DIRECTED[name]} for name in variants}
+    runs = {name: [_settings(own, {}, "directed", seed) for seed in seeds[:3]] for name, own in turned.items()}
+    for name in unobtainable(runs):
+        _log.warning("directed, %s is left out: not all of its runs are stored", name)
+        del runs[name]
+    for name, settings in runs.items():
+        found += as_arm(run_all(settings), name)
     return found
 
 

@@ -101,11 +101,12 @@ def verdicts(folder: Path) -> dict[str, str]:
 
 def ledger(found: pd.DataFrame) -> str:
     """The claims as :func:`decided` returns them, in a Markdown table."""
-    rows = [["claim", "where", "verdict", "difference", "decidable", "seeds", "p"]]
+    rows = [["claim", "where", "verdict", "difference", "decidable", "unit", "seeds", "p"]]
     for place, row in zip(found["where"], found.itertuples(), strict=True):
         tested = [
-            f"{with_interval(row.difference, row.ci_low, row.ci_high)} {row.unit}",
+            with_interval(row.difference, row.ci_low, row.ci_high).replace(" ", "\N{NO-BREAK SPACE}"),
             f"{row.decidable:.2f}",
+            row.unit,
             str(row.n_seeds),
             f"{row.p:.3f}",
         ]

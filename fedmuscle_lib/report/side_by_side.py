@@ -11,6 +11,7 @@ from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
 from fedmuscle_lib.report.statistics import beside, wide, with_intervals, with_std
+from fedmuscle_lib.tasks import direction
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
 _REFERENCES = {"trivial": "Trivial answer", "tfidf": "TF-IDF"}
@@ -46,11 +47,13 @@ def side_by_side(
 
     Where there is tuned local training, another column has Delta over that. The rows have three levels: the public set, what kind the
     algorithm is, and its name. The paper's algorithms come first, controls and ours after them, and last what ``report.references`` gives.
+    What was not run on a public set has no row there.
 
     Args:
         models: as ``report.models`` returns them.
     """
     users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
+    users["metric"] = [name + " (%)" * (direction(name) > 0) for name in users.metric]
     every = wide(users.replace({"model": dict(models or {})}), USER, "algorithm")
     blocks = {}
     for public, block in every.groupby(level="public", sort=False):
@@ -61,7 +64,7 @@ def side_by_side(
         for name, reached in () if references is None else references.groupby("reference", sort=False):
             cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
             found["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in found.index.get_level_values("user")]
-        blocks[NAMES.get(public, public)] = found.T
+        blocks[NAMES.get(public, public)] = found.T[found.ne("").any()]
     return SideBySide(pd.concat(blocks, names=["public", "kind", "algorithm"]))
 
 

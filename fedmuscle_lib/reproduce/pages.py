@@ -26,6 +26,7 @@ _NUMBERED = re.compile(
     r"(<thead>\s*<tr[^>]*>)<th></th>((?:<th>[^<]+</th>)+</tr></thead><tbody>(?:\s*<tr><th>\d+</th>(?:<td>[^<]*</td>)+</tr>)+</tbody>)"
 )
 _NUMBER = re.compile(r"(<tr>)<th>\d+</th>")
+_INTERVAL = re.compile(r"<td>(?=[+-]?\d[\d.]* (?:±|\[))")  # a value that must not be parted from its interval
 _LAYOUT = re.compile(r"<style.*?</style>|</?div>|(?<=>)\s+(?=<(?!tr))", re.DOTALL)  # of pandas' tables
 
 
@@ -79,7 +80,8 @@ def _as_read(notebook: Any, place: str) -> Any:
 def _in_words(table: str) -> str:
     """A table of pandas' for reading: columns named in words, no running numbers of rows, and nothing where there is no value."""
     table = _NUMBERED.sub(lambda found: found[1] + _NUMBER.sub(r"\1", found[2]), table)
-    return _HEAD.sub(lambda head: _COLUMN.sub(_in_word, head[0]), table).replace("<td>NaN</td>", "<td></td>")
+    table = _HEAD.sub(lambda head: _COLUMN.sub(_in_word, head[0]), table).replace("<td>NaN</td>", "<td></td>")
+    return _INTERVAL.sub("<td nowrap>", table)
 
 
 def _in_word(column: re.Match[str]) -> str:

@@ -287,6 +287,7 @@ def test_a_note_says_whose_numbers_stand_there():
     assert "seeds 0, 1, 2" in note and "`b` (40 clients, 100 % of them in a round) of CIFAR-10-LT" in note
     assert "`glyphs` is no CIFAR-10-LT" in note and "up to 1.9 points higher" in note
     assert "no log of `glyphs` with alpha = 0.3" in report.note(realigned((5, 6, 7), alpha=0.3))
+    assert report.about(realigned((5, 6, 7), data="cifar10_lt")).startswith("Generated data (profile mini) · CIFAR-10-LT, alpha 0.5")
     assert "fewer seeds" not in note and "FedProx: fewer seeds" in report.note([*realigned((5, 6, 7)), history("fedprox", seed=0)])
 
 

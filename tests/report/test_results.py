@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fedmuscle_lib.report.claims import claims
@@ -48,6 +50,24 @@ def test_each_notebook_has_a_row_and_a_link_in_each_profile(root):
         "|[Controls](notebooks/controls.ipynb)|CNNs: [+4.0 [-1.6, +0.9]](figures/small/controls/README.md)"
         "<br>ViTs, last blocks: [+5.0 [-1.6, +0.9]](figures/small/controls_setup1_vit/README.md)||",
     ]
+
+
+def test_a_variant_is_named_by_what_differs_from_the_usual_page(root):
+    usual = {"seeds": [0], "setup": "setup1_unequal"}
+    others = {
+        "hostile": usual,
+        "hostile_liar=5": usual | {"liar": 5, "seeds": [1]},
+        "hostile_setup1_rounds=2": {"setup": "setup1", "overrides": {"rounds": 2}},
+        "fedloge_methods=fedavg": {"methods": ["fedavg"]},
+        "fedloge_methods=fedavg_imbalance=0.5": {"methods": ["fedavg"], "overrides": {"imbalance": 0.5}},
+    }
+    for name, parameters in others.items():
+        entry(root, f"mini/{name}", name)
+        (root / "figures/mini" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+    page = results_page(root)
+    cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]"
+    cells += "|methods fedavg: [page](figures/mini/fedloge_methods=fedavg/", "<br>imbalance 0.5: [page]"
+    assert [cell for cell in cells if cell not in page] == []
 
 
 def test_a_page_of_no_figures_has_only_its_head(tmp_path):

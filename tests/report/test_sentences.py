@@ -69,6 +69,7 @@ def test_rendering_puts_ours_beside_the_papers(paper_runs):
     shown = report.side_by_side(report.table(paper_runs), report.delta(paper_runs))
     assert shown.loc["Pascal VOC", "the paper's algorithms", "FedMuscle"].tolist()[1] == "46.3 | 46.33 ± 0.12"
     assert shown.loc["COCO", "the paper's algorithms", "Gramian loss"].tolist()[0] == "+22.31 | +22.31"
+    assert {"micro-F1 (%)", "Accuracy (%)"} == set(shown.columns.get_level_values("metric")) - {""}
     page = shown.page()
     assert page.count(">Pascal VOC: the paper's algorithms</th></tr>") == 1 and "rowspan" not in page
     assert '<td nowrap><b>+22.31</b><br><sub style="color: grey">+22.31</sub></td>' in page
@@ -93,6 +94,13 @@ def test_the_line_above_a_figure_says_whose_numbers_it_shows():
     assert report.about(runs[:1]).endswith("seed\xa00 · one seed has no interval")
     assert "the paper's FedMuscle: +26.70 % on Pascal VOC" in report.about(runs, paper=True)
     assert report.about([Point(varied={"M": 1}, histories=tuple(runs))]) == line
+
+
+def test_what_was_not_run_on_a_public_set_has_no_row_there():
+    runs = [history(name, [40] * 6, public=public) for name in ARMS for public in ("voc", "coco")]
+    runs.append(history("anchored", [40] * 6, public="voc"))
+    rows = report.side_by_side(report.table(runs), report.delta(runs)).index
+    assert [public for public, _, name in rows if name == "Anchored FedMuscle (ours)"] == ["Pascal VOC"]
 
 
 def test_controls_and_ours_stand_apart():

@@ -560,13 +560,15 @@ def test_the_page_in_markdown_has_what_is_read_and_links_that_hold(executed):
 def test_a_pages_tables_are_named_in_words(tmp_path):
     by_row = pd.DataFrame({"n_seeds": [3, 1], "ci_low": [0.5, float("nan")], "peak_memory_mib": [2.0, 3.0], "rho_p": [1, 2], "tau": [1, 2]})
     by_name = by_row[["n_seeds"]].set_axis(["one_name", "another"])
-    outputs = [nbformat.v4.new_output("display_data", {"text/html": frame.to_html()}) for frame in (by_row, by_name)]
+    cells = pd.DataFrame({"a": ["21.8 ± 6.5 | 71.2", "+3.0 [+0.5, +5.5] *", "one of [1, 2]"]})
+    outputs = [nbformat.v4.new_output("display_data", {"text/html": frame.to_html()}) for frame in (by_row, by_name, cells)]
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", outputs=outputs)]), tmp_path / "executed.ipynb")
     pages.export(tmp_path / "executed.ipynb", tmp_path)
-    first, second = (tmp_path / "README.md").read_text().split("</table>")[:2]
+    first, second, third = (tmp_path / "README.md").read_text().split("</table>")[:3]
     heads = "".join(f"<th>{name}</th>" for name in ("seeds", "95 % from", "peak memory, MiB", "ρ p", "τ"))
     assert f">{heads}</tr>" in first and "<tr><td>1</td><td></td><td>3.0</td>" in first
     assert "<th></th><th>seeds</th>" in second and "<tr><th>one_name</th><td>3</td>" in second
+    assert [f"<td{wraps}>{text}</td>" in third for wraps, text in zip((" nowrap", " nowrap", ""), cells.a, strict=True)] == [True] * 3
 
 
 def test_a_page_ends_with_the_command_and_the_time_of_its_runs(tmp_path):
