@@ -20,17 +20,17 @@ def ablation(rows: pd.DataFrame, x: str, axis: str, panel: str | None = None, ti
 
     Args:
         rows: as ``report.delta_at_points`` returns them.
-        x: the column that is drawn from left to right. Its values stand at equal distances.
+        x: the column that is drawn from left to right. A panel's values stand at equal distances.
         axis: what the axis is called, with its unit.
         panel: another column, with a panel for each of its values.
         titles: of the panels, such as "R = {}".
         wrap: panels in a row; by default all.
     """
     rows = rows[rows.algorithm != BASELINE]
-    values = sorted(rows[x].unique())
-    rows = rows.assign(x=rows[x].map(values.index), panel=[titles.format(value) for value in rows[panel]] if panel else "")
+    rows = rows.assign(panel=[titles.format(value) for value in rows[panel]] if panel else "")
+    rows["x"] = rows.groupby("panel")[x].rank("dense") - 1
     look = styles(rows.algorithm)
-    plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm").facet("panel", wrap=wrap)
+    plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm").facet("panel", wrap=wrap).share(x=False)
     plot = plot.add(so.Line(linewidth=1), legend=False).add(so.Range(linewidth=1.5), ymin="ci_low", ymax="ci_high", legend=False)
     plot = plot.add(so.Dot(fill=False, stroke=1), y="paper_delta", legend=False).add(so.Dot(edgecolor="white"), legend=False)
     plot = plot.label(x=axis, y="Δ over local training (%)", title=str)
@@ -39,6 +39,7 @@ def ablation(rows: pd.DataFrame, x: str, axis: str, panel: str | None = None, ti
     figure = on_figure(plot, look, 2.7 * columns + 2.3, 2.8 * ceil(panels / columns))
     for ax in figure.axes:
         ax.axhline(0, color="black", linewidth=0.8, zorder=0)
+        values = sorted(rows[x][rows.panel == ax.get_title()].unique())
         ax.set_xticks(range(len(values)), [f"{value:g}" if isinstance(value, float) else str(value) for value in values])
         ax.xaxis.set_minor_locator(NullLocator())
     theirs = rows.dropna(subset="paper_delta").algorithm.unique()
