@@ -30,7 +30,8 @@ def ablation(rows: pd.DataFrame, x: str, axis: str, panel: str | None = None, ti
     rows = rows.assign(panel=[titles.format(value) for value in rows[panel]] if panel else "")
     rows["x"] = rows.groupby("panel")[x].rank("dense") - 1
     look = styles(rows.algorithm)
-    plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm").facet("panel", wrap=wrap).share(x=False)
+    plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm")
+    plot = plot.facet("panel", wrap=wrap).share(x=False)
     plot = plot.add(so.Line(linewidth=1), legend=False).add(so.Range(linewidth=1.5), ymin="ci_low", ymax="ci_high", legend=False)
     plot = plot.add(so.Dot(fill=False, stroke=1), y="paper_delta", legend=False).add(so.Dot(edgecolor="white"), legend=False)
     plot = plot.label(x=axis, y="Δ over local training (%)", title=str)
