@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,12 +14,11 @@ from fedmuscle_lib.fedloge.etf import cosines
 from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs import History, run_all, unobtainable
+from fedmuscle_lib.runs import History, obtainable, run_all
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
 
-_log = logging.getLogger("fedmuscle")
 _NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?")
 
 
@@ -43,11 +41,10 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
         own = _settings(common, arm, 0)
         asked.setdefault(own.algorithm + own.method.Options(**own.own_options).model_dump_json(), arm)
     names = list(asked.values())
-    wanted = {(arm, seed): _settings(common, arm, seed) for seed in seeds for arm in names}
-    for key in unobtainable({key: [settings] for key, settings in wanted.items() if key[0] != names[0]}):
-        _log.warning("%s is left out on seed %d: its run is not stored", *key)
-        del wanted[key]
-    finished = run_all(wanted.values())
+    wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
+    beside = obtainable({f"{arm} on seed {own.seed}": [own] for arm, own in wanted if arm != names[0]})
+    wanted = [(arm, own) for arm, own in wanted if arm == names[0] or f"{arm} on seed {own.seed}" in beside]
+    finished = run_all(own for _, own in wanted)
     return [replace(run, setting=arm.partition(", ")[2]) for run, (arm, _) in zip(finished, wanted, strict=True)]
 
 

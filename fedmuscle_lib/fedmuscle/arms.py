@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Any, get_args
 
+from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle import algorithms
@@ -18,7 +19,7 @@ from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User
-from fedmuscle_lib.runs import History, run_all, unobtainable
+from fedmuscle_lib.runs import History, NotStored, obtainable, run_all
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
 # this is the literal end of Algorithm 1.
@@ -59,7 +60,10 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
 DIRECTED: dict[str, dict[str, Any]] = {
     "all peers": {"directed.peers": "all"},
     "random peers": {"directed.peers": "random"},
+    "refreshed": {"directed.peers": "refreshed"},
+    "weighted": {"directed.peers": "weighted"},
     "larger peers": {"directed.peers": "larger"},
+    "alike peers": {"directed.peers": "alike"},
     "equals too": {"directed.margin": -0.02},
     "always a copy": {"directed.own": "always"},
     "never a copy": {"directed.own": "never"},
@@ -146,9 +150,8 @@ def run_arms(
         for public in publics[:1] if is_blind(name) else publics:
             if settings := [one for seed in seeds if (one := settings_of({**common, "seed": seed, "public": public}, name))]:
                 runs[name, public] = settings
-    for key in unobtainable({key: settings for key, settings in runs.items() if added(key[0])}):
-        _log.warning("%s on %s is left out: not all of its runs are stored", *key)
-        del runs[key]
+    beside = obtainable({" on ".join(key): settings for key, settings in runs.items() if added(key[0])})
+    runs = {key: settings for key, settings in runs.items() if not added(key[0]) or " on ".join(key) in beside}
     in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
     finished = run_all([settings for _, settings in in_order])
     return [named(history, name) for (name, _), history in zip(in_order, finished, strict=True)]
@@ -275,7 +278,8 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
 def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str) -> list[History]:
     """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
 
-    Where nothing may be computed, a variant that is not stored on every one of these is left out, with a warning.
+    Where nothing may be computed, a variant that is not stored on every one of these is left out, and so is what the paper does not have
+    and is not stored on every seed, with a warning.
 
     Args:
         common: settings of all runs.
@@ -288,24 +292,29 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     """
     for name in variants:
         check_known("variants: unknown variant", name, DIRECTED)
-    (point,) = run_points(common, [{}], seeds, public, _BESIDE_DIRECTED)
-    found, given = [*point.histories], {**common, "public": public}
+    found, given = run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()), {**common, "public": public}
+    run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
     turned = {name: {**given, "options": common.get("options", {}) | DIRECTED[name]} for name in variants}
-    runs = {name: [_settings(own, {}, "directed", seed) for seed in seeds[:3]] for name, own in turned.items()}
-    for name in unobtainable(runs):
-        _log.warning("directed, %s is left out: not all of its runs are stored", name)
-        del runs[name]
-    for name, settings in runs.items():
-        found += as_arm(run_all(settings), name)
+    runs = {f"directed, {name}": [_settings(own, {}, "directed", seed) for seed in seeds[:3]] for name, own in turned.items()}
+    for name, settings in obtainable(runs).items():
+        found += as_arm(run_all(settings), setting_of(name))
     return found
 
 
 def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of ``ORDERS``, ``measured_on``."""
+    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of ``ORDERS``, ``measured_on``.
+
+    One after the first that has too few public samples, or that is not stored where nothing may be computed, is left out with a warning.
+    """
     brief = {**common, **_BRIEF, "options": common.get("options", {}) | {"directed.own": "always"}}
-    points = []
+    points: list[Point] = []
     for name, own in ORDERS.items():
-        points += run_points(brief, [{**own}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+        try:
+            points += run_points(brief, [{**own}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+        except (DataError, NotStored) as error:
+            if not points:
+                raise
+            _log.warning("the order on %s is left out: %s", name, error)
     return points
 
 

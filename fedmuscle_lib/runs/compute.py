@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of, one_look
@@ -19,7 +19,7 @@ from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Entry, Store, default_store
 from fedmuscle_lib.runs.system import Progress, Tick, system_of
 
-K = TypeVar("K", bound=Hashable)
+_log = logging.getLogger("fedmuscle")
 
 
 class NotStored(LookupError):
@@ -123,12 +123,15 @@ def may_compute() -> bool:
     return os.environ.get("FEDMUSCLE_COMPUTE") != "0"
 
 
-def unobtainable(groups: Mapping[K, Sequence[RunSettings]]) -> list[K]:
-    """Keys of groups of which a run is neither stored nor may be computed."""
+def obtainable(groups: Mapping[str, Sequence[S]]) -> dict[str, Sequence[S]]:
+    """The groups, by name, of which every run is stored or may be computed; a warning names each of the others."""
     if may_compute():
-        return []
+        return dict(groups)
     with one_look():
-        return [key for key, settings in groups.items() if not all(map(stored, settings))]
+        found = {name: settings for name, settings in groups.items() if all(map(stored, settings))}
+    for name in [name for name in groups if name not in found]:
+        _log.warning("%s is left out: not all of its runs are stored", name)
+    return found
 
 
 def refuse_to_compute(missing: Sequence[RunSettings]) -> None:

@@ -7,9 +7,11 @@ import torch
 from sklearn.linear_model import Ridge
 
 from fedmuscle_lib.fedmuscle import algorithms
+from fedmuscle_lib.fedmuscle.algorithms import directed
 from fedmuscle_lib.fedmuscle.algorithms.directed import FOLDS, PENALTIES, _Forgets, predictability
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
+from fedmuscle_lib.fedmuscle.server import Server
 
 N, D = 64, 6
 
@@ -70,6 +72,48 @@ def test_three_of_its_options_are_other_algorithms(settings, peers, own, name):
     assert equal(ours, theirs)
     received = [federation.server.downlink[1, client.user.number] for client in federation.clients]
     assert name == "self" or received == [other.server.downlink[1, client.user.number] for client in other.clients]
+
+
+def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, monkeypatch):
+    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.full((len(z), len(z)), 0.5))
+    ours = [
+        trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": peers})[1] for peers in ("weighted", "all")
+    ]
+    assert all(torch.allclose(a[key], b[key]) for a, b in zip(*ours, strict=True) for key in a)
+
+
+def test_the_more_a_weighted_peer_knows_the_lower_its_temperature(settings, monkeypatch):
+    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.8], [0.4, 1.0]]))
+    s = settings(algorithm="directed", users=(1, 2), others=1, tau=0.2, options={"directed.peers": "weighted"})
+    federation, algorithm = build(s), algorithms.get("directed")(s)
+    algorithm.begin(federation)
+    tau = [torch.tensor(algorithm._temperature("tau", [n, n, m])) for n, m in ((1, 2), (2, 1))]
+    assert tau[0][0].tolist()[1:] == pytest.approx([0.2, 0.4]) and tau[1][0].tolist()[1:] == pytest.approx([0.2, 0.1])
+    assert all(torch.equal(own, own.T) for own in tau)
+
+
+def test_refreshed_peers_are_chosen_by_what_was_sent_last_and_survive_a_restart(settings, monkeypatch):
+    sent, measured = {}, []
+    receive = Server.receive
+    monkeypatch.setattr(
+        Server, "receive", lambda self, user, batch, z: (sent.update({(user, batch.position): z}), receive(self, user, batch, z))
+    )
+    monkeypatch.setattr(directed, "predictability", lambda z, order: measured.append(z) or torch.rand(len(z), len(z), generator=seeded))
+    seeded = torch.Generator().manual_seed(0)
+    s = settings(algorithm="directed", cl_epochs=2, options={"directed.own": "never", "directed.peers": "refreshed"})
+    federation, algorithm = build(s), algorithms.get("directed")(s)
+    algorithm.begin(federation)
+    first = dict(algorithm._listens)
+    algorithm.communicate(federation, 0)
+    users, batches = federation.server.users, sorted({position for _, position in sent})
+    assert torch.equal(measured[1], torch.stack([torch.cat([sent[user, k] for k in batches]) for user in users]))
+    assert measured[1].shape == measured[0].shape and algorithm._listens != first
+    noted = {(row["user"], row["measure"]): row["value"] for row in federation.server.measures if row["round"] == 1}
+    assert all(noted[n, f"listens to {m}"] == (m in algorithm._listens[n]) for n in users for m in users if n != m)
+    again, once_more = build(s), algorithms.get("directed")(s)
+    once_more.begin(again)
+    once_more.restore(algorithm.state())
+    assert once_more._listens == algorithm._listens
 
 
 @pytest.mark.parametrize("nobody", [{"directed.peers": "none"}, {"directed.floor": 1.0}])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FOLDS = 4
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
+_LEAST = 0.1  # R2 by which a temperature is divided or multiplied, where it is less
 
 
 def predictability(z: Tensor, order: Tensor) -> Tensor:
@@ -113,6 +114,8 @@ class Directed(Anchored):
 
     With rehearsals there is a veto: the whole federation is rehearsed without some of every user's labels, and a user whose metric on
     them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, and as many bytes.
+
+    "weighted" peers are all, and the temperature between user n and peer m is tau R2(n -> m) / R2(m -> n): the more m knows, the lower.
     """
 
     name, label, source = "directed", "Directed peers (ours)", "ours"
@@ -120,9 +123,10 @@ class Directed(Anchored):
     class Options(FedMuscle.Options):
         margin: float = Field(0.02, gt=-1, lt=1, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
         floor: float = Field(0.1, ge=-1, le=1, description="How much of a peer a user must predict. Ours; below it nothing is shared.")
-        peers: Literal["predicting", "alike", "random", "larger", "all", "none"] = Field(
+        peers: Literal["predicting", "refreshed", "weighted", "alike", "random", "larger", "all", "none"] = Field(
             "predicting",
-            description="Whom a user listens to. For comparison: as many that are most alike (CKA) or drawn, larger backbones, all.",
+            description="Whom a user listens to. For comparison: the same measured anew after each round, all at temperatures by R2, "
+            "as many that are most alike (CKA) or drawn, larger backbones, all.",
         )
         own: Literal["always", "never", "decided"] = Field(
             "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
@@ -138,15 +142,17 @@ class Directed(Anchored):
 
     def begin(self, federation: Federation) -> None:
         super().begin(federation)
-        self._listens, self._keeps, self._vetoes = self._admitted(federation), dict[int, bool](), set[int]()
+        server, rows = federation.server, torch.arange(self.settings.public_size)
+        self._noted = self._listen(federation, torch.stack([server.reference(user, rows) for user in server.users]))
+        self._keeps, self._vetoes, self._sent = dict[int, bool](), set[int](), list[Tensor]()
 
-    def _admitted(self, federation: Federation) -> dict[int, tuple[int, ...]]:
+    def _listen(self, federation: Federation, z: Tensor) -> list[tuple[int, str, float]]:
+        """Decide who listens to whom by the users' representations of the same samples, (users, samples, d); return what is to be noted."""
         server, s, o = federation.server, self.settings, self.options
-        users, rows = server.users, torch.arange(s.public_size)
-        z = {user: server.reference(user, rows).float() for user in users}
-        order = torch.randperm(s.public_size, generator=generator("folds", s.seed))
-        scores = predictability(torch.stack([z[user] for user in users]), order).tolist()
-        r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
+        users, of = server.users, dict(zip(server.users, z.float(), strict=True))
+        order = torch.randperm(z.shape[1], generator=generator("folds", s.seed))
+        scores = predictability(z.float(), order).tolist()
+        self._r2 = r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
         rest = {n: [m for m in users if m != n] for n in users}
         sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
 
@@ -154,7 +160,7 @@ class Directed(Anchored):
             return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
 
         def alike(n: int) -> list[int]:
-            similar = {m: float(cka(z[n] @ z[n].T, z[m] @ z[m].T)) for m in rest[n]}
+            similar = {m: float(cka(of[n] @ of[n].T, of[m] @ of[m].T)) for m in rest[n]}
             return sorted(rest[n], key=lambda m: -similar[m])[: len(predicting(n))]
 
         def random(n: int) -> list[int]:
@@ -167,11 +173,10 @@ class Directed(Anchored):
         def none(n: int) -> list[int]:
             return []
 
-        rules = {"predicting": predicting, "alike": alike, "random": random, "larger": larger, "all": rest.__getitem__, "none": none}
-        found = {n: tuple(rules[o.peers](n)) for n in users}
-        self._noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
-        self._noted += [(n, f"listens to {m}", float(m in found[n])) for n in users for m in rest[n]]
-        return found
+        rules = {"alike": alike, "random": random, "larger": larger, "all": rest.__getitem__, "weighted": rest.__getitem__, "none": none}
+        self._listens = {n: tuple(rules.get(o.peers, predicting)(n)) for n in users}
+        noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
+        return noted + [(n, f"listens to {m}", float(m in self._listens[n])) for n in users for m in rest[n]]
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         if not self._keeps:  # in the first round
@@ -183,7 +188,18 @@ class Directed(Anchored):
                 self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
             for user, measure, value in self._noted:
                 federation.server.note(round, user, measure, value)
-        return super().communicate(federation, round)
+        loss = super().communicate(federation, round)
+        if self._sent:  # by whom to listen in the next round
+            for user, measure, value in self._listen(federation, torch.cat(self._sent, 1)):
+                federation.server.note(round + 1, user, measure, value)
+            self._sent.clear()
+        return loss
+
+    def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
+        losses, server = super().align(federation, batch, rows), federation.server
+        if self.options.peers == "refreshed" and batch.epoch + 1 == self.settings.cl_epochs:  # each sample once
+            self._sent.append(torch.stack([server.current(user) for user in server.users]))
+        return losses
 
     def _keeps_a_copy(self, client: Client) -> bool:
         s, o = self.settings, self.options
@@ -223,8 +239,18 @@ class Directed(Anchored):
         drawn = server.draw_others(user, batch.round, batch.epoch, self._listens[user])[: self.settings.others - len(own)]
         return own + [(other, server.current(other)) for other in drawn]
 
+    def _temperature(self, name: str, numbers: list[int]) -> float | list[list[float]]:
+        if self.options.peers != "weighted" or name != "tau":
+            return super()._temperature(name, numbers)
+        tau = [[self.settings.temperature(name, i, j) for j in numbers] for i in numbers]
+        (user, *peers), known = numbers, {pair: max(r2, _LEAST) for pair, r2 in self._r2.items()}
+        for k, peer in enumerate(peers, 1):
+            if peer != user:
+                tau[0][k] = tau[k][0] = tau[0][k] * known[user, peer] / known[peer, user]
+        return tau
+
     def state(self) -> dict[str, Any]:
-        return {"keeps": dict(self._keeps), "vetoes": sorted(self._vetoes)}
+        return {"listens": dict(self._listens), "keeps": dict(self._keeps), "vetoes": sorted(self._vetoes)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._keeps, self._vetoes = state["keeps"], set(state["vetoes"])
+        self._listens, self._keeps, self._vetoes = state["listens"], state["keeps"], set(state["vetoes"])
