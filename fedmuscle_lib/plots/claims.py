@@ -9,7 +9,12 @@ from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import Look, forest, housed, legend
 
-_VERDICTS: dict[str, Look] = {"reproduced": ("#009E73", "o"), "contradicted": ("#D55E00", "X"), "undecided": ("#777777", "s")}
+_VERDICTS: dict[str, Look] = {
+    "reproduced": ("#009E73", "o"),
+    "contradicted": ("#D55E00", "X"),
+    "undecided": ("#777777", "s"),
+    "untested": ("#AAAAAA", "d"),
+}
 
 _LETTERS = 44  # of a line of text
 

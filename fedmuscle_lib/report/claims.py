@@ -12,7 +12,7 @@ import shlex
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,13 +50,17 @@ class Claim:
 
 
 class _Tested(NamedTuple):
-    """A contrast: its mean, half width of its interval, seeds, whether it is on the claim's side, and the p-value of its side."""
+    """A contrast: its mean, its standard error, seeds, whether it is on the claim's side, and the p-value of its side."""
 
     mean: float
-    half: float
+    error: float
     n: int
     holds: bool
     p: float
+
+    def half(self, tails: float) -> float:
+        """Half the width of an interval that leaves so much probability outside; NaN on one seed."""
+        return float(student.ppf(1 - tails / 2, self.n - 1)) * self.error
 
 
 def claims() -> list[Claim]:
@@ -69,10 +73,10 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
     """Decide each claim on the CSV files below a profile's folder.
 
     Returns:
-        claim, where, unit, difference (of the contrast that decides), ci_low, ci_high, n_seeds, decidable (half the interval's width: a
-        smaller difference could not have been told from the claim's border), p (corrected for the number of all listed claims, whether they
-        have runs or not, so that no verdict depends on what else was run), verdict: "reproduced", "contradicted",
-        "undecided" or, where the profile has no such rows, "not run".
+        claim, where, unit, difference (of the contrast that decides), ci_low, ci_high (not corrected), n_seeds, decidable (a difference
+        from the claim's border that is decided for sure, whatever the other claims' p-values), p (corrected for the number of all listed
+        claims, whether they have runs or not, so that no verdict depends on what else was run), verdict: "reproduced", "contradicted",
+        "undecided", "untested" (on one seed) or, where the profile has no such rows, "not run".
     """
     rows = []
     for claim in listed:
@@ -81,7 +85,8 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
         if found:
             against = [one for one in found if not one.holds]
             one = min(against, key=lambda one: one.p) if against else max(found, key=lambda one: one.p)
-            row |= {"difference": one.mean, "ci_low": one.mean - one.half, "ci_high": one.mean + one.half, "decidable": one.half}
+            half, sure = one.half(LEVEL), one.half(LEVEL / len(listed))
+            row |= {"difference": one.mean, "ci_low": one.mean - half, "ci_high": one.mean + half, "decidable": sure}
             row |= {"n_seeds": one.n, "holds": one.holds, "p": one.p * len(found) if against else one.p}
         rows.append(row)
     out = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, "holds"])
@@ -169,10 +174,12 @@ def _tested(values: pd.Series, within: float | None) -> _Tested:
     far = abs(mean) if within is None else abs(abs(mean) - within)  # from the border between the claim and its contrary
     sides = 2 if within is None else 1
     p = float(sides * student.sf(far / error, n - 1)) if error > 0 else nan
-    return _Tested(mean, student.ppf(1 - LEVEL / 2, n - 1) * error if n > 1 else nan, n, bool(holds), p)
+    return _Tested(mean, error, n, bool(holds), p)
 
 
 def _verdict(holds: bool | None, p: float) -> str:
     if holds is None:
         return "not run"
+    if isnan(p):
+        return "untested"
     return ("reproduced" if holds else "contradicted") if p < LEVEL else "undecided"

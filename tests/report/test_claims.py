@@ -58,15 +58,25 @@ def test_the_test_is_students_on_the_same_seeds(folder):
     assert row.decidable == pytest.approx(row.difference - row.ci_low) and row.n_seeds == 5
 
 
+@pytest.mark.parametrize(("size", "verdict"), [(1.001, "reproduced"), (0.999, "undecided")])
+def test_a_decidable_difference_is_decided_whatever_else_was_asked(folder, size, verdict):
+    listed = [claim(minus("wild", "better")), *[claim(minus("wild", "absent"))] * 20]
+    decidable = decided(folder, listed).decidable[0]
+    noise = np.subtract(VALUES["wild"], VALUES["better"])
+    values = noise - noise.mean() + size * decidable
+    pd.DataFrame({"public": "voc", "algorithm": "a", "seed": range(5), "delta": values}).to_csv(folder / "rows.csv", index=False)
+    assert decided(folder, [claim(("+public=voc algorithm=a",)), *listed[1:]]).verdict[0] == verdict
+
+
 def test_a_number_is_found_however_it_is_written(folder):
     pd.read_csv(folder / "rows.csv").assign(value=64.0).to_csv(folder / "rows.csv", index=False)
     one = claim(("+public=voc algorithm=better value=64", "-public=voc algorithm=worse value=64.0"))
     assert decided(folder, [one]).verdict.tolist() == ["reproduced"]
 
 
-def test_one_seed_decides_nothing(folder):
+def test_one_seed_tests_nothing(folder):
     pd.read_csv(folder / "rows.csv").query("seed == 0").to_csv(folder / "rows.csv", index=False)
-    assert decided(folder, [claim(minus("better", "worse"))]).verdict.tolist() == ["undecided"]
+    assert decided(folder, [claim(minus("better", "worse"))]).verdict.tolist() == ["untested"]
 
 
 def test_more_claims_need_smaller_p_values():
