@@ -125,15 +125,8 @@ def lay(target: Path, root: Path = ROOT) -> None:
     (target / "api.md").write_text(_api(), encoding="utf8")
     for reference in among:
         title, text = reference.page.read_text(encoding="utf8").split("\n", 1)
-        write(
-            reference.page,
-            linked(f"{title} ({_world(reference)}`{reference.profile}`)\n\n{_about(reference, among)}\n{text}", reference.page),
-        )
-
-
-def _world(reference: Reference) -> str:
-    """The world where one notebook has several in a profile."""
-    return f"{world_in_words(reference.profile, reference.folder.name)}; " if reference.notebook.stem == "controls" else ""
+        world = f"{world_in_words(reference.folder)}; `{reference.profile}`"
+        write(reference.page, linked(f"{title} ({world})\n\n{_about(reference, among)}\n{text}", reference.page))
 
 
 def _api() -> str:

@@ -207,6 +207,17 @@ class Point:
     histories: tuple[History, ...]
 
 
+def in_rounds(epochs: int, rounds: int) -> dict[str, int]:
+    """The settings of a run of ``rounds`` rounds that share ``epochs`` local epochs evenly.
+
+    Raises:
+        ValueError: no whole number of epochs a round comes to so many.
+    """
+    if rounds < 1 or epochs % rounds:
+        raise ValueError(f"R: {epochs} local epochs can't be shared evenly among {rounds} rounds")
+    return {"rounds": rounds, "local_epochs": epochs // rounds}
+
+
 def runs_of(points: Iterable[Point]) -> list[History]:
     """The runs of all points, each once."""
     return list({history.provenance["address"]: history for point in points for history in point.histories}.values())
@@ -232,9 +243,10 @@ def run_points(
         names: ``varied`` of each point; by default its settings.
 
     Raises:
-        ValueError: settings that no run can have, or an arm that does not serve every user.
+        ValueError: settings that no run can have, one in ``common`` that every point has anyway, or an arm that does not serve every user.
         NotStored, and what else ``run_all`` raises.
     """
+    _check_free(common, points)
     possible = _possible(arms, common)
     planned = [
         (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
@@ -257,9 +269,10 @@ def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: S
         seeds, public: as in ``Settings``.
 
     Raises:
-        ValueError: settings that no run can have.
+        ValueError: settings that no run can have, or ``users`` in ``common``.
         NotStored, and what else ``run_all`` raises.
     """
+    _check_free(common, [{"users": users} for users in groups])
     everybody = sorted({user for users in groups for user in users})
     runs = [({}, everybody, _possible(ALONE, common)), *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups)]
     planned = [
@@ -310,7 +323,7 @@ def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> lis
     points: list[Point] = []
     for name, own in ORDERS.items():
         try:
-            points += run_points(brief, [{**own}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+            points += run_points({**brief, **own}, [{}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
         except (DataError, NotStored) as error:
             if not points:
                 raise
@@ -335,9 +348,11 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
     """
     honest = [user.number for user in parse(common).members if user.number != liar]
     names = [{"lie": lie} for lie in ("none", *get_args(Lie))]
-    lies = [{}, *({"hostile": {liar: lie}} for lie in get_args(Lie))]
-    plain = run_points(common, lies, seeds, public, [BASELINE, "fedmuscle", "directed"], names)
-    robust = run_points({**common, "robust": 1}, lies, seeds, public, ["fedmuscle", "directed"], names)
+    lies = [{}, *({liar: lie} for lie in get_args(Lie))]
+    plain, robust = (
+        run_points(common, [{"hostile": lie, "robust": n} for lie in lies], seeds, public, arms, names)
+        for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])
+    )
     return [
         Point(name, tuple(_rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
         for name, one, two in zip(names, plain, robust, strict=True)
@@ -372,10 +387,12 @@ def run_map(
         The points, place by place; the first is the first place with the number of steps that is nearest to its own.
 
     Raises:
-        ValueError: settings that no run can have, or a number of steps that no public set gives.
+        ValueError: settings that no run can have, one in ``common`` that every place has anyway, or a number of steps that no public set
+            gives.
         NotStored, and what else ``run_all`` raises.
     """
     places = places or PLACES[parse(common).profile] or {_AS_IT_IS: {}}
+    _check_free(common, list(places.values()))
     arms = _possible(MAP_ARMS, common)
     planned: list[tuple[dict[str, Any], str, Settings]] = []
     for k, (place, own) in enumerate(places.items()):
@@ -388,6 +405,15 @@ def run_map(
             where = {"place": place, "steps": n}
             planned += [(where, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
     return _at_points(planned)
+
+
+def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
+    """Raise a ValueError that names the settings of all runs that would have no effect, since every point has its own."""
+    varied = set.intersection(*map(set, points)) if points else set()
+    if "local_epochs" in varied:
+        varied.add("epochs")  # in whose place local_epochs are not read
+    if taken := [name for name in common if name in varied]:
+        raise ValueError(f"{', '.join(taken)}: each point has its own, so it can't be a setting of all runs")
 
 
 def _possible(arms: Iterable[str], common: dict[str, Any]) -> list[str]:

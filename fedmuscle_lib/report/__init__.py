@@ -18,6 +18,7 @@ from fedmuscle_lib.fedmuscle.arms import (
     OTHER_MOMENT,
     TUNED_BASELINE,
     as_arm,
+    in_rounds,
     label,
     run_arms,
     run_directed,

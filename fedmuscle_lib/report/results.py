@@ -11,12 +11,12 @@ import pandas as pd
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.notebooks import UNNAMED, notebook_of, reference_parameters
+from fedmuscle_lib.core.notebooks import notebook_of
 from fedmuscle_lib.report.claims import counted, verdicts
 from fedmuscle_lib.report.prose import from_csv
 from fedmuscle_lib.report.reproduced import PROFILES, gain, listed
 from fedmuscle_lib.report.statistics import markdown
-from fedmuscle_lib.report.world_table import world_in_words
+from fedmuscle_lib.report.world_table import variant_in_words
 
 _HEAD = """# Results
 
@@ -40,7 +40,6 @@ where one number stands for the notebook. Verdicts of [corrected tests](notebook
 real images, `mini` is a generated world in the paper's regime. [Findings](docs/findings.md) says what the results mean.
 
 """
-_PHRASES = {"setup setup1": "equal models", "setup setup1_unequal": "unequal models", "liar": "user {} lies"}  # other parameters are named
 
 
 def results_page(root: Path) -> str:
@@ -60,22 +59,10 @@ def results_page(root: Path) -> str:
 
 
 def _cell(page: Path, root: Path) -> str:
-    folder, profile = page.parent, page.parts[-3]
-    world = world_in_words(profile, folder.name).partition(", ")[2] or _variant(folder, notebook_of(folder.name))
+    folder = page.parent
     link = f"[{_headline(folder)}]({page.relative_to(root)})"
-    return (f"{world}: " if world else "") + ", ".join(filter(None, [link, verdicts(folder.parent).get(folder.name)]))
-
-
-def _variant(folder: Path, notebook: str) -> str:
-    """What differs from the notebook's usual results, such as "user 5 lies"; lists, which choose arms, only where nothing else does."""
-    if folder.name == notebook:
-        return ""
-    given, usual = (reference_parameters(place) for place in (folder, folder.with_name(notebook)))
-    given, usual = given | given.get("overrides", {}), usual | usual.get("overrides", {})
-    changed = {name: value for name, value in given.items() if name not in UNNAMED | {"overrides"} and usual.get(name) != value}
-    worlds = {name: value for name, value in changed.items() if not isinstance(value, list)}
-    worlds = worlds or {name: ", ".join(map(str, value)) for name, value in changed.items()}
-    return ", ".join(_PHRASES.get(f"{name} {value}") or _PHRASES.get(name, f"{name} {{}}").format(value) for name, value in worlds.items())
+    told = ", ".join(filter(None, [link, verdicts(folder.parent).get(folder.name)]))
+    return ": ".join(filter(None, [variant_in_words(folder), told]))
 
 
 def _headline(folder: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.core.files import ROOT
+from fedmuscle_lib.core.notebooks import UNNAMED, notebook_of, reference_parameters
 from fedmuscle_lib.fedmuscle.arms import BASELINE, alignment_steps, local_steps
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.report.delta import delta, table
@@ -33,7 +34,7 @@ _MODELS = {
     ("small", "setup1_vit_paper"): "ViTs, all blocks",
     ("small", "setup1_vit"): "ViTs, last blocks",
     ("small", "setup1_unequal"): "unequal models",
-    ("mini", USUAL_SETUP): "ViTs",
+    ("mini", USUAL_SETUP): "equal models",
     ("mini", "setup1_unequal"): "unequal models",
 }
 
@@ -92,16 +93,43 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
     """``delta.csv`` of every committed reference of ``controls``, with a column ``world`` that names it in words."""
     found = _references("delta.csv", figures)
-    return pd.concat([found[world].assign(world=_in_words(*world)) for world in _in_order(found)], ignore_index=True)
+    return pd.concat([found[world].assign(world=_in_words(world[0], _models(*world))) for world in _in_order(found)], ignore_index=True)
 
 
-def world_in_words(profile: str, folder: str) -> str:
-    """Such as "real, ViTs, all blocks", of a folder of results of ``controls``; of others, the data of the profile."""
-    return _in_words(profile, _setup(folder)) if folder.startswith("controls") else DATA.get(profile, profile)
+def world_in_words(folder: Path) -> str:
+    """The world of a folder of results, such as "real, ViTs, all blocks" or "generated": its data, and its variant if it is one."""
+    return _in_words(folder.parent.name, variant_in_words(folder))
 
 
-def _in_words(profile: str, setup: str) -> str:
-    return f"{DATA.get(profile, profile)}, {_MODELS.get((profile, setup), setup)}"
+def variant_in_words(folder: Path) -> str:
+    """What sets a folder of results apart from others of its notebook; empty if it is the usual one.
+
+    Folders of ``controls``, of which none is usual, are told by their models. Others are told by the parameters that differ from the
+    usual folder's, such as "user 5 lies"; lists, which choose arms, only where nothing else differs.
+
+    Raises:
+        DataError: naming the provenance that can't be read.
+    """
+    profile, notebook = folder.parent.name, notebook_of(folder.name)
+    if notebook == "controls":
+        return _models(profile, _setup(folder.name))
+    if folder.name == notebook:
+        return ""
+    given, usual = (reference_parameters(place) for place in (folder, folder.with_name(notebook)))
+    given, usual = given | given.get("overrides", {}), usual | usual.get("overrides", {})
+    changed = {name: value for name, value in given.items() if name not in UNNAMED | {"overrides"} and usual.get(name) != value}
+    worlds = {name: value for name, value in changed.items() if not isinstance(value, list)}
+    worlds = worlds or {name: ", ".join(map(str, value)) for name, value in changed.items()}
+    special = {"setup": lambda setup: _models(profile, setup), "liar": "user {} lies".format}
+    return ", ".join(special.get(name, f"{name} {{}}".format)(value) for name, value in worlds.items())
+
+
+def _in_words(profile: str, variant: str) -> str:
+    return ", ".join(filter(None, [DATA.get(profile, profile), variant]))
+
+
+def _models(profile: str, setup: str) -> str:
+    return _MODELS.get((profile, setup), setup)
 
 
 def _world(settings: Settings) -> tuple[str, str]:

@@ -159,10 +159,7 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chi
     # relative paths, because papermill writes them into the notebook
     spec = {"notebook": path.name, "part": os.path.relpath(part, path.parent), "parameters": parameters, "parent": os.getpid()}
     failure, missing = _faults(path, part, *_followed(children.start(spec, cwd=path.parent), folder, children))
-    if failure or missing:
-        for earlier in (executed, *(folder / name for name in pages.PAGES)):
-            ownership.discard(earlier)
-    else:
+    if not (failure or missing):
         os.replace(part, executed)
         pages.export(executed, path.parent)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")

@@ -40,18 +40,18 @@ def reproduce(
     ``table7_rounds=5`` or ``controls_setup1_vit``. What is about to run, and for how long, goes to the logger "fedmuscle" first.
 
     A notebook has its committed parameters where none are given, also if the saved file has others, which a warning then names. One that
-    fails does not keep the others from running. One that is interrupted keeps the results that it had. Their log lines go to the logger
-    as they come. Runs that were finished or interrupted here before are fetched or resumed; all others are computed, also those that came
-    with the repository.
+    fails does not keep the others from running. One that fails or lacks a run keeps the pages that it had, and one that is interrupted
+    all of its results. Their log lines go to the logger as they come. Runs that were finished or interrupted here before are fetched or
+    resumed; all others are computed, also those that came with the repository.
 
     Args:
         notebooks: names, without suffix, or "all"; by default the core or, with ``shipped_only``, all of the folder's.
         profile: for every notebook that has such a parameter.
         seeds: likewise; by default [0] or, with ``shipped_only``, those of the reference.
         overrides: parameters of notebooks by name, and settings, which go into a notebook's own parameter ``overrides``.
-        shipped_only: compute nothing. Runs that came with the repository are shown too, each notebook has the parameters of its
-            reference where none are given, once for each folder that the reference has, and one of which a run is not stored is
-            reported as missing.
+        shipped_only: compute nothing. Runs that came with the repository are shown too. Without seeds and overrides a notebook is drawn
+            once for each folder that its reference has, with the folder's parameters; with any, once, with the reference's where none
+            are given. One of which a run is not stored is reported as missing.
         scheduler: address of a Dask scheduler, such as ``tcp://host:8786``, whose workers compute the runs.
         folder: where the notebooks are.
         reference: where their committed results are.

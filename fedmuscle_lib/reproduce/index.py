@@ -158,7 +158,7 @@ def _located(text: str, entry: Path) -> str:
     from fedmuscle_lib.report import world_in_words
 
     title, _, rest = text.partition("\n")
-    return f"{title} ({world_in_words(entry.parent.name, entry.name)})\n{rest}"
+    return f"{title} ({world_in_words(entry)})\n{rest}"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import read_json, write
 from fedmuscle_lib.core.notebooks import PROVENANCE, runs_of
 
-PAGES = ("executed.html", "README.md")
 _OFFLINE = """{% extends 'lab/index.html.j2' %}
 {% block html_head_js %}{% endblock %}{% block html_head_js_mathjax %}{% endblock %}{% block html_head_js_mermaidjs %}{% endblock %}"""
 _FIGURE = re.compile(r'plots\.save\(\w+, folder, "(\w+)"')
@@ -38,10 +37,10 @@ def export(executed: Path, notebooks: Path) -> None:
     logging.getLogger("traitlets").setLevel(logging.ERROR)  # it would miss alternative texts
     notebook = nbformat.read(executed, as_version=4)
     page, _ = HTMLExporter(embed_images=True, raw_template=_OFFLINE).from_notebook_node(notebook)
-    write(executed.with_name(PAGES[0]), page)
+    write(executed.with_name("executed.html"), page)
     text, _ = MarkdownExporter(exclude_input=True).from_notebook_node(_as_read(notebook, os.path.relpath(notebooks, executed.parent)))
     text = re.sub(r"\s*\n\n\n+", "\n\n", _MARK.sub("", text)).strip()
-    write(executed.with_name(PAGES[1]), f"{text}\n{origin(executed.parent)}")
+    write(executed.with_name("README.md"), f"{text}\n{origin(executed.parent)}")
 
 
 def origin(folder: Path) -> str:

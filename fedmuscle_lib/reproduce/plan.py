@@ -131,9 +131,10 @@ def folder_of(path: Path, given: dict[str, Any]) -> str:
 
 
 def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the notebook is given to draw its committed results in the folder ``reference``: a dict for each of its folders there.
+    """Return what the notebook is given to draw its committed results in the folder ``reference``: a dict for each folder to draw.
 
-    ``given`` parameters replace those of the results; where they lead to another folder, that is the only one.
+    With seeds or any other parameter among ``given`` that is the one folder that these lead to, with the parameters of the results there
+    or, where there are none, of the usual ones. Without, it is each of the notebook's folders, with its own.
     """
     declares = declared(path)
 
@@ -142,7 +143,9 @@ def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dic
 
     there = reference / folder_of(path, given)
     usual = as_made(there if there.is_dir() else reference / path.stem)
-    others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*")) if folder != there]
+    if given.keys() - {"profile", "output"}:
+        return [usual]
+    others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*"))]
     return [usual, *(parameters for name, parameters in others if folder_of(path, parameters) == name)]
 
 

@@ -35,8 +35,8 @@ def asked(monkeypatch):
     return seen
 
 
-def points(varied, seeds=(0, 1)):
-    return report.run_points({"profile": "mini", "rounds": 2, "local_epochs": 1}, varied, seeds, "voc")
+def points(varied, seeds=(0, 1), **common):
+    return report.run_points({"profile": "mini", "rounds": 2, **common}, varied, seeds, "voc")
 
 
 def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(asked):
@@ -46,6 +46,32 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
         assert [(run.arm, run.settings.seed) for run in point.histories] == [(a, s) for s in (0, 1) for a in module.ABLATION_ARMS]
     tuned = {s.model_dump_json() for s in asked if s.protocol == "tuned"}
     assert len(tuned) == 2, "one a seed, whatever the point"
+
+
+@pytest.mark.parametrize(
+    ("common", "varied", "named"),
+    [
+        ({"others": 2, "lr": 0.01}, [{"others": 1}, {"others": 3}], "others"),
+        ({"cl_epochs": 2, "order": "local_first"}, [{"order": "alignment_first", "cl_epochs": t} for t in (1, 3)], "cl_epochs, order"),
+        ({"epochs": 20}, [{"local_epochs": 5}], "epochs"),  # which would be read in the place of every point's
+    ],
+)
+def test_a_setting_of_all_runs_that_every_point_has_anyway_is_refused(asked, common, varied, named):
+    with pytest.raises(ValueError, match=f"^{named}: each point has its own"):
+        points(varied, **common)
+    assert not asked
+
+
+def test_a_setting_that_some_points_have_serves_the_others(asked):
+    found = points([{}, {"others": 3}], seeds=[0], others=1)
+    assert [{run.settings.others for run in point.histories if not run.setting} for point in found] == [{1}, {3}]
+
+
+def test_rounds_share_the_local_epochs_or_are_refused():
+    assert report.in_rounds(50, 25) == {"rounds": 25, "local_epochs": 2}
+    for rounds in (3, 100, 0, -5):
+        with pytest.raises(ValueError, match=f"R: 50 local epochs can't be shared evenly among {rounds} rounds"):
+            report.in_rounds(50, rounds)
 
 
 def test_delta_is_over_the_local_training_of_its_point(asked):

@@ -82,6 +82,8 @@ def test_users_alone_are_run_once_for_all_groups(monkeypatch):
     for point, users in zip(found, GROUPS, strict=True):
         assert point.varied == {"n_users": len(users)} and len(point.histories) == 2 * (len(ALONE) + 1)
         assert all(run.metrics.user.unique().tolist() == users for run in point.histories)
+    with pytest.raises(ValueError, match="users: each point has its own"):
+        report.run_groups({"setup": "setup_noniid", "users": [1, 4]}, GROUPS, [0], "voc")
 
 
 def test_figure_10_has_a_panel_a_task_with_its_users_and_the_classes_they_have(points):

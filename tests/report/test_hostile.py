@@ -45,6 +45,13 @@ def test_a_lie_costs_what_honest_users_have_less(asked):
         assert lost["fedmuscle, robust", lie] == lost["directed, robust", lie] == pytest.approx(-50 * less / 40)
 
 
+@pytest.mark.parametrize("override", [{"hostile": {2: "constant"}}, {"robust": 1}])
+def test_what_tells_the_runs_apart_is_no_setting_of_all_of_them(asked, override):
+    with pytest.raises(ValueError, match=f"{next(iter(override))}: each point has its own"):
+        report.run_hostile({"profile": "mini", **override}, 3, [0], "voc")
+    assert not asked
+
+
 def test_who_listens_to_the_liar_is_told_of_honest_users(asked):
     heard = report.heard(report.run_hostile({"profile": "mini"}, 3, [0], "voc"), 3)
     assert heard.lie.tolist() == ["none", *LOST] and set(heard.heard_by) == {"2, 6"}

@@ -100,6 +100,7 @@ def test_the_tuned_baseline_has_no_places_recipe(tuned):
         ({"steps": [0]}, "steps: 0 alignment steps"),
         ({"places": {"a": {"setup": "setup2_generation"}}}, "head_only does not serve every user of setup2_generation"),
         ({"places": {"a": {"heads": 3}}}, "unknown setting 'heads'"),
+        ({"places": {"a": {"rounds": 3}, "b": {"rounds": 5}}}, "rounds: each point has its own"),
     ],
 )
 def test_what_no_map_can_have_is_refused_before_anything_runs(asked, given, message):

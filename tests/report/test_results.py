@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fedmuscle_lib import report
 from fedmuscle_lib.report.claims import claims
 from fedmuscle_lib.report.results import results_page
 
@@ -68,6 +69,8 @@ def test_a_variant_is_named_by_what_differs_from_the_usual_page(root):
     cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]"
     cells += "|methods fedavg: [page](figures/mini/fedloge_methods=fedavg/", "<br>imbalance 0.5: [page]"
     assert [cell for cell in cells if cell not in page] == []
+    worlds = {name: report.world_in_words(root / "figures/mini" / name) for name in ("hostile", "hostile_liar=5", "controls")}
+    assert worlds == {"hostile": "generated", "hostile_liar=5": "generated, user 5 lies", "controls": "generated, equal models"}
 
 
 def test_a_page_of_no_figures_has_only_its_head(tmp_path):

@@ -83,6 +83,6 @@ def test_delta_of_every_committed_reference(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         report.save(deltas.assign(delta=deltas.delta + 100 * k), tmp_path / name / "delta.csv")
     rows = report.delta_of_worlds(tmp_path)
-    assert list(dict.fromkeys(rows.world)) == ["real, CNNs", "real, ViTs, last blocks", "generated, ViTs"]
+    assert list(dict.fromkeys(rows.world)) == ["real, CNNs", "real, ViTs, last blocks", "generated, equal models"]
     for k, (_, own) in zip((1, 2, 0), rows.groupby("world", sort=False), strict=True):
         assert own.delta.tolist() == pytest.approx((deltas.delta + 100 * k).tolist(), abs=1e-3)

@@ -373,11 +373,16 @@ raise NotStored('2 runs are not stored')"""
 def test_runs_that_are_not_stored_are_missing_and_no_failure(folder, tmp_path, capsys):
     notebook(folder, "bare", STORED_NOWHERE)
     target = tmp_path / "results"
+    drawn_before = {"provenance.json": json.dumps(runs("shipped")), "README.md": "# Bare", "executed.html": "<h1>Bare</h1>"}
+    (target / "mini/bare").mkdir(parents=True)
+    for name, text in drawn_before.items():
+        (target / "mini/bare" / name).write_text(text)
     assert main(["reproduce", "--shipped-only", "--output", str(target)]) == 0
     assert "bare: missing: 2 runs are not stored" in capsys.readouterr().out
     page = (target / "mini/index.html").read_text()
     assert '<td class="missing">missing</td>' in page and "<pre>2 runs are not stored</pre>" in page
     assert not (target / "mini/bare/executed.ipynb").exists()
+    assert {name: (target / "mini/bare" / name).read_text() for name in drawn_before} == drawn_before
 
 
 @pytest.mark.slow
@@ -416,6 +421,26 @@ def test_a_notebook_has_a_folder_for_each_setup(folder, tmp_path):
     assert made_by(overrides={"setup": "setup2"}) == {"table_setup2": "setup2"}
     for name in ("table", "table_setup1_unequal", "table_setup2"):  # where the notebook itself writes
         assert str(Path("mini", name)) in (tmp_path / "results/mini" / name / "executed.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [
+        ({}, {"table": [0, 1], "table_setup2": [5]}),
+        ({"seeds": [7]}, {"table": [7]}),
+        ({"overrides": {"device": "cpu"}}, {"table": [0, 1]}),
+        ({"overrides": {"setup": "setup2"}}, {"table_setup2": [5]}),
+        ({"seeds": [7], "overrides": {"setup": "setup2"}}, {"table_setup2": [7]}),
+    ],
+)
+def test_seeds_and_parameters_draw_the_one_folder_that_they_lead_to(folder, tmp_path, monkeypatch, options, drawn):
+    notebook(folder, "table", parameters=PARAMETERS + "\nsetup: str = 'setup1'  # who the users are")
+    for name, parameters in {"table": {"seeds": [0, 1]}, "table_setup2": {"seeds": [5], "setup": "setup2"}}.items():
+        (place := tmp_path / "figures/mini" / name).mkdir(parents=True)
+        (place / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+    monkeypatch.setattr(children, "execute", lambda path, place, parameters, _: Outcome(place.name, parameters, 0.0, ""))
+    outcomes = reproduce(output=tmp_path / "results", folder=folder, reference=tmp_path / "figures", shipped_only=True, **options)
+    assert {outcome.notebook: outcome.parameters["seeds"] for outcome in outcomes} == drawn
 
 
 # --- the index page ----------------------------------------------------------------------------------------------------------
