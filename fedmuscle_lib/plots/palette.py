@@ -30,7 +30,14 @@ STYLES: dict[str, Look] = {
     "pseudo_labeling": ("#661100", (4, 1, 45)),
 }
 # Arms that stand in several figures; each has its algorithm's marker.
-_ARMS = {"local, tuned": "#E6007A", "fedmuscle, tuned": "#8800CC", "anchored, tuned": "#C18B70", "fedrcl, authors' values": "#1A1AE6"}
+_ARMS = {
+    "local, tuned": "#E6007A",
+    "fedmuscle, tuned": "#8800CC",
+    "fedmuscle, robust": "#00B3A4",
+    "anchored, tuned": "#C18B70",
+    "directed, robust": "#6B3E00",
+    "fedrcl, authors' values": "#1A1AE6",
+}
 
 
 def styles(arms: Iterable[str]) -> dict[str, Look]:
