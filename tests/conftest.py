@@ -7,8 +7,10 @@ import os
 import pickle
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, torch and matplotlib are imported
 
@@ -16,9 +18,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from torch.utils.flop_counter import FlopCounterMode
 
 from data_prep.world.mini import prepare
 from fedmuscle_lib import History, Settings, Store, run
+from fedmuscle_lib.core import training
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background would tell their processes to ignore it
 
@@ -42,6 +46,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "lesson" in getattr(item, "fixturenames", ()) and item.path.name != IN_THE_GATE:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_operation_a_step() -> Iterator[None]:
+    """Torch's counter makes a first step several times as long, and short runs have few others; no number but the count depends on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "FlopCounterMode", lambda display: nullcontext(SimpleNamespace(get_total_flops=lambda: 1)))
+        yield
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations are counted as users' runs count them."""
+    monkeypatch.setattr(training, "FlopCounterMode", FlopCounterMode)
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +147,7 @@ class CutOff(Exception):
 
 
 @pytest.fixture
-def cut_off_and_resumed(store: Store, tmp_path: Path) -> Callable[[Settings, int], History]:
+def cut_off_and_resumed(store: Store, tmp_path: Path, counted: None) -> Callable[[Settings, int], History]:
     """Runs settings, ends the run after a round, goes on, and asserts that the whole is what an uninterrupted run gives."""
 
     def check(settings: Settings, after: int = 1) -> History:

@@ -94,7 +94,7 @@ def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(sett
         FrozenStates().of(client.model, client.train.inputs)
 
 
-def test_operations_are_counted_as_written_and_as_done(settings):
+def test_operations_are_counted_as_written_and_as_done(settings, counted):
     """As written a step passes through the whole backbone; done are the adapted blocks, and the frozen ones once a sample."""
     counted = {}
     for blocks in ("all", "last"):

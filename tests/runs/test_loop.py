@@ -219,7 +219,7 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun):
+def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun, counted):
     settings = begun(system)[0].model_copy(update={"rounds": 1})
     right = train(settings, Post())
     with ExitStack() as stack:
