@@ -45,7 +45,7 @@ def assert_same(net: Net) -> None:
     assert history.table("rounds").alignment_loss.tolist() == losses and history.table("users").why_not.isna().all()
 
 
-@pytest.mark.parametrize("spoil", [Breaks(5000, 12), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
+@pytest.mark.parametrize("spoil", [Breaks(5000, 3), lambda total: time.sleep(0.02)], ids=["breaks", "delays"])
 def test_a_bad_network_changes_nothing(net: Callable[..., Net], spoil: Callable[[int], Any]) -> None:
     net = net()
     with Relay(net.address, spoil).running() as relay:
