@@ -217,10 +217,3 @@ def test_a_page_names_files_that_are_there(page: Path) -> None:
     new = set().union(*(named(section) for section in SECTIONS if "\nFiles: " in SECTIONS[section]))
     paths = set(re.findall(rf"(?<![\w/.])(?:{rooms})/[\w/.]*\w", text)) - new
     assert not [path for path in sorted(paths) if not (ROOT / path).exists()]
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([\w-]*)\)", prose):
-        target = page.parent / link if link else page
-        assert target.exists(), link
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf8"), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, anchor
