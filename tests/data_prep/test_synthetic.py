@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +31,10 @@ IMAGES = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=tor
 
 @pytest.fixture
 def users(mini_world: Path, tmp_path: Path) -> Path:
-    """A data directory with the training files of Setup1's users alone."""
+    """A data directory with the training files of Setup1's users alone, linked."""
     for part in ("MLC_setup/train", "MLC_setup/images/train", "IC/CIFAR100/train", "IC/CIFAR10/train"):
-        shutil.copytree(mini_world / part, tmp_path / "data" / part)
+        (tmp_path / "data" / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / part).symlink_to(mini_world / part)
     return tmp_path / "data"
 
 
@@ -80,11 +80,14 @@ def test_the_report_and_the_card_say_how_the_model_is_made_again(trained: Path) 
     assert f"--images {report['images']} --side {SIDE}" in (trained / "README.md").read_text()
 
 
-def test_a_command_makes_the_public_sets_with_the_small_model(trained: Path, users: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_makes_the_public_sets_with_the_small_model(
+    trained: Path, users: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(synthetic, "EACH", 2)
     own = ["--pipeline", "small", "--models-path", str(trained), "--data-dir", str(users), "--strength", "0.02"]
     assert main(["synthetic", *own]) == 0
     request = json.loads((users / "public/synthetic/manifest.json").read_text())["request"]
-    assert (request["pipeline"], request["strength"], request["each"], request["seed"]) == ("small", 0.02, EACH, 0)
+    assert (request["pipeline"], request["strength"], request["each"], request["seed"]) == ("small", 0.02, 2, 0)
     assert len(request["weights"]) == len(request["originals"]) == 64
     assert main(["synthetic", *own]) == 0 and "nothing to do" in capsys.readouterr().out
 
