@@ -84,23 +84,23 @@ def _up(path: Path) -> Iterator[str]:
         yield from (name for name in own if order.index(name) > order.index(inside[1]) - (len(inside) == 2))
 
 
-def test_imports_only_go_down() -> None:
+def test_imports_only_go_down():
     assert _faults(_up) == {}
 
 
-def test_the_top_level_can_be_seen_at_a_glance() -> None:
+def test_the_top_level_can_be_seen_at_a_glance():
     entries = {path.relative_to(ROOT / LIBRARY).with_suffix("").parts[0] for path in MODULES if ROOT / LIBRARY in path.parents}
     assert len(entries - {"__init__", "__main__"}) <= MOST_ENTRIES
 
 
-def test_only_the_commands_know_the_network() -> None:
+def test_only_the_commands_know_the_network():
     """It needs an extra, which may not be there. That a fresh process does without is tested below."""
     for path in MODULES:
         if "network" not in path.relative_to(ROOT).parts:
             assert path.parent.name == "cli" or not [name for name in _imported(path) if name.startswith(f"{LIBRARY}.network")], path
 
 
-def test_a_report_neither_trains_nor_loads_a_model() -> None:
+def test_a_report_neither_trains_nor_loads_a_model():
     """It reads histories. What notebooks find beside its functions is for them alone: ``__init__`` passes ``arms.run_arms`` on."""
     for path in (ROOT / LIBRARY / "report").glob("*.py"):
         rooms = {name.removeprefix(f"{LIBRARY}.") for name in _imported(path)}
@@ -109,7 +109,7 @@ def test_a_report_neither_trains_nor_loads_a_model() -> None:
         assert path.stem == "__init__" or not {name for name in rooms if "run_arms" in name or "run_map" in name}
 
 
-def test_the_readers_of_foreign_files_stand_alone() -> None:
+def test_the_readers_of_foreign_files_stand_alone():
     """Data sets are prepared through them, so they know nothing that these should not."""
     for name in ("pickles", "images", "coco_checks"):
         imported = set(_imported(ROOT / LIBRARY / f"data/{name}.py"))
@@ -118,7 +118,7 @@ def test_the_readers_of_foreign_files_stand_alone() -> None:
         assert {each.split(".")[0] for each in imported} - {LIBRARY} <= sys.stdlib_module_names | {"numpy", "PIL", "pycocotools"}
 
 
-def test_muscle_stands_alone() -> None:
+def test_muscle_stands_alone():
     """The paper's contribution can be lifted out: it knows itself and torch."""
     imported = {name for path in MODULES if "muscle" in path.relative_to(ROOT).parts for name in _imported(path)}
     others = {name.split(".")[0] for name in imported if not name.startswith(f"{LIBRARY}.muscle.")}
@@ -136,7 +136,7 @@ def _common(name: str) -> bool:
     return ".".join(name.split(".")[1:3]) in COMMON
 
 
-def test_systems_know_nothing_of_each_other() -> None:
+def test_systems_know_nothing_of_each_other():
     rooms = {path: path.relative_to(ROOT / LIBRARY).with_suffix("").parts[0] for path in MODULES if ROOT / LIBRARY in path.parents}
     assert FEDMUSCLES | {"fedloge", "runs"} <= set(rooms.values())
     for path, room in rooms.items():
@@ -153,14 +153,14 @@ def test_systems_know_nothing_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("room", ["fedloge", "creamfl", "bridge"])
-def test_a_report_starts_no_run_and_loads_no_model(room: str) -> None:
+def test_a_report_starts_no_run_and_loads_no_model(room):
     """It reads histories; a system's ``arms`` get them."""
     imported = set(_imported(ROOT / LIBRARY / room / "report.py"))
     assert not {name for name in imported if name.startswith("fedmuscle_lib.runs.") and name != "fedmuscle_lib.runs.History"}
     assert not {name for name in imported if name.split(".")[0] == "torch" or name.endswith((".rounds", ".export", ".build"))}
 
 
-def test_a_fresh_process_loads_no_more_than_it_asked_for() -> None:
+def test_a_fresh_process_loads_no_more_than_it_asked_for():
     """The loss alone, then each server, then what lessons draw with, then the commands, which know the network only when they run."""
     apart = {"transformers", "peft"}
     steps = {
@@ -178,7 +178,7 @@ def test_a_fresh_process_loads_no_more_than_it_asked_for() -> None:
         assert "torch" in loaded and not spared & loaded, step
 
 
-def test_every_import_is_declared() -> None:
+def test_every_import_is_declared():
     """What the code imports is a dependency of pyproject.toml by its own name, not by the grace of another package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = [each for extra in ("diffusion", "federated") for each in project["optional-dependencies"][extra]]
@@ -207,12 +207,12 @@ def _executing(path: Path) -> Iterator[str]:
                 yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
-def test_nothing_executes_a_file() -> None:
+def test_nothing_executes_a_file():
     """Unpickling runs code. Nobody does it: ``fedmuscle_lib.data.pickles`` reads pickles with a machine of its own."""
     assert _faults(_executing) == {}
 
 
-def test_whole_folders_are_removed_in_one_place() -> None:
+def test_whole_folders_are_removed_in_one_place():
     """``fedmuscle_lib.core.ownership`` knows whose they are; a notebook's child is told of its scratch by who made it."""
     removers = ("rmtree", "move")
     found = _faults(
@@ -229,12 +229,12 @@ def _asking(path: Path) -> Iterator[str]:
             yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
-def test_no_module_asks_which_profile_it_is() -> None:
+def test_no_module_asks_which_profile_it_is():
     """A profile is numbers, names and paths; one code path serves them all."""
     assert _faults(_asking) == {}
 
 
-def test_every_setting_quotes_the_paper_or_says_that_the_paper_is_silent() -> None:
+def test_every_setting_quotes_the_paper_or_says_that_the_paper_is_silent():
     silent = []
     for name, field in Settings.model_fields.items():
         description, about = field.description or "", Settings.about(name)

@@ -1,7 +1,5 @@
 """The server's draws, checks and ledger."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

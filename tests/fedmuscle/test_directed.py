@@ -1,7 +1,5 @@
 """Directed peers: who predicts whom, who listens to whom, and who keeps a copy of itself."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.linear_model import Ridge

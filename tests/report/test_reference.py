@@ -1,7 +1,5 @@
 """The committed reference agrees with itself: its notebooks with each other, and every page that quotes it with its CSV files."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Several runs at a time: the same results as one after the other, workers that die, and no process that outlives its caller."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
