@@ -7,8 +7,10 @@ import os
 import pickle
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, torch and matplotlib are imported
 
@@ -16,9 +18,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from torch.utils.flop_counter import FlopCounterMode
 
 from data_prep.world.mini import prepare
 from fedmuscle_lib import History, Settings, Store, run
+from fedmuscle_lib.core import training
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background would tell their processes to ignore it
 
@@ -44,8 +48,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_operation_a_step() -> Iterator[None]:
+    """Torch's counter makes a first step several times as long, and short runs have few others; no number but the count depends on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "FlopCounterMode", lambda display: nullcontext(SimpleNamespace(get_total_flops=lambda: 1)))
+        yield
+
+
+@pytest.fixture
+def counted(monkeypatch) -> None:
+    """Operations are counted as users' runs count them."""
+    monkeypatch.setattr(training, "FlopCounterMode", FlopCounterMode)
+
+
 @pytest.fixture(scope="session")
-def mini_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mini_world(tmp_path_factory) -> Path:
     """The embedded world: the repository's own if it was prepared, else one of this session."""
     data_dir = ROOT / "data/mini"
     if not data_dir.exists():
@@ -77,7 +95,7 @@ def _fewer(path: Path) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def small_world(mini_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_world(mini_world, tmp_path_factory) -> Path:
     """The embedded world, linked, with fewer samples to evaluate on and fewer public images: to go through all is most of a short run."""
     world = tmp_path_factory.mktemp("small") / "mini"
     for name in ("MLC_setup", "semseg_setup", "IC/CIFAR10", "IC/CIFAR100", "TC/yahoo_qa", "TC/ag_news"):
@@ -97,7 +115,7 @@ def small_world(mini_world: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture
-def archives(tmp_path: Path) -> Path:
+def archives(tmp_path) -> Path:
     """An empty folder for archives of data sets or wheels."""
     folder = tmp_path / "archives"
     folder.mkdir()
@@ -105,7 +123,7 @@ def archives(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path, monkeypatch) -> Store:
     """An empty store without shipped runs; the default one, too, where a test does not name it."""
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("FEDMUSCLE_SHIPPED", "0")
@@ -113,13 +131,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.fixture
-def settings(small_settings: Callable[..., Settings], store: Store) -> Callable[..., Settings]:
+def settings(small_settings, store) -> Callable[..., Settings]:
     """Makes settings of a small run in the small world, which goes to the empty store."""
     return small_settings
 
 
 @pytest.fixture(scope="session")
-def small_settings(small_world: Path) -> Callable[..., Settings]:
+def small_settings(small_world) -> Callable[..., Settings]:
     """Makes settings of a small run in the small world, wherever it is stored."""
     return lambda **given: Settings(**(SMALL | {"data_dir": small_world, "models_path": small_world / "models"} | given))
 
@@ -129,7 +147,7 @@ class CutOff(Exception):
 
 
 @pytest.fixture
-def cut_off_and_resumed(store: Store, tmp_path: Path) -> Callable[[Settings, int], History]:
+def cut_off_and_resumed(store, tmp_path, counted) -> Callable[[Settings, int], History]:
     """Runs settings, ends the run after a round, goes on, and asserts that the whole is what an uninterrupted run gives."""
 
     def check(settings: Settings, after: int = 1) -> History:

@@ -8,6 +8,7 @@ import json
 import pickle
 import tarfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,27 +45,29 @@ def python2(content: dict) -> bytes:
     return pickled
 
 
-def cifar10(folder: Path, per_batch: int = 30) -> None:
+def cifar10(folder: Path) -> None:
     """Pixels are drawn from the row's number in the archive, so that a sample can be told."""
-    rows = iter(range(10**6))
     members = {}
-    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        ids = [next(rows) for _ in range(per_batch)]
-        data = np.stack([np.random.RandomState(i).randint(0, 256, 3072).astype(np.uint8) for i in ids])
-        members[f"cifar-10-batches-py/{name}"] = python2({"data": data, "labels": [i % 10 for i in ids]})
-    members["cifar-10-batches-py/batches.meta"] = python2({"label_names": [f"class {c}" for c in range(10)]})
-    write_tar(folder / "cifar-10-python.tar.gz", members)
+    for k, name in enumerate((*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")):
+        rows = range(30 * k, 30 * (k + 1))
+        members[name] = python2({"data": _drawn(rows), "labels": [row % 10 for row in rows]})
+    members["batches.meta"] = python2({"label_names": [f"class {c}" for c in range(10)]})
+    write_tar(folder / "cifar-10-python.tar.gz", {f"cifar-10-batches-py/{name}": content for name, content in members.items()})
 
 
-def cifar100(folder: Path, n: int = 300) -> None:
+def cifar100(folder: Path) -> None:
     """With Python 3's byte strings for keys, as some copies of the archive have."""
     members = {}
-    for name, start in (("train", 0), ("test", n)):
-        data = np.stack([np.random.RandomState(start + i).randint(0, 256, 3072).astype(np.uint8) for i in range(n)])
-        members[f"cifar-100-python/{name}"] = pickle.dumps({b"data": data, b"fine_labels": [i % 100 for i in range(n)]}, protocol=2)
-    names = {b"fine_label_names": [f"class {c}".encode() for c in range(100)]}
-    members["cifar-100-python/meta"] = pickle.dumps(names, protocol=2)
-    write_tar(folder / "cifar-100-python.tar.gz", members)
+    for name, rows in (("train", range(300)), ("test", range(300, 600))):
+        members[name] = pickle.dumps({b"data": _drawn(rows), b"fine_labels": [row % 100 for row in rows]}, protocol=2)
+    members["meta"] = pickle.dumps({b"fine_label_names": [f"class {c}".encode() for c in range(100)]}, protocol=2)
+    write_tar(folder / "cifar-100-python.tar.gz", {f"cifar-100-python/{name}": content for name, content in members.items()})
+
+
+@cache
+def _drawn(rows: range) -> np.ndarray:
+    """Pixels of the rows of an archive, each from its number."""
+    return np.stack([np.random.RandomState(row).randint(0, 256, 3072).astype(np.uint8) for row in rows])
 
 
 def listed(folder: Path, train: str, test: str, path: str, classes: int = 3) -> None:

@@ -1,7 +1,5 @@
 """The examples in docstrings give what they say."""
 
-from __future__ import annotations
-
 import doctest
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +16,6 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("module", EXAMPLES)
-def test_every_example_of_a_docstring_gives_what_it_says(module: str) -> None:
+def test_every_example_of_a_docstring_gives_what_it_says(module):
     outcome = doctest.testmod(import_module(module))
     assert outcome.failed == 0 and outcome.attempted == EXAMPLES[module]

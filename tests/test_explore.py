@@ -1,7 +1,5 @@
 """The widgets of ``explore``, driven from Python: what they choose, refuse, draw, stop and go on with."""
 
-from __future__ import annotations
-
 import ipywidgets
 import pytest
 from drawn import curves_of

@@ -130,7 +130,7 @@ def _commands(group: click.Command, before: tuple[str, ...] = ()) -> Iterator[st
         yield from _commands(command, (*before, name))
 
 
-def test_every_command_has_a_row() -> None:
+def test_every_command_has_a_row():
     assert {*_commands(typer.main.get_command(data_prep.app))} == {*PREPARING}
     assert {*_commands(typer.main.get_command(cli.app))} == {*RUNNING, *READING}
 
@@ -172,7 +172,7 @@ def _tree(root: Path) -> dict[str, bytes | str]:
 
 
 @pytest.fixture
-def to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mini_world: Path) -> Path:
+def to(tmp_path, monkeypatch, mini_world) -> Path:
     """The folder that is named to commands; beside it lie things of others. The store is there too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(tmp_path / "to"))
@@ -240,7 +240,7 @@ def test_a_file_of_somebody_else_in_a_data_sets_folder_is_counted(name, to, caps
 
 
 @pytest.fixture
-def tiny_world(to: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny_world(to, monkeypatch) -> Path:
     """A world of few files, with a folder of somebody else's inside."""
     shrink(monkeypatch)
     mini.prepare(to / "mini")

@@ -22,13 +22,13 @@ TWO = {"slow": SLOW, "quick": QUICK}
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch) -> None:
     """Lengths of the fixed recipe that cost little."""
     monkeypatch.setattr(tuning, "_LENGTHS", (0, 2))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """An empty folder in place of the package's, for what ``tune`` writes."""
     (tmp_path / "profiles").mkdir()
     monkeypatch.setattr(profiles, "FOLDER", tmp_path / "profiles")
@@ -41,7 +41,7 @@ def base(settings):
     return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2, train_samples={"IC100": 40, "IC10": 40})
 
 
-def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() -> None:
+def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe():
     assert len(CONFIGURATIONS) < 12  # and the fixed recipe
     assert all(recipe.keys() == set(BY_TASK) for recipe in CONFIGURATIONS.values())
     recipes = list(CONFIGURATIONS.values())
@@ -52,7 +52,7 @@ def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe() ->
 
 
 @pytest.mark.slow
-def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base) -> None:
+def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base):
     table = tune(base, (100, 101), TWO)
     candidates = table[table.role == "candidate"]
     assert (
@@ -70,7 +70,7 @@ def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base) -> None
     assert lengths.tolist() == [[0, 2]] * 2
 
 
-def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base) -> None:
+def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base):
     """A user trains alone, so what the others of its run are given changes nothing for it."""
     three = base.model_copy(update={"users": (4, 5, 6)})
     table = tune(three, (100,), {"quick": QUICK})
@@ -80,14 +80,14 @@ def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(
         assert value == pytest.approx(run(alone).final().value.mean(), abs=1e-4)
 
 
-def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base) -> None:
+def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base):
     own = {name: base.of(base.members[0], name) for name in BY_TASK} | {"epochs": 2}
     one = base.model_copy(update={"users": (6,)})
     table = tune(one, (100,), {"slow": SLOW, "the same": own})
     assert set(table[table.role == "candidate"].configuration) == {FIXED, "slow"}
 
 
-def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings) -> None:
+def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings):
     text_users = settings(
         setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40}
     )
@@ -96,16 +96,14 @@ def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings) ->
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
 
 
-def test_an_error_metric_is_ranked_from_below() -> None:
+def test_an_error_metric_is_ranked_from_below():
     rows = pd.DataFrame({"configuration": ["a", "b", "c"], "metric": "Perplexity", "value": [30.0, 20.0, 20.0]})
     assert tuning._ranked(rows) == ["b", "c", "a"]
     assert tuning._ranked(rows.assign(metric="Accuracy")) == ["a", "b", "c"]
 
 
 @pytest.mark.slow
-def test_the_command_writes_both_files_and_a_second_call_computes_nothing(
-    small_world, folder, store, tmp_path, monkeypatch, capsys
-) -> None:
+def test_the_command_writes_both_files_and_a_second_call_computes_nothing(small_world, folder, store, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "CONFIGURATIONS", {"quick": QUICK})
     places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
     line = ["tune", "--seeds", "100,101", "--figures", str(tmp_path / "figures"), *(part for p in places for part in ("-p", p))]
@@ -128,7 +126,7 @@ def test_the_command_writes_both_files_and_a_second_call_computes_nothing(
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figures/mini/tuning.csv"), table)
 
 
-def test_tasks_of_another_call_are_kept(base, folder, tmp_path) -> None:
+def test_tasks_of_another_call_are_kept(base, folder, tmp_path):
     both = tune(base, (100,), {"quick": QUICK})
     write(both, base, tmp_path)
     one = base.model_copy(update={"users": (6,)})
@@ -138,12 +136,12 @@ def test_tasks_of_another_call_are_kept(base, folder, tmp_path) -> None:
     assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
 
 
-def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeypatch) -> None:
+def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeypatch):
     table = tune(base, (100,), {"quick": QUICK})
     recipes, _ = write(table, base, tmp_path)
     before = recipes.read_bytes()
 
-    def interrupt(path: Path, content: bytes) -> None:
+    def interrupt(path, content):
         path.open("wb").write(content[:10])
         raise KeyboardInterrupt
 
@@ -153,7 +151,7 @@ def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeyp
     assert recipes.read_bytes() == before
 
 
-def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder) -> None:
+def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder):
     """The protocol is a name; the run sees its numbers."""
     chosen = {"IC10": {"recipe": QUICK}, "IC100": {"recipe": QUICK}}
     (folder / "mini_tuned.json").write_text(json.dumps(chosen))
@@ -162,7 +160,7 @@ def test_runs_of_a_tuned_recipe_are_found_under_its_numbers(folder) -> None:
     assert tuned == address_of(Settings(**whose, **QUICK)) != address_of(Settings(**whose))
 
 
-def test_the_finalists_of_a_task_are_two_trainings() -> None:
+def test_the_finalists_of_a_task_are_two_trainings():
     """Texts have one linear layer and no head to widen: the wide head is the base again, and comes last."""
     base = {"head_layers": 2, "head_hidden": 64, "lora_layers": "linear", "lora_blocks": "last", "lr": 1e-3, "epochs": 40}
     recipes = {"base": base, "wide": base | {"head_hidden": 1024}, "short": base | {"epochs": 20}}
@@ -176,7 +174,7 @@ def test_the_finalists_of_a_task_are_two_trainings() -> None:
 
 
 @pytest.mark.slow
-def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base) -> None:
+def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base):
     wild = QUICK | {"lr": 1e9}
     table = tune(base, (100, 101), {"wild": wild, "quick": QUICK})
     lost = table[table.configuration == "wild"]
@@ -186,7 +184,7 @@ def test_a_configuration_that_diverges_is_recorded_and_the_search_goes_on(base) 
         tune(base.model_copy(update={"lr": 1e9}), (100,), {"wild": wild})
 
 
-def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
+def test_a_seed_that_diverged_costs_a_configuration_its_mean():
     rows = pd.DataFrame({"configuration": ["a", "a", "b", "b"], "metric": "Accuracy", "value": [90.0, None, 20.0, 30.0]})
     assert tuning._ranked(rows) == ["b", "a"]
 
@@ -194,20 +192,20 @@ def test_a_seed_that_diverged_costs_a_configuration_its_mean() -> None:
 # --- options ------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_algorithm_without_options_to_try_is_refused(base) -> None:
+def test_an_algorithm_without_options_to_try_is_refused(base):
     with pytest.raises(ValueError, match="tune: fedmuscle names no options to try; FedMuscle.tried would"):
         tuning.tune_options(base.model_copy(update={"algorithm": "fedmuscle"}), (100,))
 
 
 @pytest.fixture
-def contrast(monkeypatch: pytest.MonkeyPatch) -> type:
+def contrast(monkeypatch) -> type:
     """FedRCL with three options to try, of which one ends in nothing finite."""
     kind = algorithms.get("fedrcl")
     monkeypatch.setattr(kind, "tried", ({}, {"weight": 0.0}, {"weight": 1e39}))
     return kind
 
 
-def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, contrast) -> None:
+def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, contrast):
     """Whatever the profile tuned; without its terms FedRCL is local training."""
     tuned = base.model_copy(update={"algorithm": "fedrcl", "options": {"fedrcl.weight": 0.5}})
     table = tuning.tune_options(tuned, (100,))
@@ -221,7 +219,7 @@ def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, 
     assert table.delta_after_alignment[0] == pytest.approx(report.delta([local, ours]).delta[1], abs=0.01)
 
 
-def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, contrast, store, tmp_path, capsys, monkeypatch) -> None:
+def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, contrast, store, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(contrast, "tried", contrast.tried[:2])
     places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
     line = ["tune", "--algorithm", "fedrcl", "--figures", str(tmp_path), *(part for p in places for part in ("-p", p))]

@@ -43,7 +43,7 @@ def linear(weight: list[list[float]], bias: list[float] | None = None) -> nn.Lin
 
 
 @pytest.mark.parametrize("before", [(), (nn.Linear(3, 4), nn.ReLU())], ids=["one layer", "two layers"])
-def test_a_realigned_head_has_rows_of_one_norm_and_is_a_copy(before: tuple[nn.Module, ...]) -> None:
+def test_a_realigned_head_has_rows_of_one_norm_and_is_a_copy(before):
     torch.manual_seed(0)
     last = nn.Linear(4, 6)
     head = nn.Sequential(*before, last) if before else last
@@ -58,7 +58,7 @@ def test_a_realigned_head_has_rows_of_one_norm_and_is_a_copy(before: tuple[nn.Mo
     assert not torch.equal(copied(inputs), head(inputs))
 
 
-def test_a_head_without_a_row_for_each_class_is_refused() -> None:
+def test_a_head_without_a_row_for_each_class_is_refused():
     with pytest.raises(ValueError, match="a ReLU has no row for each class"):
         realigned(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
 
@@ -75,14 +75,14 @@ def test_a_head_without_a_row_for_each_class_is_refused() -> None:
         ([4, 4, 4], {"head": (0, 1, 2), "middle": (), "tail": ()}),  # without a tail, all are one group
     ],
 )
-def test_groups_have_every_class_once_and_ties_go_to_the_rarer(counts: list[int], expected: dict[str, tuple[int, ...]]) -> None:
+def test_groups_have_every_class_once_and_ties_go_to_the_rarer(counts, expected):
     assert classes_by_frequency(torch.tensor(counts)) == expected
 
 
 # --- accuracies --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_whose_rare_class_has_a_short_row_finds_it_when_realigned() -> None:
+def test_a_user_whose_rare_class_has_a_short_row_finds_it_when_realigned():
     """Classes point along the axes of the plane; the frequent one's row is nine times as long, so that it wins the other's samples."""
     axes = torch.eye(2)
     train = Samples(torch.cat([axes[0].expand(19, 2), axes[1:]]), torch.tensor([0] * 19 + [1]))
@@ -95,7 +95,7 @@ def test_a_user_whose_rare_class_has_a_short_row_finds_it_when_realigned() -> No
     assert sizes == {"all": (2, 20, 4), "head": (1, 19, 2), "tail": (1, 1, 2)}
 
 
-def test_linear_heads_are_fitted_to_the_features_whatever_their_scale_and_the_users_head() -> None:
+def test_linear_heads_are_fitted_to_the_features_whatever_their_scale_and_the_users_head():
     draws = torch.Generator().manual_seed(0)
     labels = torch.arange(3).repeat_interleave(torch.tensor([30, 10, 3]))
     places = torch.tensor([[0.0, 0, 5], [0, 5, 5], [5, 0, 5]])  # the last feature says nothing
@@ -104,7 +104,7 @@ def test_linear_heads_are_fitted_to_the_features_whatever_their_scale_and_the_us
         for y in (labels, torch.arange(3).repeat(20))
     )
 
-    def accuracies(scale: torch.Tensor, weight: list[list[float]]) -> dict[tuple[str, str], float]:
+    def accuracies(scale, weight):
         scaled = [Samples(samples.inputs * scale, samples.targets) for samples in (train, test)]
         return {(row["head"], row["group"]): row["value"] for row in evaluate(User(linear(weight)), *scaled, 3)}
 
@@ -114,7 +114,7 @@ def test_linear_heads_are_fitted_to_the_features_whatever_their_scale_and_the_us
     assert {key: value for key, value in other.items() if LINEAR in key[0]} == {key: found[key] for key in found if LINEAR in key[0]}
 
 
-def test_heads_read_what_the_users_own_head_reads() -> None:
+def test_heads_read_what_the_users_own_head_reads():
     user = User(linear([[1.0, 0.0], [0.0, 1.0]]))
     samples = Samples(torch.tensor([[1.0, 0], [1, 0], [1, 0], [0, 1]]), torch.tensor([0, 0, 0, 1]))
     assert next(evaluate(user, samples, samples, 2))["value"] == 100
@@ -123,7 +123,7 @@ def test_heads_read_what_the_users_own_head_reads() -> None:
     assert next(evaluate(user, samples, samples, 2))["value"] == 0
 
 
-def test_a_linear_map_to_a_fixed_etf_is_a_linear_head() -> None:
+def test_a_linear_map_to_a_fixed_etf_is_a_linear_head():
     """Why the ETF is no head of its own here: on fixed features it gives the linear head's outputs, if the penalty has the ETF's scale."""
     classes, width = 4, 6
     draws = torch.Generator().manual_seed(0)

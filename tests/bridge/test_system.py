@@ -1,7 +1,5 @@
 """A run of the bridge is one of FedMuscle's, and ends with heads in the place of its users' metrics."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

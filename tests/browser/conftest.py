@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+def open_page(browser) -> Iterator[Callable[..., Page]]:
     """Makes an empty page in a context of its own: ``open_page(width, **options of the context)``."""
     contexts = []
 

@@ -1,7 +1,5 @@
 """JupyterLab as a reader has it: every lesson runs from top to bottom, its widgets move its pictures, and nothing is red."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The site from disk, with the network off: whole pages on a desk and in a hand, links, formulas, search, light and dark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 

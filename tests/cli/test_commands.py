@@ -1,7 +1,5 @@
 """The command line: what it understands, what it refuses in one line, and what becomes of stored runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

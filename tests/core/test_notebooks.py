@@ -1,7 +1,5 @@
 """A notebook's own parameters, and the names of folders of results that follow from others."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The server's draws, checks and ledger."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -41,14 +39,6 @@ def test_every_message_is_counted(federation):
     assert kept["images"].norm() > 0 and server.represent()["images"].norm() > 0, "both sides have copies"
 
 
-class Lying(torch.Tensor):
-    """Says of itself what a server wants to hear."""
-
-    @classmethod
-    def __torch_function__(cls, function, types, arguments=(), options=None):
-        return torch.ones(24)
-
-
 class Names(dict):
     def __iter__(self):
         raise RuntimeError("the server asked")
@@ -77,20 +67,13 @@ def a_row(value, dtype=torch.float32):
     return changed(lambda z: z.to(dtype).index_fill(0, torch.tensor([3]), value))
 
 
-def shrunk(z):
-    z.untyped_storage().resize_(8)
-    return z
-
-
 NO_NUMBERS, NOT_ONE = (
     "a representation that is not finite .row 3 of the public images in round 3",
     "a representation that has norm {}, not 1",
 )
 OF_IMAGES = "representations for the public images in round 3"
-REFUSED = {
+REFUSED = {  # what else is no tensor of the right kind, tests/hostile/test_messages.py tries
     "nan": (a_row(torch.nan), NO_NUMBERS),
-    "infinity": (a_row(torch.inf), NO_NUMBERS),
-    "minus infinity": (a_row(-torch.inf), NO_NUMBERS),
     "infinity in float16": (a_row(torch.inf, torch.float16), NO_NUMBERS),
     "a square above float32": (a_row(3e38), NOT_ONE.format("inf")),
     "a square above float64": (a_row(1e300, torch.float64), NOT_ONE.format("inf")),
@@ -99,22 +82,8 @@ REFUSED = {
     "twice as long": (changed(lambda z: 2 * z), NOT_ONE.format("2")),
     "slightly too long": (changed(lambda z: 1.02 * z), NOT_ONE.format("1.02")),
     "fewer rows": (changed(lambda z: z[:-1]), OF_IMAGES + r" of shape \(23, 8\); \(24, 8\) is expected"),
-    "no rows": (changed(lambda z: z[:0]), OF_IMAGES + r" of shape \(0, 8\)"),
-    "no columns": (changed(lambda z: z[:, :0]), OF_IMAGES + r" of shape \(24, 0\)"),
-    "flat": (changed(lambda z: z.flatten()), OF_IMAGES + r" of shape \(192,\)"),
-    "transposed": (changed(lambda z: z.T), OF_IMAGES + r" of shape \(8, 24\)"),
     "int64": (changed(lambda z: z.to(torch.int64)), OF_IMAGES + " as torch.int64; floating-point numbers are expected"),
-    "int8": (changed(lambda z: z.to(torch.int8)), OF_IMAGES + " as torch.int8"),
-    "truth values": (changed(lambda z: z > 0), OF_IMAGES + " as torch.bool"),
-    "complex": (changed(lambda z: z + 0j), OF_IMAGES + " as torch.complex64"),
-    "a list": (changed(lambda z: z.tolist()), OF_IMAGES + " as a list; a plain tensor is expected"),
-    "an array": (changed(lambda z: z.numpy()), OF_IMAGES + " as a ndarray"),
     "nothing": (changed(lambda z: None), OF_IMAGES + " as a NoneType"),
-    "a parameter": (changed(torch.nn.Parameter), OF_IMAGES + " as a Parameter"),
-    "a subclass": (changed(lambda z: z.as_subclass(Lying)), OF_IMAGES + " as a Lying"),
-    "sparse": (changed(lambda z: z.to_sparse()), OF_IMAGES + " as a sparse_coo tensor"),
-    "no memory": (changed(lambda z: z.to("meta")), OF_IMAGES + " on meta; cpu is expected"),
-    "too little memory": (changed(shrunk), OF_IMAGES + " without memory for all numbers"),
     "the other modality": (lambda own: {"texts": own["images"]}, r"embeddings of \['texts'\]; \['images'\] are expected"),
     "another kind of client": (lambda own: own | {"texts": own["images"]}, r"embeddings of \['images', 'texts'\]; \['images'\]"),
     "no modality": (lambda own: {}, r"embeddings of \[\]; \['images'\]"),

@@ -1,7 +1,5 @@
 """Properties of local draws, partitions and masks, for any labels and any image."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given

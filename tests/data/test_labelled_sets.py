@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ def _pixels(split: str, height: int = 8, width: int = 8) -> np.ndarray:
 
 
 @pytest.fixture
-def arrays(tmp_path: Path) -> Path:
+def arrays(tmp_path) -> Path:
     """The folder of a set of arrays, of three classes."""
     folder = tmp_path / labelled("set")
     write_classes(folder, ["ant", "bee", "cow"])
@@ -38,7 +37,7 @@ def arrays(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lists(tmp_path: Path) -> Path:
+def lists(tmp_path) -> Path:
     """The folder of a set of lists; the pictures are those of ``arrays``, and its link leads to them."""
     folder, root = tmp_path / labelled("set"), tmp_path / "elsewhere"
     write_classes(folder, ["ant", "bee", "cow"])
@@ -57,7 +56,7 @@ def _read(folder: Path, size: int | None = 8) -> object:
 
 
 @pytest.mark.parametrize("kind", ["arrays", "lists"])
-def test_pictures_and_labels_are_those_that_were_written(kind: str, request: pytest.FixtureRequest) -> None:
+def test_pictures_and_labels_are_those_that_were_written(kind, request):
     folder = request.getfixturevalue(kind)
     assert folder.parent.name == FOLDER
     found = _read(folder)
@@ -75,7 +74,7 @@ def test_pictures_and_labels_are_those_that_were_written(kind: str, request: pyt
 
 
 @pytest.mark.parametrize("kind", ["arrays", "lists"])
-def test_pictures_are_resized_and_each_alike_whatever_is_asked_for_with_it(kind: str, request: pytest.FixtureRequest) -> None:
+def test_pictures_are_resized_and_each_alike_whatever_is_asked_for_with_it(kind, request):
     train = _read(request.getfixturevalue(kind), size=5).train
     together = train.samples(range(6)).inputs
     assert together.shape == (6, 3, 5, 5) and together.dtype == torch.uint8
@@ -83,7 +82,7 @@ def test_pictures_are_resized_and_each_alike_whatever_is_asked_for_with_it(kind:
     assert together.float().mean() == pytest.approx(_pixels("train").mean(), abs=8)
 
 
-def test_without_a_size_arrays_are_as_they_are_and_lists_are_refused(arrays: Path) -> None:
+def test_without_a_size_arrays_are_as_they_are_and_lists_are_refused(arrays):
     write_arrays(arrays, "test", _pixels("test", 5, 9), np.zeros(4, int))
     assert _read(arrays, None).test.samples([1]).inputs.shape == (1, 3, 5, 9)
     write_list(arrays, "test", [("0.png", 0)])
@@ -91,7 +90,7 @@ def test_without_a_size_arrays_are_as_they_are_and_lists_are_refused(arrays: Pat
         _read(arrays, None)
 
 
-def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists: Path) -> None:
+def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists):
     (lists / "images/train/a folder/4.png").unlink()
     (lists / "images/train/a folder/5.png").write_bytes(b"no picture")
     train = _read(lists).train
@@ -102,16 +101,14 @@ def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists: Pat
         train.samples([5])
 
 
-def test_a_set_that_was_not_finished_is_refused(arrays: Path) -> None:
+def test_a_set_that_was_not_finished_is_refused(arrays):
     (arrays / "manifest.json").write_text(json.dumps({"whole": False}))
     with pytest.raises(DataError, match="interrupted"):
         _read(arrays)
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("arrays", "npz"), ("lists", "txt")])
-def test_tests_that_are_training_pictures_are_remarked_on(
-    kind: str, suffix: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tests_that_are_training_pictures_are_remarked_on(kind, suffix, request, caplog):
     folder = request.getfixturevalue(kind)
     train, test = folder / f"train.{suffix}", folder / f"test.{suffix}"
     with caplog.at_level(logging.WARNING, "fedmuscle"):
@@ -122,7 +119,7 @@ def test_tests_that_are_training_pictures_are_remarked_on(
     assert f"most images of {test} are also in {train}" in caplog.text
 
 
-def test_half_of_the_tests_may_be_training_pictures(arrays: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_of_the_tests_may_be_training_pictures(arrays, caplog):
     write_arrays(arrays, "test", np.concatenate([_pixels("train")[:2], _pixels("test")[:2]]), np.zeros(4, int))
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         assert _read(arrays).test.share_in(_read(arrays).train) == 0.5
@@ -130,7 +127,7 @@ def test_half_of_the_tests_may_be_training_pictures(arrays: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("name", ["other", "../FedLT/set", "set/.."])
-def test_a_set_that_is_not_there_is_named_beside_those_that_are(arrays: Path, name: str) -> None:
+def test_a_set_that_is_not_there_is_named_beside_those_that_are(arrays, name):
     with pytest.raises(DataError, match="no such set; .* there are: set$"):
         read(arrays.parents[1], name)
 
@@ -215,7 +212,7 @@ IMAGES, LABELS = _pixels("train"), np.zeros(6, int)
         (lambda folder: (folder / "test.txt").write_bytes(b"\xff.png 1\n"), "test.txt", "not UTF-8"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_names_the_file(arrays: Path, spoil: Callable[[Path], object], file: str, why: str) -> None:
+def test_what_is_wrong_is_one_line_that_names_the_file(arrays, spoil, file, why):
     spoil(arrays)
     with pytest.raises(DataError) as caught:
         _read(arrays)

@@ -1,7 +1,5 @@
 """A training and a test set that are divided alike between clients, as skewed as alpha says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

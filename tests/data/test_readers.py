@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def _assert_refused(path: Path, why: str, data_dir: Path) -> None:
 # --- pickles -----------------------------------------------------------------------------------------------------------------
 
 
-def test_pickled_clients_round_trip(tmp_path: Path) -> None:
+def test_pickled_clients_round_trip(tmp_path):
     write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
     samples, classes = IC10.read(tmp_path, 0, "train", Pixels(SIZE))
     assert classes == tuple(range(10))
@@ -71,7 +70,7 @@ def _renamed(pickled: bytes, protocol: int) -> bytes:
 @pytest.mark.filterwarnings("ignore:numpy.core")
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 @pytest.mark.parametrize("spelling", ["numpy._core", "numpy.core"])
-def test_arrays_of_either_numpy_are_read(tmp_path: Path, protocol: int, spelling: str) -> None:
+def test_arrays_of_either_numpy_are_read(tmp_path, protocol, spelling):
     content = {"data": IMAGES, "labels": np.array(LABELS), "one": np.float64(1.5)}
     pickled = pickle.dumps(content, protocol=protocol)
     if spelling == "numpy.core":
@@ -85,7 +84,7 @@ def test_arrays_of_either_numpy_are_read(tmp_path: Path, protocol: int, spelling
     assert read["one"] == 1.5
 
 
-def test_python_2_strings_are_keys(tmp_path: Path) -> None:
+def test_python_2_strings_are_keys(tmp_path):
     """As in the batches of the original CIFAR files, whose keys are Python 2's byte strings."""
     pickled = pickle.dumps({"data": IMAGES, "labels": LABELS}, protocol=2)
     for key in (b"data", b"labels"):
@@ -104,7 +103,7 @@ class _Payload:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_code_in_a_pickle_never_runs(tmp_path: Path, protocol: int) -> None:
+def test_code_in_a_pickle_never_runs(tmp_path, protocol):
     witness = tmp_path / "ran"
     path = _ic10_file(tmp_path)
     for function, argument in ((os.system, f"touch {witness}"), (eval, f"open({str(witness)!r}, 'w')"), (open, str(witness))):
@@ -113,7 +112,7 @@ def test_code_in_a_pickle_never_runs(tmp_path: Path, protocol: int) -> None:
         assert not witness.exists()
 
 
-def test_numpys_own_loader_is_out_of_reach(tmp_path: Path) -> None:
+def test_numpys_own_loader_is_out_of_reach(tmp_path):
     path = _ic10_file(tmp_path)
     path.write_bytes(pickle.dumps(_Payload(np.load, "x.npy", None, True)))
     _assert_refused(path, "refused: it asks for numpy", tmp_path)
@@ -141,27 +140,27 @@ def test_numpys_own_loader_is_out_of_reach(tmp_path: Path) -> None:
         pytest.param({"data": IMAGES[:, :0], "labels": LABELS}, r"data is uint8 \(6, 0, 8, 3\)", id="images without pixels"),
     ],
 )
-def test_a_damaged_client_is_refused_by_name(tmp_path: Path, content: object, why: str) -> None:
+def test_a_damaged_client_is_refused_by_name(tmp_path, content, why):
     path = _ic10_file(tmp_path)
     path.write_bytes(pickle.dumps(content))
     _assert_refused(path, why, tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 40, -1])
-def test_a_truncated_pickle_is_refused_by_name(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_pickle_is_refused_by_name(tmp_path, keep):
     path = _ic10_file(tmp_path)
     write_pickle(path, IMAGES, np.array(LABELS))
     path.write_bytes(path.read_bytes()[:keep])
     _assert_refused(path, "not a readable pickle", tmp_path)
 
 
-def test_a_missing_client_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_missing_client_is_refused_by_name(tmp_path):
     _assert_refused(_ic10_file(tmp_path), "no such file", tmp_path)
     _ic10_file(tmp_path).mkdir()
     _assert_refused(_ic10_file(tmp_path), "directory", tmp_path)
 
 
-def test_images_are_resized(tmp_path: Path) -> None:
+def test_images_are_resized(tmp_path):
     write_pickle(_ic10_file(tmp_path), np.full_like(IMAGES, 77), np.array(LABELS))
     images = IC10.read(tmp_path, 0, "train", Pixels(2 * SIZE))[0].inputs
     assert images.shape == (6, 3, 2 * SIZE, 2 * SIZE)
@@ -185,7 +184,7 @@ def _write_coco(data_dir: Path, task: Task = MLC) -> tuple[Path, np.ndarray]:
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")  # of pycocotools with numpy 2
-def test_coco_files_open_in_pycocotools(tmp_path: Path) -> None:
+def test_coco_files_open_in_pycocotools(tmp_path):
     path, masks = _write_coco(tmp_path)
     coco = COCO(str(path))
     assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(CATEGORIES.values())
@@ -200,7 +199,7 @@ def test_coco_files_open_in_pycocotools(tmp_path: Path) -> None:
             assert found[name]["bbox"] == [xs.min(), ys.min(), np.ptp(xs) + 1, np.ptp(ys) + 1]
 
 
-def test_targets_are_the_categories_of_an_images_annotations(tmp_path: Path) -> None:
+def test_targets_are_the_categories_of_an_images_annotations(tmp_path):
     _write_coco(tmp_path)
     samples, classes = MLC.read(tmp_path, 0, "train", Pixels(SIZE))
     assert len(classes) == 3
@@ -209,7 +208,7 @@ def test_targets_are_the_categories_of_an_images_annotations(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_targets_agree_with_a_count_over_the_raw_json(mini_world: Path, split: str) -> None:
+def test_targets_agree_with_a_count_over_the_raw_json(mini_world, split):
     document = json.loads((mini_world / MLC.folder / split / "client_1.json").read_text())
     images = {annotation["category_id"]: set() for annotation in document["annotations"]}
     for annotation in document["annotations"]:
@@ -225,17 +224,11 @@ def test_targets_agree_with_a_count_over_the_raw_json(mini_world: Path, split: s
     "damage",
     [
         pytest.param(lambda document: json.dumps(document)[:-9], id="truncated"),
-        pytest.param(lambda document: "\0", id="binary"),
-        pytest.param(lambda document: "[]", id="no object"),
-        pytest.param(lambda document: json.dumps(dict.fromkeys(document, 3)), id="numbers"),
-        pytest.param(lambda document: json.dumps(document | {"images": []}), id="no images"),
         pytest.param(lambda document: json.dumps(document | {"images": [{"id": 1}]}), id="no file name"),
         pytest.param(lambda document: json.dumps(document | {"categories": [], "annotations": []}), id="no categories"),
-        pytest.param(lambda document: json.dumps(document | {"categories": document["categories"][1:]}), id="unknown category"),
-        pytest.param(lambda document: json.dumps({key: document[key] for key in ("images", "categories")}), id="no annotations"),
     ],
 )
-def test_a_damaged_coco_file_is_refused_by_name(tmp_path: Path, damage: Callable[[dict], str]) -> None:
+def test_a_damaged_coco_file_is_refused_by_name(tmp_path, damage):
     path, _ = _write_coco(tmp_path)
     path.write_text(damage(json.loads(path.read_text())))
     with pytest.raises(DataError) as refusal:
@@ -243,7 +236,7 @@ def test_a_damaged_coco_file_is_refused_by_name(tmp_path: Path, damage: Callable
     assert str(path) in str(refusal.value)
 
 
-def test_a_picture_of_unknown_size_has_no_masks(tmp_path: Path) -> None:
+def test_a_picture_of_unknown_size_has_no_masks(tmp_path):
     path, _ = _write_coco(tmp_path)
     document = json.loads(path.read_text())
     del document["images"][2]["height"]
@@ -256,7 +249,7 @@ def test_a_picture_of_unknown_size_has_no_masks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", [MLC, SS])
 @pytest.mark.parametrize(("width", "height"), [(SIZE, SIZE + 1), (2 * SIZE, 2 * SIZE)])
-def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path: Path, task: Task, width: int, height: int) -> None:
+def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path, task, width, height):
     """Its masks would lie elsewhere."""
     path, _ = _write_coco(tmp_path, task)
     document = json.loads(path.read_text())
@@ -268,7 +261,7 @@ def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path:
         task.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
-def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_path: Path) -> None:
+def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_path):
     path, _ = _write_coco(tmp_path)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -287,7 +280,7 @@ def test_a_photo_that_is_turned_fits_the_record_of_the_upright_one_alone(tmp_pat
         MLC.read(tmp_path, 0, "train", Pixels(SIZE))
 
 
-def test_a_record_without_a_size_promises_none(tmp_path: Path) -> None:
+def test_a_record_without_a_size_promises_none(tmp_path):
     path, _ = _write_coco(tmp_path)
     document = json.loads(path.read_text())
     for image in document["images"]:
@@ -296,7 +289,7 @@ def test_a_record_without_a_size_promises_none(tmp_path: Path) -> None:
     assert len(MLC.read(tmp_path, 0, "train", Pixels(SIZE))[0]) == len(IMAGES)
 
 
-def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path, caplog):
     path, _ = _write_coco(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"annotations": []}))
     for _ in range(2):
@@ -305,16 +298,7 @@ def test_a_coco_file_without_any_annotation_is_remarked_on(tmp_path: Path, caplo
     assert [record.getMessage() for record in caplog.records] == [f"{path}: it has no annotation: every image is without an object"]
 
 
-def test_a_backslash_in_a_file_name_is_called_one(tmp_path: Path) -> None:
-    path, _ = _write_coco(tmp_path)
-    document = json.loads(path.read_text())
-    document["images"][0]["file_name"] = "train\\a.png"
-    path.write_text(json.dumps(document))
-    with pytest.raises(DataError, match="image 1 has the file name .*, with a backslash; / stands between folders"):
-        MLC.read(tmp_path, 0, "train", Pixels(SIZE))
-
-
-def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> None:
+def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path):
     _write_coco(tmp_path)
     image = tmp_path / MLC.folder / "images/train/client_0_000003.png"
     image.unlink()
@@ -325,13 +309,13 @@ def test_an_image_that_coco_promises_and_is_missing_is_named(tmp_path: Path) -> 
 # --- images ------------------------------------------------------------------------------------------------------------------
 
 
-def test_public_images_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_public_images_come_in_the_order_of_their_names(tmp_path):
     write_images(tmp_path, IMAGES)
     (tmp_path / "notes.txt").write_text("no image")
     assert torch.equal(read_public(tmp_path, 4, Pixels(SIZE)), torch.from_numpy(IMAGES[:4]).permute(0, 3, 1, 2))
 
 
-def test_a_small_or_missing_public_set_is_named(tmp_path: Path) -> None:
+def test_a_small_or_missing_public_set_is_named(tmp_path):
     write_images(tmp_path, IMAGES)
     with pytest.raises(DataError, match=rf"{tmp_path}: a public set of 7 was asked for, it holds 6 images"):
         read_public(tmp_path, 7, Pixels(SIZE))
@@ -340,7 +324,7 @@ def test_a_small_or_missing_public_set_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 7, 33, 60, -40])
-def test_a_truncated_image_is_named(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_image_is_named(tmp_path, keep):
     (name,) = write_images(tmp_path, IMAGES[:1])
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:keep])
@@ -349,14 +333,14 @@ def test_a_truncated_image_is_named(tmp_path: Path, keep: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1"])
-def test_any_kind_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
+def test_any_kind_of_picture_becomes_rgb(tmp_path, mode):
     path = tmp_path / "picture.png"
     Image.fromarray(IMAGES[0]).convert(mode).save(path)
     expected = np.array(Image.open(path).convert("RGB"))
     assert torch.equal(Pixels(SIZE).load([path])[0], torch.from_numpy(expected).permute(2, 0, 1))
 
 
-def test_a_folder_whose_making_was_interrupted_is_refused(tmp_path: Path) -> None:
+def test_a_folder_whose_making_was_interrupted_is_refused(tmp_path):
     write_pickle(_ic10_file(tmp_path), IMAGES, np.array(LABELS))
     manifest = tmp_path / IC10.folder / "manifest.json"
     manifest.write_text(json.dumps({"dataset": "cifar10", "whole": True}, indent=1))
@@ -375,7 +359,7 @@ def _pool(n: int, n_classes: int) -> Samples:
     return Samples(torch.arange(n).reshape(n, 1, 1, 1), torch.arange(n) % n_classes)
 
 
-def test_local_draws_depend_on_their_address_alone() -> None:
+def test_local_draws_depend_on_their_address_alone():
     pool = _pool(300, 10)
     first = draw_local(pool, 50, 0, 4).inputs
     torch.rand(7)  # whatever else was drawn
@@ -384,21 +368,21 @@ def test_local_draws_depend_on_their_address_alone() -> None:
         assert set(first.flatten().tolist()) != set(draw_local(pool, 50, *other).inputs.flatten().tolist())
 
 
-def test_multi_hot_draws_are_drawn_from_the_whole_pool() -> None:
+def test_multi_hot_draws_are_drawn_from_the_whole_pool():
     pool = Samples(torch.arange(300).reshape(300, 1, 1, 1), torch.ones(300, 4))
     local = draw_local(pool, 200, 0, 1)
     assert local.inputs.unique().numel() == len(local) == 200
     assert local.inputs.max() > 250
 
 
-def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool() -> None:
+def test_targets_that_are_no_labels_are_drawn_from_the_whole_pool():
     """Numbers of a regression are not classes: rare ones are not preferred."""
     targets = torch.tensor([0.5] * 190 + [1.5] * 10)
     local = draw_local(Samples(torch.arange(200).reshape(200, 1, 1, 1), targets), 20, 0, 1)
     assert (local.targets == 1.5).sum() < 5
 
 
-def test_a_pool_that_is_too_small_is_refused() -> None:
+def test_a_pool_that_is_too_small_is_refused():
     with pytest.raises(DataError, match="local training set of 11 was asked for, the file holds 10"):
         draw_local(_pool(10, 10), 11, 0)
 
@@ -412,15 +396,15 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
         (40, 1.0, [40] * 5),
     ],
 )
-def test_a_long_tail_has_known_sizes_in_an_order_of_its_own(each: int, imbalance: float, sizes: list[int]) -> None:
+def test_a_long_tail_has_known_sizes_in_an_order_of_its_own(each, imbalance, sizes):
     pool = _pool(5 * each, 5)
     kept = keep_long_tail(pool, 5, imbalance, 0, 4)
     assert sorted(kept.targets.bincount().tolist(), reverse=True) == sizes
     assert torch.equal(kept.targets, pool.targets[kept.inputs.flatten()]) and (kept.inputs.flatten().diff() > 0).all()
 
 
-def test_the_order_of_the_classes_depends_on_the_address_alone() -> None:
-    def rarest(*address: object) -> list[int]:
+def test_the_order_of_the_classes_depends_on_the_address_alone():
+    def rarest(*address):
         return keep_long_tail(_pool(1000, 10), 10, 0.01, *address).targets.bincount().argsort().tolist()
 
     first = rarest(0, 4)
@@ -429,12 +413,12 @@ def test_the_order_of_the_classes_depends_on_the_address_alone() -> None:
     assert first not in (rarest(1, 4), rarest(0, 5))
 
 
-def test_a_steep_tail_is_part_of_a_flat_one() -> None:
+def test_a_steep_tail_is_part_of_a_flat_one():
     flat, steep = (set(keep_long_tail(_pool(500, 10), 10, imbalance, 3).inputs.flatten().tolist()) for imbalance in (0.3, 0.02))
     assert steep < flat
 
 
-def test_a_class_with_fewer_samples_than_its_size_keeps_all_and_an_absent_one_stays_absent() -> None:
+def test_a_class_with_fewer_samples_than_its_size_keeps_all_and_an_absent_one_stays_absent():
     targets = torch.tensor([0] * 100 + [1] * 2 + [3] * 100)
     pool = Samples(torch.arange(202).reshape(202, 1, 1, 1), targets)
     for seed in range(5):
@@ -444,7 +428,7 @@ def test_a_class_with_fewer_samples_than_its_size_keeps_all_and_an_absent_one_st
 
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in ("IC10", "IC100", "MLC")], ids=lambda task: task.name)
-def test_every_split_of_the_classification_tasks_reads(mini_world: Path, task: Any) -> None:
+def test_every_split_of_the_classification_tasks_reads(mini_world, task):
     for split in ("train", "val", "test"):
         samples, classes = task.read(mini_world, 0, split, Pixels(32))
         assert samples.inputs.dtype == torch.uint8

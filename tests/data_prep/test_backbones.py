@@ -42,7 +42,7 @@ NARROW = {"out_channels": [8, 8, 8, 16, 16, 16, 16], "num_block_repeats": [1] * 
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tiny(monkeypatch) -> None:
     monkeypatch.setattr(distillation_data, "STUDENT_SIDE", SIDE)
     monkeypatch.setattr(hybrid_vits, "STUDENT_SIDE", SIDE)
     monkeypatch.setattr(distillation_data, "TEACHER_SIDE", TEACHER_SIDE)
@@ -60,7 +60,7 @@ def _picture(key: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def archives(tmp_path_factory) -> Path:
     """Nine pictures in a zip, and two in an archive in another."""
     folder = tmp_path_factory.mktemp("archives")
     write_zip(folder / "tiny-imagenet-200.zip", {"words.txt": b"", **{f"train/{i}.png": _picture(i) for i in range(9)}})
@@ -91,14 +91,14 @@ def _views(archives: Path, networks: Networks, cache: Path, most: int = 100) -> 
 
 
 @pytest.fixture
-def data(archives: Path, networks: Networks, tmp_path: Path) -> Views:
+def data(archives, networks, tmp_path) -> Views:
     return _views(archives, networks, tmp_path / "views")
 
 
 # --- views -------------------------------------------------------------------------------------------------------------------
 
 
-def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data: Views, networks: Networks) -> None:
+def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data, networks):
     assert data.rows.shape == (11, 2) and data.counts == {"tiny-imagenet": 9, "caltech101": 2}
     with Image.open(io.BytesIO(_picture(10))) as image:
         square = image.crop((4, 0, 44, 40))
@@ -114,19 +114,17 @@ def test_views_are_what_the_networks_make_of_a_picture_and_its_mirror_image(data
         torch.testing.assert_close(logits, networks.classifier(features), atol=1e-2, rtol=1e-2)
 
 
-def test_maps_are_standardised_and_features_centred_over_all_views(data: Views) -> None:
+def test_maps_are_standardised_and_features_centred_over_all_views(data):
     maps, features = (torch.from_numpy(data.rows[field].astype(np.float32)).flatten(0, 1) for field in ("map", "features"))
     torch.testing.assert_close(data.map_mean.flatten(), maps.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(data.map_std.flatten(), maps.std((0, 2, 3), correction=0), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(data.centre, features.mean(0), atol=1e-4, rtol=1e-4)
 
 
-def test_views_are_computed_once_and_resumed(
-    archives: Path, networks: Networks, data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_are_computed_once_and_resumed(archives, networks, data, tmp_path, monkeypatch):
     computed, views_of = [], Networks.views
 
-    def counted(self: Networks, small: torch.Tensor, large: torch.Tensor) -> dict[str, torch.Tensor]:
+    def counted(self, small, large):
         if len(computed) == 6:  # chunks of two pictures have two views each
             raise KeyboardInterrupt
         computed.append(len(small))
@@ -145,10 +143,8 @@ def test_views_are_computed_once_and_resumed(
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that can't reserve room on a disk")
-def test_too_little_disk_for_the_views_is_said_before_they_are_computed(
-    archives: Path, networks: Networks, data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: int) -> None:
+def test_too_little_disk_for_the_views_is_said_before_they_are_computed(archives, networks, data, tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
@@ -158,12 +154,12 @@ def test_too_little_disk_for_the_views_is_said_before_they_are_computed(
     assert (np.asarray(_views(archives, networks, tmp_path / "full").rows) == np.asarray(data.rows)).all()
 
 
-def test_at_most_so_many_pictures_of_an_archive(archives: Path, networks: Networks, tmp_path: Path, data: Views) -> None:
+def test_at_most_so_many_pictures_of_an_archive(archives, networks, tmp_path, data):
     few = _views(archives, networks, tmp_path / "few", most=3)
     assert few.counts == {"tiny-imagenet": 3, "caltech101": 2} and few.digest != data.digest
 
 
-def test_no_archive_and_a_broken_picture_are_named(tmp_path: Path, networks: Networks) -> None:
+def test_no_archive_and_a_broken_picture_are_named(tmp_path, networks):
     with pytest.raises(SourceError, match=r"holds no tiny-imagenet-200\.zip or .*flickr30k-images\.tar\.gz; `python -m data_prep tiny-"):
         sources(tmp_path, 9)
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"words.txt": b""})
@@ -174,7 +170,7 @@ def test_no_archive_and_a_broken_picture_are_named(tmp_path: Path, networks: Net
         _views(tmp_path, networks, tmp_path / "views")
 
 
-def test_the_networks_are_read_from_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_networks_are_read_from_the_wheels(tmp_path, monkeypatch):
     """The stem is the first eleven blocks of one, and the classifier that of the other."""
     torch.manual_seed(0)
     states = {}
@@ -206,7 +202,7 @@ def _weights(out: Path) -> bytes:
     return (out / NAME / "model.safetensors").read_bytes()
 
 
-def test_the_loss_is_zero_for_the_teacher_itself_alone() -> None:
+def test_the_loss_is_zero_for_the_teacher_itself_alone():
     torch.manual_seed(0)
     features, logits = torch.randn(5, 8), torch.randn(5, 4)
     assert distillation_loss((3 * features, logits + 7), features, logits) == pytest.approx(0, abs=1e-5)
@@ -216,11 +212,11 @@ def test_the_loss_is_zero_for_the_teacher_itself_alone() -> None:
     assert distillation_loss((features, -logits), features, logits).item() == pytest.approx(4 * kl.item(), rel=1e-4)
 
 
-def test_the_library_reads_what_was_trained(data: Views, networks: Networks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_reads_what_was_trained(data, networks, tmp_path, monkeypatch):
     """Up to half precision: the student that saw stored maps is the model that reads pixels."""
     pixels, trained, half = torch.randint(0, 256, (3, 3, SIDE, SIDE)), [], HybridViTModel.half
 
-    def look_and_halve(self: HybridViTModel) -> HybridViTModel:
+    def look_and_halve(self):
         with torch.no_grad():
             tokens = self.embeddings.tokens(networks.stem(scaled(pixels)))
             for layer in self.layers:
@@ -236,7 +232,7 @@ def test_the_library_reads_what_was_trained(data: Views, networks: Networks, tmp
     assert backbone.num_parameters() == report["parameters"]
 
 
-def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data: Views) -> None:
+def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data):
     torch.manual_seed(0)
     student = Student(RECIPES[NAME], data).eval()
     maps, _, _ = data.of(torch.tensor([0, 1]), torch.tensor([False, True]))
@@ -250,24 +246,24 @@ def test_dropped_patches_are_not_seen_and_the_rest_keeps_its_places(data: Views)
     assert not torch.allclose(student(changed)[0], student(maps)[0])
 
 
-def test_it_learns(data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_learns(data, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, NAME, Recipe(32, 1, 2, epochs=40))
     distil(NAME, data, tmp_path)
     losses = [float(row["loss"]) for row in csv.DictReader((tmp_path / NAME / "training_log.csv").open())]
     assert len(losses) == 40 and losses[-1] < 0.8 * losses[0]
 
 
-def test_the_stem_is_not_trained(data: Views, networks: Networks, tmp_path: Path) -> None:
+def test_the_stem_is_not_trained(data, networks, tmp_path):
     distil(NAME, data, tmp_path)
     stem = load_backbone(tmp_path / NAME).embeddings.stem.state_dict()
     assert all(torch.equal(tensor.half(), stem[name].half()) for name, tensor in networks.stem.state_dict().items())
 
 
-def test_interrupted_and_resumed_gives_the_same_weights(data: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_and_resumed_gives_the_same_weights(data, tmp_path, monkeypatch):
     distil(NAME, data, tmp_path / "whole")
     measured = iter([hybrid_vits._imitation])
 
-    def interrupted(*arguments: object) -> tuple[float, float]:
+    def interrupted(*arguments):
         return next(measured)(*arguments)  # in the second epoch there is none
 
     with monkeypatch.context() as patch:
@@ -280,7 +276,7 @@ def test_interrupted_and_resumed_gives_the_same_weights(data: Views, tmp_path: P
     assert _weights(tmp_path / "halves") == _weights(tmp_path / "whole")
 
 
-def test_what_is_finished_is_not_made_again(data: Views, tmp_path: Path) -> None:
+def test_what_is_finished_is_not_made_again(data, tmp_path):
     report = distil(NAME, data, tmp_path)
     written = (tmp_path / NAME / "model.safetensors").stat().st_mtime_ns
     assert distil(NAME, data, tmp_path) == report
@@ -292,7 +288,7 @@ def test_what_is_finished_is_not_made_again(data: Views, tmp_path: Path) -> None
     assert distil(NAME, data, tmp_path, seed=1, resume=False)["settings"]["seed"] == 1
 
 
-def test_a_damaged_checkpoint_is_named(data: Views, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(data, tmp_path):
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "checkpoint.pt").write_bytes(b"no checkpoint")
     with pytest.raises(OSError, match=r"checkpoint\.pt: not a readable checkpoint .*--fresh"):
@@ -300,7 +296,7 @@ def test_a_damaged_checkpoint_is_named(data: Views, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_what_is_shipped_says_that_the_recipe_made_it(name: str) -> None:
+def test_what_is_shipped_says_that_the_recipe_made_it(name):
     report, card = json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text()), (SMALL_WEIGHTS / name / "README.md").read_text()
     assert asdict(SHIPPED[name]).items() <= report["settings"].items()
     assert load_backbone(SMALL_WEIGHTS / name).num_parameters() == report["parameters"]
@@ -309,7 +305,7 @@ def test_what_is_shipped_says_that_the_recipe_made_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name: str) -> None:
+def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name):
     """EfficientNet-Lite0 at 96 px has 20.6 % with a picture a class; both as ``pretrained --check`` measures it."""
     assert json.loads((SMALL_WEIGHTS / name / "pretraining.json").read_text())["few_shot"]["1"] >= 2 / 3 * 20.6
 
@@ -318,7 +314,7 @@ def test_what_is_shipped_has_two_thirds_of_its_stems_networks_accuracy(name: str
 
 
 @pytest.fixture
-def command(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def command(networks, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(distillation_data, "networks", lambda wheels: networks)
     yield
 
@@ -328,7 +324,7 @@ def _exit_code(*arguments: object) -> int:
 
 
 @pytest.mark.usefixtures("command")
-def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(archives, tmp_path, capsys):
     assert _exit_code(NAME, "--archives", archives, "--out", tmp_path, "--epochs", 1) == 0
     said = capsys.readouterr()
     assert f"{NAME}: " in said.out and f"-> {tmp_path / NAME}" in said.out and "epoch 1/1" in said.err
@@ -337,7 +333,7 @@ def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.usefixtures("command")
-def test_the_check_writes_what_they_are_worth_on_their_cards(archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_writes_what_they_are_worth_on_their_cards(archives, tmp_path, monkeypatch):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     labels = np.repeat(np.arange(100), 6)  # a class is a colour
     colours = np.stack([labels % 5 * 60, labels // 5 % 5 * 60, labels // 25 * 60], 1)[:, None, None] + np.zeros((1, 8, 8, 1))
@@ -352,7 +348,7 @@ def test_the_check_writes_what_they_are_worth_on_their_cards(archives: Path, tmp
     assert f"1-shot {report['few_shot']['1']:.1f} %" in (tmp_path / "out" / NAME / "README.md").read_text()
 
 
-def test_a_dry_run_writes_nothing(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing(archives, tmp_path, capsys):
     assert _exit_code("--archives", archives, "--out", tmp_path, "--dry-run") == 0
     said = capsys.readouterr().out
     assert "tiny-imagenet-200.zip" in said and "caltech-101.zip" in said and "food-101" not in said
@@ -372,9 +368,7 @@ def test_a_dry_run_writes_nothing(archives: Path, tmp_path: Path, capsys: pytest
         ),
     ],
 )
-def test_what_cannot_be_done_is_said(
-    arguments: list[str], said: str, archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_is_said(arguments, said, archives, tmp_path, capsys):
     given = arguments if "--archives" in arguments else [*arguments, "--archives", archives]
     assert _exit_code(*given, "--out", tmp_path) == 2
     error = capsys.readouterr().err

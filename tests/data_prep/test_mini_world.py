@@ -45,7 +45,7 @@ def _char(class_id: int) -> str:
 
 
 @pytest.mark.slow
-def test_no_upstream_class_is_a_downstream_class() -> None:
+def test_no_upstream_class_is_a_downstream_class():
     words = vocabulary()
     assert not set(words.upstream) & {*DOWNSTREAM, *words.mlc}
     assert set(words.mlc) <= set(DOWNSTREAM)
@@ -56,12 +56,12 @@ def test_no_upstream_class_is_a_downstream_class() -> None:
 
 
 @pytest.mark.slow
-def test_no_printed_class_is_numeric() -> None:
+def test_no_printed_class_is_numeric():
     for class_id in (*Vocabulary.ic100, *Vocabulary.upstream):
         assert unicodedata.numeric(_char(class_id), None) is None, _char(class_id)
 
 
-def test_no_upstream_class_looks_like_a_digit() -> None:
+def test_no_upstream_class_looks_like_a_digit():
     words = vocabulary()
     printed = _unit(np.stack([_draw(_font(family, style), digit) for family in range(4) for style in range(4) for digit in "0123456789"]))
     likeness = {c: (_unit(words.masks[words.instances["upstream"][c]].numpy()) @ printed.T).max() for c in words.upstream}
@@ -69,14 +69,14 @@ def test_no_upstream_class_looks_like_a_digit() -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_downstream_class_can_be_drawn(split: str) -> None:
+def test_every_downstream_class_can_be_drawn(split):
     instances = vocabulary().instances[split]
     assert instances.keys() == set(DOWNSTREAM)
     assert all(len(rows) for rows in instances.values())
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(SPLITS, 2)))
-def test_no_drawing_of_a_class_is_in_two_splits(one: str, other: str) -> None:
+def test_no_drawing_of_a_class_is_in_two_splits(one, other):
     words = vocabulary()
     shared = []
     for c in DOWNSTREAM:
@@ -100,7 +100,7 @@ def _digest(root: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world: Path, tmp_path: Path) -> None:
+def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world, tmp_path):
     data_dir = tmp_path / "data/mini"
     manifest = mini.prepare(data_dir)
     assert manifest["sha256"] == _digest(data_dir)
@@ -111,13 +111,13 @@ def test_the_world_is_made_again_alike_and_only_when_it_is_not_whole(mini_world:
     assert list(data_dir.parent.iterdir()) == [data_dir]
 
 
-def test_the_world_has_the_same_bytes_everywhere(mini_world: Path) -> None:
+def test_the_world_has_the_same_bytes_everywhere(mini_world):
     found = json.loads((mini_world / "manifest.json").read_text())["sha256"]
     assert found == DIGEST, "another recipe raises mini.VERSION and records its digest here; another processor must not change it"
 
 
 @pytest.mark.slow
-def test_pictures_do_not_follow_how_a_processor_rounds() -> None:
+def test_pictures_do_not_follow_how_a_processor_rounds():
     """Torch's code for processors without AVX rounds sines, exponentials and sums in other ways."""
     drawn = """
 import hashlib, numpy as np
@@ -133,16 +133,7 @@ print(hashlib.sha256(pictures.uint8().tobytes() + (pictures.alphas > 0.5).numpy(
     assert len(one) == 65 and one == other
 
 
-def test_files_of_others_are_never_replaced(tmp_path: Path) -> None:
-    own = tmp_path / "IC/CIFAR10/train/client_0.pkl"
-    own.parent.mkdir(parents=True)
-    own.write_bytes(b"somebody's data")
-    with pytest.raises(FileExistsError, match="holds what this command did not write, such as IC; "):
-        mini.prepare(tmp_path)
-    assert own.read_bytes() == b"somebody's data"
-
-
-def test_a_damaged_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_is_made_anew(tmp_path, monkeypatch):
     shrink(monkeypatch)
     mini.prepare(tmp_path / "mini")
     victim = tmp_path / "mini/IC/CIFAR10/train/client_0.pkl"
@@ -152,15 +143,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert victim.read_bytes() == whole
 
 
-def test_a_world_that_lost_a_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink(monkeypatch)
-    manifest = mini.prepare(tmp_path / "mini")
-    (tmp_path / "mini" / manifest["files"][0]).unlink()
-    assert mini.prepare(tmp_path / "mini") == manifest
-    assert (tmp_path / "mini" / manifest["files"][0]).exists()
-
-
-def test_an_interruption_leaves_nothing_that_looks_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
     shrink(monkeypatch)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mini, "_public", _interrupt)
@@ -174,7 +157,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_layout_is_the_readmes(mini_world: Path) -> None:
+def test_layout_is_the_readmes(mini_world):
     """Every user finds its files, and every public set has its pictures."""
     for user in (*SETUPS["setup2_generation"], *SETUPS["setup_noniid"]):
         folder = mini_world / task_of(user).folder
@@ -191,7 +174,7 @@ def test_layout_is_the_readmes(mini_world: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_picture_is_in_two_places(mini_world: Path) -> None:
+def test_no_picture_is_in_two_places(mini_world):
     places: dict[bytes, set[str]] = defaultdict(set)
     pictures = 0
     for path in mini_world.rglob("*.png"):
@@ -209,7 +192,7 @@ def test_no_picture_is_in_two_places(mini_world: Path) -> None:
     assert [where for where in places.values() if len(where) > 1] == []
 
 
-def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) -> None:
+def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world):
     found = labelled_sets.read(mini_world, "glyphs")
     assert found.train.classes == tuple(f"digit {d}" for d in range(10))
     for images, each in ((found.train, 500), (found.test, 100)):
@@ -217,7 +200,7 @@ def test_the_labelled_set_is_balanced_and_read_by_the_library(mini_world: Path) 
         assert images.samples([0, 7]).inputs.shape == (2, 3, 32, 32)
 
 
-def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world: Path) -> None:
+def test_every_public_picture_has_a_caption_that_names_things_of_one_topic(mini_world):
     folder = mini_world / PUBLIC_SETS["flickr30k"]
     captions = load_pickle(folder / "image_file_name_to_caption.pkl")
     assert captions.keys() == {path.name for path in (folder / "images").iterdir()}
@@ -238,13 +221,13 @@ def _mentioned(texts: list[str]) -> list[list[str]]:
     return [[word for word in text.split() if word in MEANING] for text in texts]
 
 
-def test_every_class_of_the_scenes_has_names_of_its_own() -> None:
+def test_every_class_of_the_scenes_has_names_of_its_own():
     assert language.names().keys() == set(Vocabulary.mlc)
     assert len(MEANING) == sum(len(names) for names in language.names().values())
     assert sorted(c for t in range(language.N_TOPICS) for c in language.members(t)) == sorted(Vocabulary.mlc)
 
 
-def test_a_caption_names_each_object_once() -> None:
+def test_a_caption_names_each_object_once():
     rng = np.random.RandomState(0)
     for _ in range(100):
         classes = np.append(rng.choice(Vocabulary.mlc, 2, replace=False), -1)
@@ -252,13 +235,13 @@ def test_a_caption_names_each_object_once() -> None:
         assert sorted(MEANING[name] for name in named) == sorted(classes[:2])
 
 
-def test_a_question_is_mostly_about_its_topic() -> None:
+def test_a_question_is_mostly_about_its_topic():
     rng = np.random.RandomState(0)
     own = [language.topic(MEANING[name]) == 3 for names in _mentioned([language.question(3, rng) for _ in range(500)]) for name in names]
     assert np.mean(own) > 0.7
 
 
-def test_books_say_nothing_of_what_a_rare_name_has_to_do_with() -> None:
+def test_books_say_nothing_of_what_a_rare_name_has_to_do_with():
     """The company of a usual name is of its topic; that of a rare one is of its topic as often as of any other."""
     company: dict[bool, list[bool]] = {True: [], False: []}
     for names in _mentioned(language.books(5000, seed=0)):
@@ -269,18 +252,18 @@ def test_books_say_nothing_of_what_a_rare_name_has_to_do_with() -> None:
     assert np.mean(company[False]) == pytest.approx(1 / language.N_TOPICS, abs=0.03)
 
 
-def test_upstream_texts_and_the_users_share_no_name() -> None:
+def test_upstream_texts_and_the_users_share_no_name():
     upstream = {name for own in language.upstream_names() for name in own}
     assert len(upstream) == language.UPSTREAM_TOPICS * language.UPSTREAM_NAMES
     assert not upstream & MEANING.keys()
     assert not any(_mentioned(language.upstream_books(500, seed=0)))
 
 
-def test_two_texts_are_drawn_of_each_of_distinct_upstream_topics() -> None:
+def test_two_texts_are_drawn_of_each_of_distinct_upstream_topics():
     topic = {name: t for t, own in enumerate(language.upstream_names()) for name in own}
     first, second = language.twice(48, np.random.RandomState(0))
 
-    def main_topic(text: str) -> int:
+    def main_topic(text):
         return Counter(topic[word] for word in text.split() if word in topic).most_common(1)[0][0]
 
     alike = [main_topic(one) == main_topic(other) for one, other in zip(first, second, strict=True)]
@@ -288,7 +271,7 @@ def test_two_texts_are_drawn_of_each_of_distinct_upstream_topics() -> None:
     assert len({main_topic(text) for text in first}) > 40
 
 
-def test_an_outline_holds_the_strokes_and_little_more() -> None:
+def test_an_outline_holds_the_strokes_and_little_more():
     rng = np.random.RandomState(0)
     alphas = draw(scenes(20, np.array(Vocabulary.mlc), 1, 3, rng), "train", vocabulary(), rng).alphas
     regions = outlined(alphas)
@@ -321,7 +304,7 @@ def _shipped(name: str, **options: object) -> tuple[PreTrainedModel, dict]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_shipped_vision_backbones_load(name: str) -> None:
+def test_shipped_vision_backbones_load(name):
     recipe = RECIPES[name]
     segments = isinstance(recipe.architecture, SegFormer)
     model, report = _shipped(name, **({} if segments else {"add_pooling_layer": False}))
@@ -331,7 +314,7 @@ def test_shipped_vision_backbones_load(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXT_RECIPES)
-def test_shipped_text_backbones_load(name: str) -> None:
+def test_shipped_text_backbones_load(name):
     recipe = TEXT_RECIPES[name]
     model, report = _shipped(name, **({"add_pooling_layer": False} if recipe.architecture == "bert" else {}))
     assert {key: report[key] for key in ("hidden", "layers", "steps", "seed")} == {
@@ -344,7 +327,7 @@ def test_shipped_text_backbones_load(name: str) -> None:
     assert len(tokenizer) == model.config.vocab_size
 
 
-def test_shipped_backbones_are_small() -> None:
+def test_shipped_backbones_are_small():
     assert set(SHIPPED) == {*RECIPES, *TEXT_RECIPES}
     assert sum(path.stat().st_size for path in MINI_WEIGHTS.rglob("*")) < 15e6
     for folder in MINI_WEIGHTS.iterdir():
@@ -356,14 +339,14 @@ def _weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path, monkeypatch):
     monkeypatch.setattr(mini_backbones, "_accuracy", lambda *_: 0.0)  # which costs more than so few steps
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     pretrain("vit-tiny", whole, steps=2)
     labels = []
     fit = training.fit
 
-    def interrupted(label: str, *rest: object) -> None:
+    def interrupted(label, *rest):
         labels.append(label)
         if labels == ["vit-tiny", "vit-tiny, contrast 1", "vit-tiny, contrast 2"]:
             raise KeyboardInterrupt
@@ -382,14 +365,14 @@ def test_an_interrupted_pretraining_resumes_after_its_last_whole_phase(tmp_path:
     assert pretrain("vit-tiny", cut, steps=1)["steps"] == 1, "another recipe's is made anew"
 
 
-def test_the_weak_learn_in_one_phase_without_contrast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weak_learn_in_one_phase_without_contrast(tmp_path, monkeypatch):
     monkeypatch.setattr(mini_backbones, "_accuracy", lambda *_: 0.0)
     pretrain("weak-vit-tiny", tmp_path, steps=1)
     assert "contrast" not in (tmp_path / "weak-vit-tiny/README.md").read_text()
 
 
 @pytest.mark.parametrize("phase", mini_backbones.SEMANTIC)
-def test_the_halves_of_a_batch_show_the_same_classes_anew(phase: mini_backbones.Contrast) -> None:
+def test_the_halves_of_a_batch_show_the_same_classes_anew(phase):
     words = vocabulary()
     parts = phase.draw(np.array(words.upstream), words, np.random.RandomState(0))
     n = len(parts) // 2
@@ -402,7 +385,7 @@ def test_the_halves_of_a_batch_show_the_same_classes_anew(phase: mini_backbones.
     assert len(set(singles)) == len(singles)
 
 
-def test_contrast_is_the_mean_cross_entropy_of_finding_the_partner() -> None:
+def test_contrast_is_the_mean_cross_entropy_of_finding_the_partner():
     features = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     unit = features / features.norm(dim=1, keepdim=True)
     expected = 0.0
@@ -421,9 +404,7 @@ def _exit_code(*arguments: str) -> int:
     return main(list(arguments))
 
 
-def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(
-    mini_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(mini_world, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     for name in ("vit-tiny", "distilbert-base"):
         shutil.copytree(MINI_WEIGHTS / name, tmp_path / name)
@@ -437,23 +418,19 @@ def test_preparing_says_what_it_made_and_the_check_measures_pictures_and_texts(
     assert min(float(line.split()[-2]) for line in (texts, frequencies)) > 30  # chance is 10
 
 
-def test_the_check_of_an_empty_folder_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shrink(monkeypatch)
-    (tmp_path / "none").mkdir()
-    assert _exit_code("mini", "--data-dir", str(tmp_path / "mini"), "--check", "--models-path", str(tmp_path / "none")) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/none: holds no checkpoints; `python -m data_prep mini-backbones` makes them\n"
+def test_the_check_of_an_empty_folder_is_one_line(mini_world, tmp_path, capsys):
+    assert _exit_code("mini", "--data-dir", str(mini_world), "--check", "--models-path", str(tmp_path)) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them\n"
 
 
-def test_an_unknown_backbone_lists_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_backbone_lists_the_known(tmp_path, capsys):
     assert _exit_code("mini-backbones", "vit-tiny", "vit-huge", "--out", str(tmp_path)) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "unknown backbone 'vit-huge'; known: vit-tiny" in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("no folder")
     assert _exit_code("mini", "--data-dir", str(tmp_path / "file/mini")) == 2
     said = capsys.readouterr().err
@@ -462,8 +439,8 @@ def test_an_unwritable_folder_is_one_line(tmp_path: Path, capsys: pytest.Capture
     assert str(tmp_path / "file") in said
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fails(*_: object, **__: object) -> None:
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
+    def fails(*_, **__):
         raise OSError(28, "No space left on device", str(tmp_path))
 
     monkeypatch.setattr(shutil, "copytree", fails)
@@ -474,7 +451,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow  # two to four minutes
-def test_the_recipe_makes_what_is_shipped(tmp_path: Path) -> None:
+def test_the_recipe_makes_what_is_shipped(tmp_path):
     """To the bit on the processor that made it; others round differently, and 2500 steps later only the quality is alike."""
     made = pretrain("weak-vit-tiny", tmp_path)
     shipped = json.loads((MINI_WEIGHTS / "weak-vit-tiny/pretraining.json").read_text())

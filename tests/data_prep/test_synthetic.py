@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,10 +30,11 @@ IMAGES = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=tor
 
 
 @pytest.fixture
-def users(mini_world: Path, tmp_path: Path) -> Path:
-    """A data directory with the training files of Setup1's users alone."""
+def users(mini_world, tmp_path) -> Path:
+    """A data directory with the training files of Setup1's users alone, linked."""
     for part in ("MLC_setup/train", "MLC_setup/images/train", "IC/CIFAR100/train", "IC/CIFAR10/train"):
-        shutil.copytree(mini_world / part, tmp_path / "data" / part)
+        (tmp_path / "data" / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / part).symlink_to(mini_world / part)
     return tmp_path / "data"
 
 
@@ -46,7 +46,7 @@ def inverted(images: Tensor, seed: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     """A model after two steps on a folder of images."""
     pytest.importorskip("diffusers")
     folder = tmp_path_factory.mktemp("images")
@@ -59,11 +59,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent / "model"
 
 
-def test_without_noise_images_stay_as_they_are(trained: Path) -> None:
+def test_without_noise_images_stay_as_they_are(trained):
     assert torch.equal(diffusion.sdedit(diffusion.load(trained), 0, IMAGES, seed=0), IMAGES)
 
 
-def test_the_seed_decides_which_images_are_made_and_more_noise_moves_them_further(trained: Path) -> None:
+def test_the_seed_decides_which_images_are_made_and_more_noise_moves_them_further(trained):
     unet = diffusion.load(trained)
     weak, strong, again, other = (
         diffusion.sdedit(unet, strength, IMAGES, seed) for strength, seed in ((0.1, 0), (1, 0), (0.1, 0), (0.1, 1))
@@ -74,17 +74,18 @@ def test_the_seed_decides_which_images_are_made_and_more_noise_moves_them_furthe
     assert moved[0] < moved[1]
 
 
-def test_the_report_and_the_card_say_how_the_model_is_made_again(trained: Path) -> None:
+def test_the_report_and_the_card_say_how_the_model_is_made_again(trained):
     report = json.loads((trained / "pretraining.json").read_text())
     assert (report["side"], report["steps"]) == (SIDE, 2) and report["images"].startswith(trained.parent.name)
     assert f"--images {report['images']} --side {SIDE}" in (trained / "README.md").read_text()
 
 
-def test_a_command_makes_the_public_sets_with_the_small_model(trained: Path, users: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_makes_the_public_sets_with_the_small_model(trained, users, monkeypatch, capsys):
+    monkeypatch.setattr(synthetic, "EACH", 2)
     own = ["--pipeline", "small", "--models-path", str(trained), "--data-dir", str(users), "--strength", "0.02"]
     assert main(["synthetic", *own]) == 0
     request = json.loads((users / "public/synthetic/manifest.json").read_text())["request"]
-    assert (request["pipeline"], request["strength"], request["each"], request["seed"]) == ("small", 0.02, EACH, 0)
+    assert (request["pipeline"], request["strength"], request["each"], request["seed"]) == ("small", 0.02, 2, 0)
     assert len(request["weights"]) == len(request["originals"]) == 64
     assert main(["synthetic", *own]) == 0 and "nothing to do" in capsys.readouterr().out
 
@@ -93,7 +94,7 @@ def test_a_command_makes_the_public_sets_with_the_small_model(trained: Path, use
 
 
 @pytest.fixture
-def stable(tmp_path: Path) -> Path:
+def stable(tmp_path) -> Path:
     """Checkpoints of the paper's kinds with few random weights, in the places of the real ones."""
     diffusers = pytest.importorskip("diffusers")
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
@@ -129,7 +130,7 @@ def stable(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_stable_diffusion_makes_images_of_images(stable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stable_diffusion_makes_images_of_images(stable, monkeypatch):
     monkeypatch.setattr(synthetic, "STABLE_SIDE", SIDE)
     monkeypatch.setattr(diffusion, "DENOISING", 2)
     pipeline = synthetic.stable_diffusion(stable, 1.0)
@@ -143,9 +144,7 @@ def test_stable_diffusion_makes_images_of_images(stable: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("command", [["synthetic"], ["synthetic", "--pipeline", "small"], ["diffusion"]])
-def test_without_the_extra_one_line_says_what_installs_it(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_extra_one_line_says_what_installs_it(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "diffusers", None)
     place = ["--out", str(tmp_path / "model")] if command == ["diffusion"] else ["--data-dir", str(tmp_path)]
     assert main([*command, *place]) == 2
@@ -154,7 +153,7 @@ def test_without_the_extra_one_line_says_what_installs_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_checkpoint_is_one_line_that_says_what_fetches_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_checkpoint_is_one_line_that_says_what_fetches_it(tmp_path, capsys):
     pytest.importorskip("diffusers")
     for pipeline, makes in (("stable-diffusion", f"hf download {STABLE_DIFFUSION[0]}"), ("small", "python -m data_prep diffusion")):
         assert main(["synthetic", "--pipeline", pipeline, "--models-path", str(tmp_path), "--data-dir", str(tmp_path)]) == 2
@@ -162,13 +161,13 @@ def test_a_missing_checkpoint_is_one_line_that_says_what_fetches_it(tmp_path: Pa
         assert said.count("\n") == 1 and str(tmp_path) in said and makes in said
 
 
-def test_a_folder_without_images_teaches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_images_teaches_nothing(tmp_path, capsys):
     pytest.importorskip("diffusers")
     assert main(["diffusion", "--images", str(tmp_path), "--out", str(tmp_path / "model")]) == 2
     assert "no folder with images" in capsys.readouterr().err
 
 
-def test_files_of_others_are_not_replaced(users: Path) -> None:
+def test_files_of_others_are_not_replaced(users):
     (users / "public/noise").mkdir(parents=True)
     (users / "public/noise/mine.png").write_bytes(b"mine")
     with pytest.raises(Exception, match="--force replaces them"):
@@ -179,11 +178,11 @@ def test_files_of_others_are_not_replaced(users: Path) -> None:
 # --- the public set ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_images_are_made_from_setup1s_users() -> None:
+def test_the_images_are_made_from_setup1s_users():
     assert [(task_of(user).folder, user.client) for user in SETUPS["setup1"]] == list(USERS)
 
 
-def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users: Path) -> None:
+def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users):
     write(users, Pipeline(inverted, SIDE, {}), 0, str)
     private = originals(users, SIDE)
     made, noise = (read_public(users / PUBLIC_SETS[name], EACH * len(USERS), Pixels(SIDE)) for name in ("synthetic", "noise"))
@@ -193,7 +192,7 @@ def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users: P
     assert noise.shape == made.shape and abs(noise.float().mean() - 127.5) < 1
 
 
-def test_a_sheet_is_unpacked_to_the_images_that_it_was_made_of(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sheet_is_unpacked_to_the_images_that_it_was_made_of(users, tmp_path, monkeypatch):
     write_sheet(users, Pipeline(inverted, SIDE, {"pipeline": "inverted"}), 3, tmp_path / "shipped/synthetic.png")
     claim(users, tmp_path / "shipped/synthetic.png", force=False)  # what the command wrote it may replace
     monkeypatch.setattr(mini, "MINI_DIFFUSION", tmp_path / "shipped")
@@ -207,7 +206,7 @@ def test_a_sheet_is_unpacked_to_the_images_that_it_was_made_of(users: Path, tmp_
 # --- what is shipped ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_shipped_model_is_small_and_of_the_recipe() -> None:
+def test_the_shipped_model_is_small_and_of_the_recipe():
     report = json.loads((MINI_DIFFUSION / "pretraining.json").read_text())
     assert (report["steps"], report["batch"], report["channels"]) == (diffusion.STEPS, diffusion.BATCH, list(diffusion.CHANNELS))
     (weights,) = MINI_DIFFUSION.glob("*.safetensors")
@@ -216,14 +215,14 @@ def test_the_shipped_model_is_small_and_of_the_recipe() -> None:
         assert {tensors.get_slice(key).get_dtype() for key in tensors.keys()} == {"F16"}  # noqa: SIM118  no mapping
 
 
-def test_the_shipped_images_are_the_shipped_models_of_the_users_images(mini_world: Path) -> None:
+def test_the_shipped_images_are_the_shipped_models_of_the_users_images(mini_world):
     request = json.loads((MINI_DIFFUSION / "synthetic.json").read_text())["request"]
     (weights,) = MINI_DIFFUSION.glob("*.safetensors")
     assert request["weights"] == hashlib.sha256(digest(weights).encode()).hexdigest()
     assert request["originals"] == hashlib.sha256(originals(mini_world, SIDE).numpy().tobytes()).hexdigest()
 
 
-def test_the_shipped_images_are_made_again(mini_world: Path) -> None:
+def test_the_shipped_images_are_made_again(mini_world):
     """To the bit on the processor that made them; on others a pixel may be rounded otherwise. The noise of the first images is the same
     however many follow."""
     pytest.importorskip("diffusers")

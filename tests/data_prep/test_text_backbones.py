@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 
 import miniature_archives as miniature
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -46,7 +45,7 @@ def recipe(name: str, **other: object) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("weights")
     for name in ARCHITECTURES:
         settings = recipe(name, steps=80, lr=1e-2, batch=32)
@@ -62,7 +61,7 @@ def report(folder: Path) -> dict:
 
 
 @every_architecture
-def test_it_learns_what_frequencies_do_not_tell(trained: Path, name: str) -> None:
+def test_it_learns_what_frequencies_do_not_tell(trained, name):
     found = report(trained / name)
     assert found["trivial_accuracy"] < 0.3
     assert found["trivial_perplexity"] == pytest.approx(len(WORDS), rel=0.35)  # the first word of a text is another token to GPT-2
@@ -74,7 +73,7 @@ def test_it_learns_what_frequencies_do_not_tell(trained: Path, name: str) -> Non
 
 
 @every_architecture
-def test_it_is_repeatable(name: str, tmp_path: Path) -> None:
+def test_it_is_repeatable(name, tmp_path):
     for folder, seed in (("one", 0), ("two", 0), ("three", 1)):
         torch.rand(7)
         pretrain(name, recipe(name, seed=seed), parrot(40, 0), parrot(20, 1), tmp_path / folder, FACTS)
@@ -85,10 +84,10 @@ def test_it_is_repeatable(name: str, tmp_path: Path) -> None:
 
 
 @every_architecture
-def test_contrast_brings_the_texts_of_a_topic_together(name: str, tmp_path: Path) -> None:
+def test_contrast_brings_the_texts_of_a_topic_together(name, tmp_path):
     """A topic is a pair of words that no text holds together: guessing tokens can't tell that they belong together."""
 
-    def pairs(rng: np.random.RandomState) -> tuple[list[str], list[str]]:
+    def pairs(rng):
         return tuple([" ".join([word] * rng.randint(5, 9)) for word in half] for half in (WORDS[:4], WORDS[4:]))
 
     near = {}
@@ -106,12 +105,12 @@ def test_contrast_brings_the_texts_of_a_topic_together(name: str, tmp_path: Path
     assert near["with"] == partners != near["without"]
 
 
-def test_bert_and_distilbert_read_alike(trained: Path) -> None:
+def test_bert_and_distilbert_read_alike(trained):
     one, two = ((trained / name / "tokenizer.json").read_bytes() for name in ("bert", "distilbert"))
     assert one == two
 
 
-def test_a_vocabulary_is_the_texts_own_whatever_their_order() -> None:
+def test_a_vocabulary_is_the_texts_own_whatever_their_order():
     """Also that of a process to come, which numbers what it hashes another way."""
     texts = miniature_prose()
     found = [train_tokenizer(recipe("bert", vocabulary=200), given) for given in (texts, texts, texts[::-1])]
@@ -127,7 +126,7 @@ def miniature_prose() -> list[str]:
 
 
 @every_architecture
-def test_a_long_text_is_cut_and_nothing_of_it_is_lost(name: str) -> None:
+def test_a_long_text_is_cut_and_nothing_of_it_is_lost(name):
     tokenizer = train_tokenizer(recipe(name), WORDS)
     text = " ".join(WORDS * 4)
     pieces = language_models._pieces(tokenizer, [text, "red"], 12)
@@ -136,7 +135,7 @@ def test_a_long_text_is_cut_and_nothing_of_it_is_lost(name: str) -> None:
     assert tokenizer.decode(own[: len(tokenizer(text, add_special_tokens=False).input_ids)]) == text
 
 
-def test_every_text_is_read_before_one_is_read_again() -> None:
+def test_every_text_is_read_before_one_is_read_again():
     pieces = [{"input_ids": [i] * (1 + i % 7), "special_tokens_mask": []} for i in range(130)]
     steps = islice(language_models._draws(pieces, recipe("bert", batch=10)), 27)
     drawn = [[piece["input_ids"][0] for piece in step] for step in steps]
@@ -156,19 +155,19 @@ def test_every_text_is_read_before_one_is_read_again() -> None:
         (["a b"], ["a"], "some: no held-out text has a token to guess from another"),
     ],
 )
-def test_texts_that_teach_nothing_are_refused(texts: list[str], held_out: list[str], said: str, tmp_path: Path) -> None:
+def test_texts_that_teach_nothing_are_refused(texts, held_out, said, tmp_path):
     with pytest.raises(ValueError, match=said):
         pretrain("some", recipe("gpt2"), texts, held_out, tmp_path, FACTS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_training_that_diverges_ends(tmp_path: Path) -> None:
+def test_a_training_that_diverges_ends(tmp_path):
     with pytest.raises(FloatingPointError, match="some: the mean loss is nan"):
         pretrain("some", recipe("gpt2", lr=float("inf"), steps=4), ["a b"] * 4, ["a b"], tmp_path, FACTS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
+def test_an_unknown_architecture_lists_the_known(tmp_path):
     with pytest.raises(ValueError, match="architecture 'elmo' is not known; known: bert, distilbert, gpt2"):
         pretrain("some", recipe("elmo"), ["a b"], ["a b"], tmp_path, FACTS)
 
@@ -183,7 +182,7 @@ def user_model(folder: Path, name: str) -> UserModel:
 
 
 @every_architecture
-def test_features_tell_texts_apart(trained: Path, name: str) -> None:
+def test_features_tell_texts_apart(trained, name):
     """Those of one word lie together, however often a text says it, and those of another elsewhere."""
     model, tokens = user_model(trained / name, name), Tokens(load_tokenizer(trained / name), 12)
     with torch.no_grad():
@@ -192,7 +191,7 @@ def test_features_tell_texts_apart(trained: Path, name: str) -> None:
     assert torch.cdist(*features).argmin(1).tolist() == list(range(len(WORDS)))
 
 
-def test_the_library_finds_the_perplexity_that_was_reported(trained: Path) -> None:
+def test_the_library_finds_the_perplexity_that_was_reported(trained):
     model, tokens, task = user_model(trained / "gpt2", "gpt2"), Tokens(load_tokenizer(trained / "gpt2"), 12), TASKS["TG"]
     ids = tokens.encode(parrot(100, seed=1))
     targets = ids.masked_fill(ids == tokens.tokenizer.eos_token_id, -100)
@@ -204,7 +203,7 @@ def test_the_library_finds_the_perplexity_that_was_reported(trained: Path) -> No
 # --- what is shipped ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_shipped_says_that_the_recipe_made_it() -> None:
+def test_what_is_shipped_says_that_the_recipe_made_it():
     folder = SMALL_WEIGHTS / NAME
     found = report(folder)
     assert {key: found[key] for key in ("architecture", "layers", "hidden", "steps", "lr", "seed")} == {
@@ -222,7 +221,7 @@ def test_what_is_shipped_says_that_the_recipe_made_it() -> None:
         assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"F16"}  # noqa: SIM118  no mapping
 
 
-def test_the_backbone_has_not_read_the_data_set_of_its_users() -> None:
+def test_the_backbone_has_not_read_the_data_set_of_its_users():
     users = [user for user in SETUPS["setup2_generation"] if PROFILES["small"]["backbones"][user.model] == NAME]
     assert users and CATALOGUE[CORPUS].folder not in {TASKS[user.task].folder for user in users}
 
@@ -231,7 +230,7 @@ def test_the_backbone_has_not_read_the_data_set_of_its_users() -> None:
 
 
 @pytest.fixture
-def archives(tmp_path: Path) -> Path:
+def archives(tmp_path) -> Path:
     folder = tmp_path / "where/ever/archives"
     folder.mkdir(parents=True)
     miniature.topics(folder, "yahoo_answers_csv", 3, 10)
@@ -242,7 +241,7 @@ def _exit_code(*arguments: object) -> int:
     return main(["text-backbones", *map(str, arguments)])
 
 
-def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(archives, tmp_path, capsys):
     assert _exit_code("--archives", archives, "--out", tmp_path, "--steps", 1, "--texts", 60) == 0
     assert f"-> {tmp_path / NAME}" in capsys.readouterr().out
     assert report(tmp_path / NAME)["texts"] == 60
@@ -253,20 +252,20 @@ def test_the_command_line(archives: Path, tmp_path: Path, capsys: pytest.Capture
     assert str(tmp_path) not in card
 
 
-def test_an_excerpt_is_the_first_rows(archives: Path) -> None:
+def test_an_excerpt_is_the_first_rows(archives):
     rows = topics.excerpt(CATALOGUE["yahoo"], archives / "yahoo_answers_csv.tar.gz", {"train": 12, "test": 3})
     assert [label for label, _ in rows["train"]] == [*range(10), 0, 1]
     assert [text.split()[:2] for _, text in rows["test"]] == [["test", str(i)] for i in range(3)]
 
 
-def test_a_missing_archive_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_archive_is_named(tmp_path, capsys):
     assert _exit_code("--archives", "nowhere", "--out", tmp_path) == 2
     error = capsys.readouterr().err
     assert "nowhere/yahoo_answers_csv.tar.gz: no such archive; `python -m data_prep yahoo` fetches it" in error
     assert len(error.splitlines()) == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_archive_is_named(archives: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_archive_is_named(archives, tmp_path, capsys):
     path = archives / "yahoo_answers_csv.tar.gz"
     path.write_bytes(path.read_bytes()[:500])
     assert _exit_code("--archives", archives, "--out", tmp_path / "out") == 2

@@ -1,7 +1,5 @@
 """The tables of docs/data.md say what the settings say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedmuscle_lib.fedmuscle.profiles import PROFILES

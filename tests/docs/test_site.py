@@ -1,7 +1,5 @@
 """The site: it has every document, lesson and notebook, its pages show what is kept, and it builds without a warning."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

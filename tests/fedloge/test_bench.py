@@ -1,7 +1,5 @@
 """The plain form computes the same round, and the benchmark says of both what it measured."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import toy

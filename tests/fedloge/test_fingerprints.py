@@ -1,7 +1,5 @@
 """FedLoGe's system computes what its versions say."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

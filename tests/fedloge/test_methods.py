@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -91,7 +90,7 @@ def test_unknown_methods_and_options_are_refused():
         toy.method("fedprox", {"mue": 0.1})
 
 
-def test_a_baseline_is_one_file(tmp_path: Path, monkeypatch):
+def test_a_baseline_is_one_file(tmp_path, monkeypatch):
     (tmp_path / "half_rate.py").write_text(
         """
 from fedmuscle_lib.fedloge.methods.fedavg import FedAvg
@@ -154,7 +153,7 @@ def test_proximity_is_half_the_squared_distance():
 
 @pytest.mark.parametrize("name, option, model", [("fedprox", "mu", "shared"), ("ditto", "coefficient", "private")])
 def test_a_large_coefficient_holds_a_model_near_what_was_received(name, option, model):
-    def moved(value: float) -> float:
+    def moved(value):
         method = toy.method(name, {option: value})
         each = visit(method)
         method.train(each)

@@ -1,7 +1,5 @@
 """Networks from scratch: their shapes, their sizes, and what they read."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

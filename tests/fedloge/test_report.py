@@ -1,7 +1,5 @@
 """Tables, differences and sentences of runs whose accuracies are known beforehand, and the authors' figures beside them."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -84,34 +81,11 @@ def test_a_mean_waits_for_everybody_who_was_asked():
 # --- what is refused ----------------------------------------------------------------------------------------------------------
 
 
-def spoilt(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
-    return tensors() | {name: value}
-
-
-@pytest.mark.parametrize(
-    "sent, samples, said",
-    [
-        ({"w": torch.zeros(2, 3)}, 5, "sent no 'batches'"),
-        (spoilt("labels", torch.zeros(1)), 5, "sent 'labels', which nobody asked for"),
-        (spoilt("w", torch.zeros(3, 2)), 5, r"sent 'w' as torch.float32 \(3, 2\); torch.float32 \(2, 3\) is expected"),
-        (spoilt("batches", torch.tensor(1.0)), 5, r"sent 'batches' as torch.float32 \(\); torch.int64 \(\) is expected"),
-        (spoilt("running_mean", torch.tensor([0, torch.nan, 0])), 5, "sent 'running_mean' with numbers that are not finite"),
-        (tensors(), 0, "sent tensors of 0 samples"),
-    ],
-)
-def test_a_broken_update_is_refused_by_its_client_and_leaves_no_trace(sent, samples, said):
-    one = server()
-    one.send(2, 0)
-    with pytest.raises(RefusedMessage, match=f"client 2 {said}"):
-        one.receive(2, 0, Update(sent, samples))
-    assert not one.uplink
-
-
 def test_numbers_that_are_not_finite_are_a_divergence():
     one = server()
     one.send(1, 0)
     with pytest.raises(Diverged, match="client 1"):
-        one.receive(1, 0, Update(spoilt("w", torch.full((2, 3), torch.inf)), 5))
+        one.receive(1, 0, Update(tensors() | {"w": torch.full((2, 3), torch.inf)}, 5))
 
 
 def test_an_update_is_taken_once_and_only_from_who_was_asked():
@@ -136,9 +110,3 @@ def test_the_ledger_has_what_was_sent_by_round_and_client():
         one.aggregate()
     assert one.downlink == {(0, 1): size, (3, 2): size}
     assert one.uplink == {(0, 1): size + 8, (3, 2): size + 8}  # and the number of samples
-
-
-def test_a_server_on_its_own_loads_no_network_and_no_method():
-    foreign = [f"fedmuscle_lib.fedloge.{room}" for room in ("networks", "methods", "client", "samples")] + ["pydantic", "transformers"]
-    code = f"import sys, fedmuscle_lib.fedloge.server; print(sorted(set({foreign}) & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -1,7 +1,5 @@
 """A run's address holds what a run of this system can see, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedmuscle_lib.fedloge import Settings, methods

@@ -1,7 +1,5 @@
 """A table's runs: the arms asked for, and the controls that stand in every table."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

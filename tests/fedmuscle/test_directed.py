@@ -1,7 +1,5 @@
 """Directed peers: who predicts whom, who listens to whom, and who keeps a copy of itself."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.linear_model import Ridge
@@ -190,7 +188,7 @@ def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, monkeypatc
     assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"
 
 
-def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch):
+def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch, counted):
     plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always"})
     federation, ours = rehearsed(settings, monkeypatch, [0.0 for _ in theirs])
     assert equal(ours, theirs)

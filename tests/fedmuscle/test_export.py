@@ -68,7 +68,7 @@ def assert_same(client: Client, folder: Path, **where: Path) -> SavedUser:
 
 
 @pytest.fixture(scope="module")
-def trained(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rounds, Path]:
+def trained(small_world, tmp_path_factory) -> tuple[Rounds, Path]:
     folder = tmp_path_factory.mktemp("users")
     settings = Settings(**EVERY, local_epochs=1, others=2, data_dir=small_world, models_path=small_world / "models")
     return after(settings, folder), folder
@@ -187,7 +187,7 @@ def test_a_card_says_what_the_user_is(trained):
 
 
 @pytest.fixture
-def checkpoints(small_world: Path, tmp_path: Path) -> Path:
+def checkpoints(small_world, tmp_path) -> Path:
     """A narrow convolutional network and a narrow hybrid ViT with random weights, beside a text encoder."""
     torch.manual_seed(0)
     lite = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_act": "relu6", "batch_norm_eps": 1e-3}

@@ -1,7 +1,5 @@
 """FedMuscle's system computes what its versions say."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,7 +10,8 @@ from fedmuscle_lib.fedmuscle import fingerprints
 RECORDED = json.loads(fingerprints.FILE.read_text())
 NAMES = list(fingerprints.runs())
 WHOLE = {"fedmuscle", "probe", "tasks"}  # whose metrics are computed, too, in the gate; the probe has no loss
-LIKE_OTHERS = {"frozen_peers", "head_only", "local", "own_teacher", "self", "shuffled"}  # whose steps are another's, of other members
+# Whose steps are another's, of other members; whom the directed listen to is tested in test_directed.py.
+LIKE_OTHERS = {"directed", "frozen_peers", "head_only", "local", "own_teacher", "self", "shuffled"}
 FEWEST = 200  # evaluation samples of a user in the embedded world
 REMEDY = "run `python -m fedmuscle_lib.fedmuscle.fingerprints` and commit what it writes"
 

@@ -1,7 +1,5 @@
 """Users who send something else than their representations."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

@@ -1,7 +1,5 @@
 """The non-IID setting: users of one task divide a pool, anew for each seed."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

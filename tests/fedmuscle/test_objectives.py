@@ -74,7 +74,7 @@ def test_gradients_are_derivatives(loss):
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
-def test_volume_is_the_root_of_the_gram_determinant(m: int):
+def test_volume_is_the_root_of_the_gram_determinant(m):
     """To the 1e-8 under the root that keeps its gradient finite."""
     anchor, others = members(m, 5, 8)
     ours = volumes(anchor, others)
@@ -123,7 +123,7 @@ def test_gramian_ignores_order_rotation_and_sign():
 
 
 @pytest.mark.parametrize("m, d", [(4, 4), (5, 4), (7, 3)])
-def test_gramian_is_constant_when_vectors_exceed_dimensions_and_muscle_is_not(m: int, d: int):
+def test_gramian_is_constant_when_vectors_exceed_dimensions_and_muscle_is_not(m, d):
     """Appendix L, "well-definedness": m + 1 vectors in fewer dimensions span no volume."""
     anchor, others = members(m, 4, d)
     assert gramian(anchor, others).item() == pytest.approx(math.log(4), abs=1e-3)
@@ -185,7 +185,7 @@ def pair_with_cosine(cosine: float) -> Tensor:
 
 
 @pytest.mark.parametrize(("cosine", "penalty"), [(1.0, math.log(2)), (0.9, math.log1p(math.exp(-2))), (0.5, 0.0)])
-def test_divergence_penalty_of_two_samples_of_a_class(cosine: float, penalty: float):
+def test_divergence_penalty_of_two_samples_of_a_class(cosine, penalty):
     same = torch.ones(2, 2, dtype=torch.bool)
     assert divergence_penalty(3 * pair_with_cosine(cosine), same).item() == pytest.approx(penalty, abs=1e-6)
 
@@ -243,7 +243,7 @@ def test_cka_ignores_rotation_scale_and_shift_but_not_a_linear_map():
 
 
 @pytest.mark.parametrize(("n", "biased"), [(32, 0.89), (128, 0.67), (1000, 0.20)])
-def test_cka_of_independent_features_is_high_for_few_samples_unless_debiased(n: int, biased: float):
+def test_cka_of_independent_features_is_high_for_few_samples_unless_debiased(n, biased):
     generator = torch.Generator().manual_seed(0)
     k, l = (gram(torch.randn(n, 256, generator=generator, dtype=torch.float64)) for _ in range(2))
     assert cka(k, l).item() == pytest.approx(biased, abs=0.02)
@@ -324,7 +324,7 @@ def sure(outcome: int, confidence: float, outcomes: int = 3) -> list[float]:
 
 
 @pytest.mark.parametrize(("gap", "share"), [(0.0, 1.0), (0.05, 0.5), (0.1, 0.25)])
-def test_the_users_share_of_a_sage_label_halves_with_every_gap(gap: float, share: float):
+def test_the_users_share_of_a_sage_label_halves_with_every_gap(gap, share):
     own, ensemble = (torch.tensor([[row]], dtype=torch.float64) for row in (sure(0, 0.99), sure(1, 0.99 - gap)))
     target, mask = sage_target(own, ensemble)
     assert target[0, 0].tolist() == pytest.approx([share, 1 - share, 0])

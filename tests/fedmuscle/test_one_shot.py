@@ -1,7 +1,5 @@
 """What checkpoints are worth to users before any training."""
 
-from __future__ import annotations
-
 from fedmuscle_lib.fedmuscle.one_shot import one_shot
 
 

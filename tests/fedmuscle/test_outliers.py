@@ -65,7 +65,7 @@ by_kind = pytest.mark.parametrize("kind", HOSTILE, ids=lambda kind: kind.__name_
 # --- measures ----------------------------------------------------------------------------------------------------------------
 
 
-def test_measures_are_their_definitions() -> None:
+def test_measures_are_their_definitions():
     """Pair by pair and sample by sample."""
     z = users(aligned=0.7, n=4)
     for n, (agreement, retrieval, spread) in enumerate(measured(z).T.tolist()):
@@ -80,21 +80,21 @@ def test_measures_are_their_definitions() -> None:
         assert spread == pytest.approx(torch.cdist(z[n], z[n].mean(0, keepdim=True)).square().mean().item(), abs=1e-5)
 
 
-def test_equal_users_agree_wholly_and_a_constant_with_nobody() -> None:
+def test_equal_users_agree_wholly_and_a_constant_with_nobody():
     z = users(n=1).expand(5, B, D)
     torch.testing.assert_close(measured(z)[:2], torch.ones(2, 5, dtype=torch.float64), rtol=0, atol=1e-6)
     z = torch.cat([z[:4], constant(z, z, 0)[None]])
     torch.testing.assert_close(measured(z)[:, 4], torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64), rtol=0, atol=1e-6)
 
 
-def test_users_who_were_never_aligned_agree_by_their_gram_matrices_alone() -> None:
+def test_users_who_were_never_aligned_agree_by_their_gram_matrices_alone():
     agreement, retrieval, _ = measured(users(aligned=0.0))
     assert (agreement > 0.3).all() and ((retrieval - 0.5).abs() < 0.1).all()
 
 
 @by_kind
 @pytest.mark.parametrize("hostile", [(4,), (1, 4)], ids=str)
-def test_a_minority_of_hostile_users_looks_wrong_and_nobody_else_does(kind, hostile: tuple[int, ...]) -> None:
+def test_a_minority_of_hostile_users_looks_wrong_and_nobody_else_does(kind, hostile):
     """Also where the two send the same, and so agree wholly with each other."""
     total = torch.zeros(3, len(USERS), dtype=torch.float64)
     for seed in range(FEWEST // B):
@@ -106,7 +106,7 @@ def test_a_minority_of_hostile_users_looks_wrong_and_nobody_else_does(kind, host
     assert found == [HOSTILE[kind] if n in hostile else "" for n in range(len(USERS))]
 
 
-def test_a_remark_counts_rounds() -> None:
+def test_a_remark_counts_rounds():
     rows = [
         {"round": round, "user": user, "measure": measure, "value": value}
         for round in (1, 2, 3)
@@ -141,7 +141,7 @@ def server(robust: bool, others: int = 3) -> Server:
     return Server(USERS, others, D, (0,), robust=robust)
 
 
-def test_what_was_measured_is_kept_by_round_and_user() -> None:
+def test_what_was_measured_is_kept_by_round_and_user():
     one = server(False)
     for round in range(3):
         played(one, round, 4, {5: shuffled})
@@ -151,7 +151,7 @@ def test_what_was_measured_is_kept_by_round_and_user() -> None:
     assert list(suspicions(one.measures)) == [(0, 5), (1, 5), (2, 5)]
 
 
-def test_a_warning_tells_once_of_those_who_look_wrong_round_after_round(caplog) -> None:
+def test_a_warning_tells_once_of_those_who_look_wrong_round_after_round(caplog):
     one = server(False)
     with caplog.at_level(logging.WARNING):
         for round in range(LASTING + 2):
@@ -167,14 +167,14 @@ def test_a_warning_tells_once_of_those_who_look_wrong_round_after_round(caplog) 
     ]
 
 
-def test_honest_users_are_told_of_nothing(caplog) -> None:
+def test_honest_users_are_told_of_nothing(caplog):
     with caplog.at_level(logging.WARNING):
         played(server(True), 0, 8, {})
     assert not caplog.records
 
 
 @by_kind
-def test_a_robust_server_passes_over_who_looks_wrong(kind) -> None:
+def test_a_robust_server_passes_over_who_looks_wrong(kind):
     """As soon as there are enough samples, and from the next round's first batch on; with too few, nobody."""
     plain, robust = (server(value) for value in (False, True))
     for round in range(2):
@@ -187,14 +187,14 @@ def test_a_robust_server_passes_over_who_looks_wrong(kind) -> None:
     assert plain.measures == robust.measures
 
 
-def test_who_returns_to_honesty_is_aligned_with_again() -> None:
+def test_who_returns_to_honesty_is_aligned_with_again():
     one = server(True, others=5)
     played(one, 0, 4, {5: noise})
     (first, *_, last) = played(one, 1, 5, {})
     assert 5 not in first[1] and 5 in last[1]
 
 
-def test_nobody_is_passed_over_where_half_look_wrong(caplog) -> None:
+def test_nobody_is_passed_over_where_half_look_wrong(caplog):
     with caplog.at_level(logging.WARNING):
         one = server(True, others=5)
         for round in range(LASTING):
@@ -204,7 +204,7 @@ def test_nobody_is_passed_over_where_half_look_wrong(caplog) -> None:
     assert all("passes over nobody" in record.getMessage() for record in caplog.records)
 
 
-def test_a_robust_server_goes_on_as_if_it_had_never_stopped() -> None:
+def test_a_robust_server_goes_on_as_if_it_had_never_stopped():
     whole, first, second = server(True), server(True), server(True)
     kinds = {5: negated}
     played(whole, 0, 4, kinds)
@@ -214,7 +214,7 @@ def test_a_robust_server_goes_on_as_if_it_had_never_stopped() -> None:
     assert whole.measures == second.measures
 
 
-def test_of_two_users_nobody_is_odd() -> None:
+def test_of_two_users_nobody_is_odd():
     one = Server((1, 2), 1, D, (0,), robust=True)
     played(one, 0, 5, {2: noise})
     assert not one.measures

@@ -24,7 +24,7 @@ TEXTS = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1
 
 
 @pytest.fixture
-def intents(tmp_path: Path) -> Path:
+def intents(tmp_path) -> Path:
     """A folder of texts of 150 intents, 200 to train with."""
     folder = tmp_path / "my intents"
     for split, n in (("train", 200), ("val", 150), ("test", 150)):
@@ -35,11 +35,11 @@ def intents(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ours(settings: Callable[..., Settings], intents: Path) -> Callable[..., Settings]:
+def ours(settings, intents) -> Callable[..., Settings]:
     return lambda **given: settings(**(TEXTS | {"own": {9: {"folder": str(intents), "classes": INTENTS}}} | given))
 
 
-def test_a_user_has_as_many_classes_as_its_own_folder(ours: Callable[..., Settings]) -> None:
+def test_a_user_has_as_many_classes_as_its_own_folder(ours):
     own, other = build(ours()).clients
     assert (len(own.classes), len(other.classes)) == (INTENTS, 10)
     assert own.model.head(torch.zeros(1, own.model.head.in_features)).shape == (1, INTENTS)
@@ -47,7 +47,7 @@ def test_a_user_has_as_many_classes_as_its_own_folder(ours: Callable[..., Settin
     assert own.label_space != other.label_space
 
 
-def test_two_sets_of_ten_classes_are_not_one(ours: Callable[..., Settings], intents: Path) -> None:
+def test_two_sets_of_ten_classes_are_not_one(ours, intents):
     """Predictions are exchanged within a label space: of two folders, class 3 is not the same."""
     for path in intents.glob("*/client_0.pkl"):
         content = pickle.loads(path.read_bytes())
@@ -59,7 +59,7 @@ def test_two_sets_of_ten_classes_are_not_one(ours: Callable[..., Settings], inte
     assert [len(group.clients) for group in shared.groups()] == [2]
 
 
-def test_own_data_are_in_the_address_by_their_content(ours: Callable[..., Settings], intents: Path) -> None:
+def test_own_data_are_in_the_address_by_their_content(ours, intents):
     before = address_of(ours())
     assert before != address_of(ours(own={})) and str(intents) not in json.dumps([asked(ours()), inputs(ours())])
     elsewhere = intents.rename(intents.parent / "moved")
@@ -69,30 +69,30 @@ def test_own_data_are_in_the_address_by_their_content(ours: Callable[..., Settin
     assert address_of(ours(own={9: {"folder": str(elsewhere), "classes": INTENTS}})) != before
 
 
-def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings: Callable[..., Settings]) -> None:
+def test_whoever_has_no_own_data_is_asked_for_nothing_new(settings):
     plain = asked(settings())
     assert "own" not in plain["settings"] and not {"folder", "classes"} & plain["users"][0].keys()
 
 
-def test_a_missing_file_speaks_of_its_own_folder(ours: Callable[..., Settings], intents: Path) -> None:
+def test_a_missing_file_speaks_of_its_own_folder(ours, intents):
     (intents / "test/client_0.pkl").unlink()
     with pytest.raises(DataError, match=r"my intents/test/client_0\.pkl: no such file; .*my intents is a user's own folder") as refusal:
         build(ours())
     assert "it has test, train, val" in str(refusal.value) and "data_prep" not in str(refusal.value)
 
 
-def test_a_missing_file_of_a_data_set_speaks_of_its_command(ours: Callable[..., Settings], tmp_path: Path) -> None:
+def test_a_missing_file_of_a_data_set_speaks_of_its_command(ours, tmp_path):
     with pytest.raises(DataError, match=r"no such file; `python -m data_prep` makes the data sets"):
         build(ours(own={}, data_dir=tmp_path))
 
 
-def test_a_training_set_that_is_too_large_names_its_setting(ours: Callable[..., Settings]) -> None:
+def test_a_training_set_that_is_too_large_names_its_setting(ours):
     why = r'user 9, .*my intents/train/client_0\.pkl: a local training set of 201 .* holds 200 .* train_samples asks for fewer: {"TC": 200}'
     with pytest.raises(DataError, match=why):
         build(ours(train_samples={"TC": 201}))
 
 
-def test_a_public_set_that_is_too_large_names_its_setting(ours: Callable[..., Settings]) -> None:
+def test_a_public_set_that_is_too_large_names_its_setting(ours):
     with pytest.raises(DataError, match=r"flicker_public: a public set of 99999 was asked for.* public_size asks for fewer"):
         build(ours(public_size=99_999))
 
@@ -109,26 +109,24 @@ def test_a_public_set_that_is_too_large_names_its_setting(ours: Callable[..., Se
         ({9: {"folder": "x"}, "9": {"folder": "y"}}, "own: a user is listed twice"),
     ],
 )
-def test_own_data_that_can_not_be_are_refused(own: dict, why: str) -> None:
+def test_own_data_that_can_not_be_are_refused(own, why):
     with pytest.raises(ValueError, match=why):
         parse(Settings, TEXTS | {"own": own})
 
 
-def test_files_that_list_their_classes_are_not_told_them() -> None:
+def test_files_that_list_their_classes_are_not_told_them():
     with pytest.raises(ValueError, match="own: classes are not for user 1: the files of MLC list them"):
         parse(Settings, {"own": {1: {"folder": "x", "classes": 3}}})
 
 
-def test_tests_that_are_training_samples_are_remarked_on(
-    ours: Callable[..., Settings], intents: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tests_that_are_training_samples_are_remarked_on(ours, intents, caplog):
     (intents / "test/client_0.pkl").write_bytes((intents / "train/client_0.pkl").read_bytes())
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(ours())
     assert f"user 9: most samples of {intents}/test/client_0.pkl are also in {intents}/train/client_0.pkl" in caplog.text
 
 
-def test_texts_are_known_again_beside_a_longer_one(ours: Callable[..., Settings], intents: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
     """A file's texts are as wide as its longest."""
     content = pickle.loads((intents / "train/client_0.pkl").read_bytes())
     content["texts"][0] += " and some more words"
@@ -139,7 +137,7 @@ def test_texts_are_known_again_beside_a_longer_one(ours: Callable[..., Settings]
     assert f"user 9: most samples of {intents}/test/client_0.pkl are also in" in caplog.text
 
 
-def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., Settings], small_world: Path) -> None:
+def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
     images = small_world / "MLC_setup/images"
     given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
     who = {"setup": "setup2", "public": "flickr30k", "users": (1, 7), "others": 1, "public_size": 32}
@@ -148,9 +146,7 @@ def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings: Callable[..., 
         assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(one.evaluation.inputs, two.evaluation.inputs)
 
 
-def test_tests_that_are_public_are_remarked_on(
-    settings: Callable[..., Settings], small_world: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tests_that_are_public_are_remarked_on(settings, small_world, tmp_path, caplog):
     """The images of user 5's test set in place of the public set."""
     for name in ("IC", "TC", "models"):
         (tmp_path / name).symlink_to(small_world / name)
@@ -166,9 +162,7 @@ def test_tests_that_are_public_are_remarked_on(
 
 
 @pytest.mark.parametrize("setup", [{"setup": "setup1"}, TEXTS])
-def test_nothing_is_remarked_on_in_the_embedded_world(
-    settings: Callable[..., Settings], setup: dict, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_remarked_on_in_the_embedded_world(settings, setup, caplog):
     with caplog.at_level(logging.WARNING, "fedmuscle"):
         build(settings(**({"users": None, "others": 3} | setup)))
     assert "most samples" not in caplog.text

@@ -1,7 +1,5 @@
 """A run's rounds: in which order their phases are done, and what is evaluated in them."""
 
-from __future__ import annotations
-
 import copy
 
 import pandas as pd

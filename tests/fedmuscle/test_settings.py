@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -78,18 +77,18 @@ from fedmuscle_lib.fedmuscle.settings import BY_TASK, Settings, parse
     ],
     ids=str,
 )
-def test_a_refusal_says_what_to_change(given: dict[str, Any], message: str) -> None:
+def test_a_refusal_says_what_to_change(given, message):
     with pytest.raises(ValueError, match=message):
         parse(given)
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_told_at_once():
     with pytest.raises(ValueError, match=r"(?s)rounds.*; .*proj_dims.*did you mean 'proj_dim'"):
         parse({"rounds": -1, "proj_dims": 8})
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_fills_what_is_not_given(profile: str) -> None:
+def test_a_profile_fills_what_is_not_given(profile):
     values = {"train_samples": {}} | profiles.numbers_of(profile, "setup2")
     settings = Settings(profile=profile, setup="setup2")  # whose tasks the profiles name
     assert {name: getattr(settings, name) for name in values} == values
@@ -99,14 +98,14 @@ def test_a_profile_fills_what_is_not_given(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_is_given_wins_over_the_profile(profile: str) -> None:
+def test_what_is_given_wins_over_the_profile(profile):
     given = {"rounds": 7, "public_size": 41, "batch_size": 9}
     settings = parse({"profile": profile} | given)
     assert {name: getattr(settings, name) for name in given} == given
     assert settings.local_epochs == PROFILES[profile].get("local_epochs", Settings.model_fields["local_epochs"].default)
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_are_the_papers():
     """Section 6.1, read off the fields and not off an instance, which a profile may have changed."""
     said = {
         "batch_size": 32, "others": 3, "local_epochs": 1, "rounds": 150, "cl_epochs": 1, "tau": 0.2, "tau_prime": 0.15,
@@ -115,7 +114,7 @@ def test_defaults_are_the_papers() -> None:
     assert {name: Settings.model_fields[name].default for name in said} == said
 
 
-def test_settings_are_values() -> None:
+def test_settings_are_values():
     settings = Settings(tau=0.3)
     with pytest.raises(ValidationError, match="frozen"):
         settings.tau = 0.2
@@ -123,19 +122,19 @@ def test_settings_are_values() -> None:
     assert Settings(**settings.model_dump()) == Settings.model_validate_json(settings.model_dump_json()) == settings
 
 
-def test_members_keep_the_setups_order() -> None:
+def test_members_keep_the_setups_order():
     assert [user.number for user in Settings().members] == [1, 2, 3, 4, 5, 6]
     assert [user.number for user in Settings(users=(6, 1), others=1).members] == [1, 6]
 
 
-def test_training_sets_are_appendix_gs_but_for_the_tasks_that_are_named() -> None:
+def test_training_sets_are_appendix_gs_but_for_the_tasks_that_are_named():
     settings = parse({"train_samples": {"IC100": 40, "IC10": 50}})
     assert [user.train_samples for user in settings.members] == [200, 200, 200, 40, 40, 50]
     assert settings.own_train_samples == {"IC100": 40}
     assert Settings(train_samples={"IC100": 40}, users=(1, 6), others=1).own_train_samples == {}
 
 
-def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypatch):
     monkeypatch.setitem(PROFILES["mini"], "train_samples", {"IC10": 20, "SS": 30})
     assert Settings().train_samples == {"IC10": 20}
     assert parse({"train_samples": {"MLC": 90}}).train_samples == {"IC10": 20, "MLC": 90}
@@ -143,23 +142,23 @@ def test_a_profiles_training_sets_are_for_the_setups_that_have_the_task(monkeypa
     assert Settings(**Settings().model_dump()) == Settings()
 
 
-def test_a_profile_may_have_numbers_for_one_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_may_have_numbers_for_one_setup(monkeypatch):
     monkeypatch.setitem(profiles.OF_SETUPS, "mini", {"setup2": {"rounds": 7}})
     assert parse({"setup": "setup2"}).rounds == 7 and parse({"setup": "setup2", "rounds": 3}).rounds == 3
     assert parse({"setup": "setup1"}).rounds == PROFILES["mini"]["rounds"]
 
 
-def test_temperatures_may_be_a_matrix_over_users() -> None:
+def test_temperatures_may_be_a_matrix_over_users():
     tau = ((0.2, 0.3), (0.3, 0.2))
     assert Settings(users=(1, 2), others=1, tau=tau).tau == tau
 
 
-def test_a_given_backbone_joins_the_profiles() -> None:
+def test_a_given_backbone_joins_the_profiles():
     backbones = Settings(backbones={"ViT-Tiny": "mine"}).backbones
     assert backbones["ViT-Tiny"] == "mine" and backbones["ViT-Base"] == Settings().backbones["ViT-Base"]
 
 
-def test_given_options_join_the_profiles_and_win(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_options_join_the_profiles_and_win(monkeypatch):
     monkeypatch.setitem(PROFILES["mini"], "options", {"simclr.tau": 0.1, "fedrcl.weight": 0.3})
     assert parse({"options": {"simclr.tau": 0.7, "fedhenn.samples": 8}}).options == {
         "simclr.tau": 0.7,
@@ -173,8 +172,8 @@ def test_given_options_join_the_profiles_and_win(monkeypatch: pytest.MonkeyPatch
         parse({})
 
 
-def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked_of(name: str) -> dict[str, Any]:
+def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch):
+    def asked_of(name):
         return asked(Settings(algorithm=name))
 
     before = {name: asked_of(name) for name in algorithms.names()}
@@ -182,12 +181,12 @@ def test_a_profiles_options_move_the_runs_of_their_algorithm_alone(monkeypatch: 
     assert [name for name in before if asked_of(name) != before[name]] == ["simclr"]
 
 
-def test_what_an_algorithm_ignores_is_not_checked() -> None:
+def test_what_an_algorithm_ignores_is_not_checked():
     assert Settings(algorithm="self", users=(6,)).others == 3
     assert Settings(algorithm="local", batch_size=300, public_size=200).public_size < 300
 
 
-def test_only_batches_of_public_data_have_to_fit_into_the_public_set() -> None:
+def test_only_batches_of_public_data_have_to_fit_into_the_public_set():
     assert Settings(batch_size=300, public_batch_size=32).public_batch == 32 < Settings(batch_size=64).public_batch == 64
 
 
@@ -200,14 +199,14 @@ def epochs(settings: Settings, number: int) -> list[int]:
     return [settings.epochs_in(round, user) for round in range(settings.rounds)]
 
 
-def test_a_setting_is_one_value_or_one_by_task() -> None:
+def test_a_setting_is_one_value_or_one_by_task():
     settings = parse({"lr": {"default": 1e-3, "MLC": 3e-3, "TC": 1}, "head_hidden": 64})  # nobody here has TC
     assert [settings.of(user, "lr") for user in settings.members] == [3e-3] * 3 + [1e-3] * 3
     assert [settings.of(user, "head_hidden") for user in settings.members] == [64] * 6
 
 
 @pytest.mark.parametrize("name", BY_TASK)
-def test_every_setting_of_a_recipe_may_be_given_by_task(name: str) -> None:
+def test_every_setting_of_a_recipe_may_be_given_by_task(name):
     value = getattr(Settings(), name)
     by_task = Settings(**{name: {"default": value, "IC10": value}})
     assert by_task.as_seen() == Settings().as_seen()
@@ -215,13 +214,13 @@ def test_every_setting_of_a_recipe_may_be_given_by_task(name: str) -> None:
 
 
 @pytest.mark.parametrize(("total", "rounds"), [(40, 40), (100, 12), (7, 20), (0, 3), (150, 1), (61, 20)])
-def test_a_runs_epochs_are_spread_evenly_over_its_rounds(total: int, rounds: int) -> None:
+def test_a_runs_epochs_are_spread_evenly_over_its_rounds(total, rounds):
     spread = epochs(Settings(epochs=total, rounds=rounds), 1)
     assert sum(spread) == total and max(spread) - min(spread) <= 1
     assert spread == [(r + 1) * total // rounds - r * total // rounds for r in range(rounds)]
 
 
-def test_without_a_total_every_round_has_the_local_epochs() -> None:
+def test_without_a_total_every_round_has_the_local_epochs():
     by_task = Settings(rounds=4, local_epochs=3, epochs={"default": None, "IC10": 6})
     assert epochs(by_task, 1) == [3, 3, 3, 3] and epochs(by_task, 6) == [1, 2, 1, 2]
 
@@ -230,7 +229,7 @@ def test_without_a_total_every_round_has_the_local_epochs() -> None:
 
 
 @pytest.fixture
-def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tuned(tmp_path, monkeypatch) -> Path:
     """What `tune` chose for one task of mini."""
     monkeypatch.setattr(profiles, "FOLDER", tmp_path)
     monkeypatch.setitem(PROFILES["mini"], "lora_blocks", {"default": "all", "TC": "last"})
@@ -240,14 +239,14 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_papers_protocol_is_another_recipe_for_the_same_users() -> None:
+def test_the_papers_protocol_is_another_recipe_for_the_same_users():
     fixed, paper = (parse({"profile": "small", "setup": "setup1_vit", "protocol": name}) for name in ("fixed", "paper"))
     assert fixed.members == paper.members
     assert paper.lora_blocks == "all" and paper.epochs_after(paper.rounds, paper.members[0]) == 150  # Section 6.1: E = 1, R = 150
     assert parse({"profile": "small", "setup": "setup1_vit", "protocol": "paper", "lora_blocks": "last"}).lora_blocks == "last"
 
 
-def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned: Path) -> None:
+def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned):
     assert tuned_protocol("mini") and not tuned_protocol("small")
     first, *_, last = Settings(protocol="tuned").members
     settings = Settings(protocol="tuned", head_hidden=32)
@@ -258,14 +257,14 @@ def test_given_settings_go_before_the_protocol_and_this_before_the_profile(tuned
     assert Settings(**settings.model_dump()) == settings
 
 
-def test_tuned_epochs_hold_unless_epochs_are_given(tuned: Path) -> None:
+def test_tuned_epochs_hold_unless_epochs_are_given(tuned):
     whole = Settings(protocol="tuned")
     assert sum(epochs(whole, 1)) == 100 and sum(epochs(whole, 6)) == whole.rounds * whole.local_epochs
     assert set(epochs(Settings(protocol="tuned", local_epochs=2), 1)) == {2}
     assert sum(epochs(Settings(protocol="tuned", epochs=30), 1)) == 30
 
 
-def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned: Path) -> None:
+def test_damaged_recipes_are_refused_with_the_files_name_or_the_settings(tuned):
     tuned.write_text(tuned.read_text().replace("0.003", "-1"))
     with pytest.raises(ValueError, match="^lr of MLC: .*greater than 0 .got -1"):
         parse({"protocol": "tuned"})

@@ -1,7 +1,5 @@
 """Properties of settings, draws of peers and epochs, for any values."""
 
-from __future__ import annotations
-
 from collections import Counter
 from math import comb
 

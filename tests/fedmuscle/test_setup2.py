@@ -288,7 +288,6 @@ def test_a_long_text_is_cut_and_a_short_one_padded(world):
 @pytest.fixture
 def damaged(world, tmp_path):
     """A copy of the world whose file at ``path`` is changed by ``change``, and that file."""
-    import shutil
 
     def make(path, change):
         copy = tmp_path / "copy"
@@ -300,28 +299,6 @@ def damaged(world, tmp_path):
         return copy
 
     return make
-
-
-def other_size(content):
-    content["annotations"][4]["segmentation"] = {"size": [8, 8], "counts": "04l1"}
-
-
-def unknown_category(content):
-    content["annotations"][2]["category_id"] = 77
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (other_size, r"client_0.json: annotation 5 has a mask of size \[8, 8\], height and width, in an image of 32 x 32"),
-        (unknown_category, r"client_0.json: annotation 3 has the category 77, which the file does not list"),
-        (lambda content: content["annotations"][0].pop("segmentation"), "client_0.json: annotation 1 has no segmentation"),
-        (lambda content: content["annotations"][0].update(segmentation=7), "client_0.json: annotation 1 has a segmentation that is 7"),
-    ],
-)
-def test_a_wrong_annotation_is_named(damaged, change, message):
-    with pytest.raises(DataError, match=message):
-        TASKS["SS"].read(damaged("semseg_setup/train/client_0.json", change), 0, "train", Pixels(SIZE))
 
 
 @pytest.mark.parametrize(

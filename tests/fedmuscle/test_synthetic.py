@@ -1,7 +1,5 @@
 """The synthetic public set beside the users' images."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

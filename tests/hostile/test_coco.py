@@ -126,7 +126,7 @@ def _refusal(path: Path, masks: bool) -> str:
 
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize(("damage", "why"), RECORDS.values(), ids=RECORDS)
-def test_a_wrong_record_is_named(tmp_path: Path, damage: Callable[[dict], None], why: str, masks: bool) -> None:
+def test_a_wrong_record_is_named(tmp_path, damage, why, masks):
     path = tmp_path / "train/client_0.json"
     document = write_valid(path)
     damage(document)
@@ -135,7 +135,7 @@ def test_a_wrong_record_is_named(tmp_path: Path, damage: Callable[[dict], None],
 
 
 @pytest.mark.parametrize(("damage", "why"), MASKS.values(), ids=MASKS)
-def test_a_wrong_mask_is_named_before_any_is_drawn(tmp_path: Path, damage: Callable[[dict], None], why: str) -> None:
+def test_a_wrong_mask_is_named_before_any_is_drawn(tmp_path, damage, why):
     path = tmp_path / "train/client_0.json"
     document = write_valid(path)
     damage(document)
@@ -158,13 +158,13 @@ def test_a_wrong_mask_is_named_before_any_is_drawn(tmp_path: Path, damage: Calla
     ],
     ids=range(9),
 )
-def test_what_is_no_list_of_records_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
+def test_what_is_no_list_of_records_is_refused(tmp_path, content, why):
     path = tmp_path / "client_0.json"
     path.write_bytes(content)
     assert why in _refusal(path, masks=False)
 
 
-def test_all_faults_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
+def test_all_faults_are_counted_and_the_first_are_named(tmp_path):
     path = tmp_path / "train/client_0.json"
     document = write_valid(path)
     document["annotations"] = [dict(document["annotations"][0], id=i, category_id=50 + i) for i in range(1000)]
@@ -175,7 +175,7 @@ def test_all_faults_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
     assert text.endswith("; and 996 more faults")
 
 
-def test_two_splits_have_the_same_categories_by_the_same_names(tmp_path: Path) -> None:
+def test_two_splits_have_the_same_categories_by_the_same_names(tmp_path):
     """Ids alone would let a file through whose cats are the other's dogs."""
     path = tmp_path / "train/client_0.json"
     document = write_valid(path)
@@ -188,7 +188,7 @@ def test_two_splits_have_the_same_categories_by_the_same_names(tmp_path: Path) -
     assert Instances(path).names == ("seven", "three")
 
 
-def test_more_classes_than_pixels_can_name_are_refused(tmp_path: Path) -> None:
+def test_more_classes_than_pixels_can_name_are_refused(tmp_path):
     """Class 255 is that of ignored pixels."""
     path = tmp_path / TASKS["SS"].folder / "train/client_0.json"
     document = write_valid(path)
@@ -201,7 +201,7 @@ def test_more_classes_than_pixels_can_name_are_refused(tmp_path: Path) -> None:
     assert len(TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))[1]) == 254
 
 
-def test_a_file_without_a_pixel_that_counts_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_pixel_that_counts_is_refused(tmp_path):
     path = tmp_path / TASKS["SS"].folder / "train/client_0.json"
     document = write_valid(path)
     for annotation in document["annotations"]:
@@ -211,7 +211,7 @@ def test_a_file_without_a_pixel_that_counts_is_refused(tmp_path: Path) -> None:
         TASKS["SS"].read(tmp_path, 0, "train", Pixels(SIZE))
 
 
-def test_run_lengths_of_any_mask_are_read() -> None:
+def test_run_lengths_of_any_mask_are_read():
     """The check reads what pycocotools writes, of small and large runs, and of masks that begin inside an object."""
     draws = np.random.RandomState(0)
     for height, width, share in [(1, 1, 1), (3, 500, 0.5), (40, 30, 0.01), (700, 900, 0.00001), (64, 64, 1), (64, 64, 0), (200, 200, 0.5)]:
@@ -223,5 +223,5 @@ def test_run_lengths_of_any_mask_are_read() -> None:
         assert segmentation_fault(listed, height, width) == ""
 
 
-def test_a_polygon_may_reach_over_its_pictures_edge() -> None:
+def test_a_polygon_may_reach_over_its_pictures_edge():
     assert segmentation_fault([[-1, -0.5, 9, 0, 8.5, 8.5]], SIZE, SIZE) == ""

@@ -1,9 +1,6 @@
 """The generator of malformed inputs finds nothing bad, and finds faults that were mended when they are put back."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 from hostile.__main__ import fuzz
@@ -12,7 +9,7 @@ from hostile.kind import KINDS, kind
 
 
 @pytest.mark.slow
-def test_no_malformed_input_is_bad() -> None:
+def test_no_malformed_input_is_bad():
     """A fixed seed; ``make fuzz`` goes on with others for as long as one likes."""
     found = fuzz(KINDS, seed=0, cases=50 * len(KINDS))
     assert not found.bad, str(found)
@@ -23,14 +20,14 @@ def test_no_malformed_input_is_bad() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_is_put_back_is_found(fault: str) -> None:
+def test_a_fault_that_is_put_back_is_found(fault):
     kinds = FAULTS[fault].kinds
     found = fuzz(kinds, seed=0, cases=10_000 * len(kinds), seconds=300, fault=fault, first_bad=True)
     assert found.bad, str(found)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_not_malformed_is_read(tmp_path: Path, name: str) -> None:
+def test_what_is_not_malformed_is_read(tmp_path, name):
     """Each kind draws inputs that its reader accepts, so that refusing everything would not do; equal draws are equal inputs."""
     one, read = kind(name), 0
     (tmp_path / one.file).parent.mkdir(parents=True, exist_ok=True)

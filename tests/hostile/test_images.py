@@ -25,7 +25,7 @@ from fedmuscle_lib.data.public import read_public
 
 
 @pytest.mark.parametrize("size", [(13_000, 13_000), (1 << 30, 1), (8193, 8192), (1 << 31 - 1, 1 << 31 - 1)])
-def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(tmp_path, size):
     """13,000 x 13,000 of one colour are 20 kB on the disk, and 1.3 GB when they are read."""
     path = tmp_path / "a.png"
     path.write_bytes(png(*size))  # without rows: whoever decodes them says that the picture is truncated
@@ -36,14 +36,14 @@ def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(tmp_pat
         decoded(path.read_bytes(), "a.png")
 
 
-def test_a_picture_of_as_many_pixels_as_may_be_is_decoded(tmp_path: Path) -> None:
+def test_a_picture_of_as_many_pixels_as_may_be_is_decoded(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(png(MOST_PIXELS // 64, 64, zlib.compress(bytes(64 * (1 + MOST_PIXELS // 64 // 8)))))
     assert Pixels(8).load([path]).unique().tolist() == [0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes with names")
-def test_what_is_no_file_is_no_picture(tmp_path: Path) -> None:
+def test_what_is_no_file_is_no_picture(tmp_path):
     os.mkfifo(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to("/dev/zero")
     for name in ("a.png", "b.png"):
@@ -53,7 +53,7 @@ def test_what_is_no_file_is_no_picture(tmp_path: Path) -> None:
         read_public(tmp_path, 1, Pixels(8))
 
 
-def test_pictures_that_programs_would_read_are_refused(tmp_path: Path) -> None:
+def test_pictures_that_programs_would_read_are_refused(tmp_path):
     """Pillow hands PostScript to an interpreter, which can be told to write files."""
     path = tmp_path / "a.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
@@ -61,7 +61,7 @@ def test_pictures_that_programs_would_read_are_refused(tmp_path: Path) -> None:
         Pixels(8).load([path])
 
 
-def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path: Path) -> None:
+def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path):
     """Pillow would make white of all that is brighter than 255."""
     path = tmp_path / "a.png"
     Image.fromarray(np.linspace(0, 65535, 64).reshape(8, 8).astype(np.uint16)).save(path)
@@ -70,7 +70,7 @@ def test_a_picture_of_more_than_8_bits_is_refused_and_not_cut_off(tmp_path: Path
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP"])
-def test_pictures_of_the_usual_kinds_are_read(tmp_path: Path, form: str) -> None:
+def test_pictures_of_the_usual_kinds_are_read(tmp_path, form):
     path = tmp_path / "a picture"
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path, form)
     assert Pixels(8).load([path]).unique().tolist() == [255]
@@ -84,17 +84,17 @@ def test_pictures_of_the_usual_kinds_are_read(tmp_path: Path, form: str) -> None
         (b"\0\x05\x16\x07", "it is macOS's notes on another file; delete it"),
     ],
 )
-def test_what_people_take_for_a_picture_is_called_what_it_is(tmp_path: Path, start: bytes, why: str) -> None:
+def test_what_people_take_for_a_picture_is_called_what_it_is(tmp_path, start, why):
     path = tmp_path / "._a.png"
     path.write_bytes(start + bytes(100))
     with pytest.raises(DataError, match=rf"^{path}: not a readable image: {why} \(BMP, GIF, JPEG, PNG, WEBP are read\)$"):
         Pixels(8).load([path])
 
 
-def test_too_little_memory_is_no_damaged_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_no_damaged_picture(tmp_path, monkeypatch):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
 
-    def full(*given: object) -> None:
+    def full(*given):
         raise MemoryError
 
     monkeypatch.setattr(Image.Image, "convert", full)
@@ -127,7 +127,7 @@ def _with_orientation(pixels: np.ndarray, orientation: int, form: str = "PNG", m
 
 @pytest.mark.parametrize("form", ["PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", STORED)
-def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tmp_path: Path, orientation: int, form: str) -> None:
+def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tmp_path, orientation, form):
     twin = _with_orientation(STORED[orientation], orientation, form)
     assert np.array_equal(np.asarray(decode(twin)), UPRIGHT)
     (tmp_path / "twin.png").write_bytes(twin)
@@ -139,7 +139,7 @@ def test_a_photo_and_its_twin_that_is_turned_and_says_so_are_the_same_picture(tm
     assert np.array_equal(square(twin, "twin.png", 5).transpose(2, 0, 1), pixels[0])
 
 
-def test_a_jpeg_is_turned_too() -> None:
+def test_a_jpeg_is_turned_too():
     """As phones write them; its colours are rounded."""
     left_is_white = np.zeros((16, 32, 3), np.uint8)
     left_is_white[:, :16] = 255
@@ -147,24 +147,24 @@ def test_a_jpeg_is_turned_too() -> None:
     assert found.shape == (16, 32, 3) and (found[:, :12] > 250).all() and (found[:, 20:] < 5).all()
 
 
-def test_masks_are_turned_with_their_photos() -> None:
+def test_masks_are_turned_with_their_photos():
     grey = UPRIGHT[..., 0]
     assert np.array_equal(indices(_with_orientation(np.rot90(grey), 6, mode="L"), "mask.png"), grey)
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 77])
-def test_an_orientation_that_is_none_turns_nothing(orientation: int) -> None:
+def test_an_orientation_that_is_none_turns_nothing(orientation):
     assert np.array_equal(np.asarray(decode(_with_orientation(UPRIGHT, orientation))), UPRIGHT)
 
 
-def test_a_photo_with_damaged_exif_data_is_read() -> None:
+def test_a_photo_with_damaged_exif_data_is_read():
     out = io.BytesIO()
     Image.fromarray(UPRIGHT).save(out, "PNG", exif=b"Exif\0\0no EXIF data at all")
     assert np.array_equal(np.asarray(decode(out.getvalue())), UPRIGHT)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "PA", "L", "1", "RGB"])
-def test_what_is_transparent_is_white_whatever_colour_lies_below(mode: str) -> None:
+def test_what_is_transparent_is_white_whatever_colour_lies_below(mode):
     """The left half is opaque and black, the right half is transparent."""
     hidden = 0 if mode in ("P", "PA") else 90
     image = Image.new("RGBA", (4, 2), (0, 0, 0, 255))
@@ -187,7 +187,7 @@ def test_what_is_transparent_is_white_whatever_colour_lies_below(mode: str) -> N
     assert np.array_equal(np.asarray(decode(out.getvalue())), expected)
 
 
-def test_half_transparent_is_half_white_and_opaque_is_as_it_was() -> None:
+def test_half_transparent_is_half_white_and_opaque_is_as_it_was():
     rgba = np.concatenate([UPRIGHT, np.full((4, 6, 1), 255, np.uint8)], axis=2)
     out = io.BytesIO()
     Image.fromarray(rgba).save(out, "PNG")
@@ -206,33 +206,33 @@ def _save(folder: Path, captions: object) -> None:
     (folder / "image_file_name_to_caption.pkl").write_bytes(pickle.dumps(captions))
 
 
-def test_captions_are_bounded(tmp_path: Path) -> None:
+def test_captions_are_bounded(tmp_path):
     _save(tmp_path, {"a.png": ["a word " * 2000]})
     with pytest.raises(DataError, match=r"caption\.pkl: a\.png has a caption of 14,000 characters; at most 10,000 are read"):
         read_public(tmp_path, 1, Words())
 
 
-def test_half_a_character_in_a_caption_is_refused(tmp_path: Path) -> None:
+def test_half_a_character_in_a_caption_is_refused(tmp_path):
     _save(tmp_path, {"a.png": ["a \ud800 word"]})
     with pytest.raises(DataError, match=r"caption\.pkl: refused: it holds a text with half a character"):
         read_public(tmp_path, 1, Words())
 
 
-def test_what_stands_for_a_caption_is_shown_on_a_short_line(tmp_path: Path) -> None:
+def test_what_stands_for_a_caption_is_shown_on_a_short_line(tmp_path):
     _save(tmp_path, {"a.png": np.zeros((1000, 1000))})
     with pytest.raises(DataError, match=r"caption\.pkl: a\.png has .* for a caption") as refusal:
         read_public(tmp_path, 1, Words())
     assert str(refusal.value).isprintable() and len(str(refusal.value)) < 300 + len(str(tmp_path))
 
 
-def test_texts_are_bounded(tmp_path: Path) -> None:
+def test_texts_are_bounded(tmp_path):
     path = tmp_path / "client_0.pkl"
     path.write_bytes(pickle.dumps({"texts": ["a", "b" * (1 << 20) + "b"]}))
     with pytest.raises(DataError, match=r"client_0\.pkl: row 1 has 1,048,577 characters; at most 1,048,576 are read"):
         Pickled(path, "texts").texts()
 
 
-def test_pictures_of_a_pickle_can_be_written_to(tmp_path: Path) -> None:
+def test_pictures_of_a_pickle_can_be_written_to(tmp_path):
     """Torch does not know arrays that can't be: of one picture, turning the axes is no copy."""
     path = tmp_path / "client_0.pkl"
     path.write_bytes(pickle.dumps({"data": np.zeros((1, 1, 1, 3), np.uint8)}))

@@ -1,10 +1,7 @@
 """What is killed or interrupted and started again comes to the same end; ``kill.py`` tries more moments than these."""
 
-from __future__ import annotations
-
 import random
 import signal
-from pathlib import Path
 
 import pytest
 from hostile.kill import Place, killed, living, undisturbed
@@ -14,13 +11,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("what", ["run", "reproduce"])
-def test_a_kill_changes_nothing(what: str, tmp_path: Path, mini_world: Path) -> None:
+def test_a_kill_changes_nothing(what, tmp_path, mini_world):
     whole = undisturbed(what, tmp_path / "whole", mini_world)
     assert len(whole[0]) > 1
     assert not killed(what, tmp_path / "killed", mini_world, whole, random.Random(f"1 {what} 0"))
 
 
-def test_an_interrupt_changes_nothing(tmp_path: Path, mini_world: Path) -> None:
+def test_an_interrupt_changes_nothing(tmp_path, mini_world):
     """Ctrl-C in a run that has a checkpoint: no traceback, and the run goes on from there."""
     whole = undisturbed("run", tmp_path / "whole", mini_world)
     place = Place(tmp_path / "interrupted", mini_world)

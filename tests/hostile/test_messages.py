@@ -161,7 +161,7 @@ def refused(call: Callable[[], object], words: str) -> None:
 
 
 @pytest.mark.parametrize("name", TENSORS | ROWS)
-def test_what_is_no_representation_is_refused(name: str) -> None:
+def test_what_is_no_representation_is_refused(name):
     change, words = (TENSORS | ROWS)[name]
     one, sent = server(), change(representations())
     refused(lambda: one.receive(5, BATCH, sent), words)
@@ -172,7 +172,7 @@ def test_what_is_no_representation_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*TENSORS, *NUMBERS])
-def test_what_is_no_prediction_and_no_vote_is_refused(name: str) -> None:
+def test_what_is_no_prediction_and_no_vote_is_refused(name):
     valid, numbers, change, words = NUMBERS.get(name) or (representations(), feddf._OUTPUTS, *TENSORS[name])
     one, shape = server(), tuple(valid.shape)
     refused(lambda: one.take(5, 2, change(valid), shape, "predictions", numbers), words)
@@ -181,7 +181,7 @@ def test_what_is_no_prediction_and_no_vote_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_one_wrong_number_among_many_is_found(seed: int) -> None:
+def test_one_wrong_number_among_many_is_found(seed):
     generator = torch.Generator().manual_seed(seed)
     z = normalize(torch.randn(300, 64, generator=generator), dim=1)
     row, column = (int(torch.randint(n, (), generator=generator)) for n in z.shape)
@@ -191,7 +191,7 @@ def test_one_wrong_number_among_many_is_found(seed: int) -> None:
     refused(lambda: one.receive(5, batch, z), f"row {row} of round 1, CL epoch 1, batch 1")
 
 
-def test_what_a_user_changes_afterwards_changes_nothing() -> None:
+def test_what_a_user_changes_afterwards_changes_nothing():
     one, z, votes = server(), representations(), torch.zeros(B, D, dtype=torch.int8)
     one.receive(5, BATCH, z)
     one.receive_reference(5, z, B)
@@ -203,13 +203,13 @@ def test_what_a_user_changes_afterwards_changes_nothing() -> None:
     assert not taken.any()
 
 
-def test_what_a_user_does_to_what_it_was_given_reaches_nobody_else() -> None:
+def test_what_a_user_does_to_what_it_was_given_reaches_nobody_else():
     one, message = server(), torch.zeros(B)
     one.give(2, 0, message).fill_(torch.nan)
     assert not message.any()
 
 
-def test_views_are_taken_for_their_numbers() -> None:
+def test_views_are_taken_for_their_numbers():
     z = representations()
     for sent in (z.T.contiguous().T, torch._neg_view(-z), z.clone().requires_grad_(), torch.cat([z, z])[B:]):
         one = server()
@@ -218,7 +218,7 @@ def test_views_are_taken_for_their_numbers() -> None:
         assert one.current(5).is_contiguous() and not one.current(5).requires_grad
 
 
-def test_a_message_is_taken_once() -> None:
+def test_a_message_is_taken_once():
     one, z = server(), representations()
     one.receive(5, BATCH, z)
     refused(lambda: one.receive(5, BATCH, z), "representations twice for round 3, CL epoch 1, batch 2")
@@ -232,20 +232,20 @@ def test_a_message_is_taken_once() -> None:
 
 
 @pytest.mark.parametrize("batch", [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None])
-def test_another_batch_than_the_open_one_is_refused(batch: Any) -> None:
+def test_another_batch_than_the_open_one_is_refused(batch):
     refused(lambda: server().receive(5, batch, representations()), "the open batch is round 3, CL epoch 1, batch 2$")
     closed = Server((2, 5), 1, D, (0,))
     refused(lambda: closed.receive(5, batch, representations()), "the open batch is None")
 
 
 @pytest.mark.parametrize("numbers", [(2.0, 0, 1, B), (True, 0, 1, B), (-1, 0, 1, B), (2, "0", 1, B), (2, 0, 1, torch.tensor(B))], ids=repr)
-def test_a_batch_has_whole_numbers(numbers: Any) -> None:
+def test_a_batch_has_whole_numbers(numbers):
     with pytest.raises(ValueError, match="whole numbers from 0"):
         Batch(*numbers)
 
 
 @pytest.mark.parametrize("user", [7, -1, 5.0, True, "5", None, torch.tensor(5), np.int64(5)], ids=repr)
-def test_a_user_is_one_of_the_numbers(user: Any) -> None:
+def test_a_user_is_one_of_the_numbers(user):
     one, z = server((1, 2, 5)), representations()
     calls: list[Callable[[], object]] = [
         lambda: one.receive(user, BATCH, z),
@@ -259,7 +259,7 @@ def test_a_user_is_one_of_the_numbers(user: Any) -> None:
             call()
 
 
-def test_a_user_who_never_sends_is_named_when_it_is_asked_for() -> None:
+def test_a_user_who_never_sends_is_named_when_it_is_asked_for():
     one = server()
     refused(lambda: one.current(5), "no representations for round 3, CL epoch 1, batch 2")
     refused(lambda: one.reference(5, torch.arange(2)), "no reference before training")
@@ -334,7 +334,7 @@ def mean() -> Iterator[FedLoGeServer]:
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_what_is_no_update_is_refused(mean: FedLoGeServer, name: str) -> None:
+def test_what_is_no_update_is_refused(mean, name):
     make, words = UPDATES[name]
     with pytest.raises(RefusedMessage, match=f"^client 5 sent .*{words}") as caught:
         mean.receive(5, 3, make())
@@ -342,19 +342,19 @@ def test_what_is_no_update_is_refused(mean: FedLoGeServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("counts", [[1] * 1000, [3] * 4999, [10**9, 1], [0, 0, 7], [2**24 + 1, 1, 0]], ids=lambda counts: str(counts[:3]))
-def test_shares_of_counts_are_accepted_however_they_are_rounded(counts: list[int]) -> None:
+def test_shares_of_counts_are_accepted_however_they_are_rounded(counts):
     shares = {"proportions.classes": torch.tensor(counts) / sum(counts)}
     taken = fedloge.accepted(5, fedloge.Update(shares, sum(counts)), shares)
     assert torch.equal(taken.tensors["proportions.classes"], shares["proportions.classes"])
 
 
 @pytest.mark.parametrize(("client", "round"), [(5, 2), (5, 4), (2, 3), (7, 3)])
-def test_an_update_is_of_the_round_and_the_client_that_were_asked(mean: FedLoGeServer, client: int, round: int) -> None:
+def test_an_update_is_of_the_round_and_the_client_that_were_asked(mean, client, round):
     with pytest.raises(RefusedMessage, match=f"client {client} sent an update in round {round + 1} that nobody asked it for"):
         mean.receive(client, round, fedloge.Update(tensors(), 5))
 
 
-def test_a_client_that_changes_what_it_sent_or_was_sent_changes_nothing(mean: FedLoGeServer) -> None:
+def test_a_client_that_changes_what_it_sent_or_was_sent_changes_nothing(mean):
     one = FedLoGeServer((2, 5), tensors(), 1.0, (0,))
     update = fedloge.Update(tensors(3.0), 5)
     one.send(5, 0).tensors["w"].fill_(torch.nan)
@@ -365,13 +365,13 @@ def test_a_client_that_changes_what_it_sent_or_was_sent_changes_nothing(mean: Fe
     assert torch.equal(one.tensors["w"], tensors(3.0)["w"])
 
 
-def test_a_mapping_is_read_once(mean: FedLoGeServer) -> None:
+def test_a_mapping_is_read_once(mean):
     class Changing(UserDict):  # type: ignore[type-arg]
         """Has other tensors every time that it is asked."""
 
         asked = 0
 
-        def __getitem__(self, name: str) -> Tensor:
+        def __getitem__(self, name):
             self.asked += 1
             return super().__getitem__(name) if self.asked <= len(self) else torch.full((B, D), torch.nan)
 

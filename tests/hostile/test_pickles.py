@@ -8,9 +8,7 @@ import pickle
 import struct
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +174,7 @@ def _numpys_state() -> tuple:
 
 
 @pytest.mark.parametrize(("why", "attack"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_pickle_is_refused_in_a_line(tmp_path: Path, why: str, attack: bytes) -> None:
+def test_a_hostile_pickle_is_refused_in_a_line(tmp_path, why, attack):
     path = tmp_path / "client_0.pkl"
     path.write_bytes(dict_of(attack))
     before = _numpys_state()
@@ -188,7 +186,7 @@ def test_a_hostile_pickle_is_refused_in_a_line(tmp_path: Path, why: str, attack:
     assert _numpys_state() == before
 
 
-def test_the_known_attacks_are_read_without_their_sting() -> None:
+def test_the_known_attacks_are_read_without_their_sting():
     """The instructions that the attacks are made of are those of valid files: nothing above is refused for being written wrongly."""
     whole = dict_of(push_array(U1, b"K\x03\x85", push_bytes(b"abc")))
     assert parse_pickle(whole, "x")["data"].tolist() == [97, 98, 99] == pickle.loads(whole)["data"].tolist()
@@ -198,7 +196,7 @@ def test_the_known_attacks_are_read_without_their_sting() -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("kind", ["?", "u1", ">u2", "i8", ">i8", "f2", ">f8", "c16", "U3", ">U3", "S2"])
-def test_arrays_are_what_python_reads(kind: str, protocol: int) -> None:
+def test_arrays_are_what_python_reads(kind, protocol):
     values = np.random.default_rng(0).integers(0, 2, (2, 3, 4)).astype(kind)
     content = {
         "c": values,
@@ -219,7 +217,7 @@ def test_arrays_are_what_python_reads(kind: str, protocol: int) -> None:
         assert ours[name].dtype == python[name].dtype.newbyteorder("=")  # of which protocol 5 alone keeps another
 
 
-def test_arrays_are_not_for_writing() -> None:
+def test_arrays_are_not_for_writing():
     """They look into the file's bytes: no copy is made of what may be a gigabyte."""
     array = parse_pickle(pickle.dumps({"data": np.zeros(3)}), "x")["data"]
     with pytest.raises(ValueError, match="read-only"):
@@ -238,12 +236,12 @@ def test_arrays_are_not_for_writing() -> None:
         ({}, "a dict, no array"),
     ],
 )
-def test_numpy_guesses_no_array(value: Any, why: str) -> None:
+def test_numpy_guesses_no_array(value, why):
     with pytest.raises(DataError, match=why):
         as_array(value)
 
 
-def test_lists_of_numbers_and_of_arrays_are_arrays() -> None:
+def test_lists_of_numbers_and_of_arrays_are_arrays():
     assert as_array([1, np.uint8(2), True]).tolist() == [1, 2, 1]
     assert as_array([np.zeros((2, 2)), np.ones((2, 2))]).shape == (2, 2, 2)
 
@@ -262,12 +260,12 @@ def _pipe(path: Path) -> None:
         pytest.param(lambda path: path.symlink_to(path.name), "symbolic links", id="link to itself"),
     ],
 )
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, place: Callable[[Path], None], why: str) -> None:
+def test_what_is_no_file_is_refused_at_once(tmp_path, place, why):
     path = tmp_path / "client_0.pkl"
     place(path)
     found: list[str] = []
 
-    def read() -> None:
+    def read():
         try:
             read_bytes(path)
         except DataError as error:
@@ -279,7 +277,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, place: Callable[[Pat
     assert found and str(path) in found[0] and why in found[0]
 
 
-def test_a_file_may_be_too_large(tmp_path: Path) -> None:
+def test_a_file_may_be_too_large(tmp_path):
     path = tmp_path / "client_0.pkl"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # takes no room on the disk
@@ -288,6 +286,6 @@ def test_a_file_may_be_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["\x1b[2J", "a\nb", "\ud800", "x" * 1000, ["y" * 1000] * 1000, {"a": {"b": {}}}, np.zeros(100), 10**4000])
-def test_values_are_shown_on_a_short_line(value: Any) -> None:
+def test_values_are_shown_on_a_short_line(value):
     text = shown(value)
     assert text.isprintable() and text.isascii() and len(text) <= 300

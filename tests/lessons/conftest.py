@@ -1,7 +1,5 @@
 """A lesson, executed once for all tests of its module, which names it as LESSON and may add a cell that prints JSON, MEASURED."""
 
-from __future__ import annotations
-
 import json
 
 import nbformat

@@ -1,7 +1,5 @@
 """What a student reads who answers an exercise."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lesson 3: it runs, what its text claims is so, and its answers follow from first principles."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, product
 
 import numpy as np

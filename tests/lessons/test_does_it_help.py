@@ -1,7 +1,5 @@
 """The lesson on Delta, seeds and controls: its sentences are the shipped reference's, and its answers follow from first principles."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """What is true of every lesson: it was executed whole, its exercises wait for the student, and its solutions are right."""
 
-from __future__ import annotations
-
 import copy
 import re
 

@@ -1,7 +1,5 @@
 """Lesson 1: it runs, what its text claims is so, and its answers follow from first principles."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Few-shot accuracy: known answers on made-up features."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

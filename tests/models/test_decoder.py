@@ -12,14 +12,14 @@ WIDTHS = [3, 5, 8, 13]
 
 
 @pytest.fixture(params=[[(12, 12), (6, 6), (3, 3), (2, 2)], [(8, 12), (4, 6), (4, 6), (2, 3)]], ids=["square", "oblong"])
-def maps(request: pytest.FixtureRequest) -> list[Tensor]:
+def maps(request) -> list[Tensor]:
     draw = torch.Generator().manual_seed(1)
     sizes = zip(WIDTHS, request.param, strict=True)
     return [torch.randn(4, width, *size, generator=draw, dtype=torch.float64, requires_grad=True) for width, size in sizes]
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_values_and_gradients_are_those_of_the_original(maps: list[Tensor], train: bool) -> None:
+def test_values_and_gradients_are_those_of_the_original(maps, train):
     config = SegformerConfig(hidden_sizes=WIDTHS, decoder_hidden_size=7, classifier_dropout_prob=0.0, num_labels=6)
     torch.manual_seed(0)
     original = SegformerDecodeHead(config).double().train(train)

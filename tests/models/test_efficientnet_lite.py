@@ -25,7 +25,7 @@ LITE0 = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280,
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A checkpoint whose batch norms have statistics of their own."""
     torch.manual_seed(0)
     channels = NARROW["out_channels"]
@@ -57,20 +57,20 @@ def _images(side: int = 64) -> torch.Tensor:
     return torch.randint(0, 256, (3, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_last_map_is_a_thirty_second_of_the_picture(folder: Path) -> None:
+def test_the_last_map_is_a_thirty_second_of_the_picture(folder):
     backbone = load_backbone(folder)
     assert backbone(torch.zeros(2, 3, 64, 96)).last_hidden_state.shape == (2, 1280, 2, 3)
     with pytest.raises(ValueError, match="multiples of 32 px, got 80 x 96"):
         backbone(torch.zeros(2, 3, 80, 96))
 
 
-def test_transformers_alone_refuses_the_checkpoint(folder: Path) -> None:
+def test_transformers_alone_refuses_the_checkpoint(folder):
     """It would draw the layers at random that its own EfficientNet has."""
     with pytest.raises(ValueError, match="efficientnet_lite"):
         AutoModel.from_pretrained(folder)
 
 
-def test_a_checkpoint_is_read_whole(folder: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_whole(folder, tmp_path):
     saved = load_file(folder / "model.safetensors")
     assert not any("squeeze_excite" in name for name in saved)
     assert all(torch.equal(saved[name], tensor) for name, tensor in load_backbone(folder).state_dict().items())
@@ -85,7 +85,7 @@ def test_a_checkpoint_is_read_whole(folder: Path, tmp_path: Path) -> None:
         load_backbone(tmp_path / "short")
 
 
-def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder: Path) -> None:
+def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder):
     model = _model(folder).train()
     before = {name: buffer.clone() for name, buffer in model.backbone.named_buffers()}
     model(_images()).sum().backward()
@@ -94,7 +94,7 @@ def test_batch_norm_keeps_the_statistics_of_the_pretraining(folder: Path) -> Non
     assert torch.equal(backbone.train()(scaled(_images())).last_hidden_state, backbone.eval()(scaled(_images())).last_hidden_state)
 
 
-def test_lora_adapts_the_pointwise_convolutions(folder: Path) -> None:
+def test_lora_adapts_the_pointwise_convolutions(folder):
     model = _model(folder)
     adapted = {name.partition(".lora_")[0].rpartition(".")[2] for name, p in model.backbone.named_parameters() if p.requires_grad}
     assert adapted == {"expand_conv", "project_conv", "top_conv"}
@@ -103,7 +103,7 @@ def test_lora_adapts_the_pointwise_convolutions(folder: Path) -> None:
     assert len(gradients) == 9 - 1 + 9 + 1 and all(gradient.abs().sum() > 0 for gradient in gradients)  # the first block does not expand
 
 
-def test_the_last_blocks_are_two_stages_and_the_top(folder: Path) -> None:
+def test_the_last_blocks_are_two_stages_and_the_top(folder):
     model = _model(folder, lora_blocks="last")
     adapted = [name.partition(".lora_")[0] for name, p in model.backbone.named_parameters() if p.requires_grad]
     last = [f"encoder.blocks.{block}.{layer}" for block in (7, 8) for layer in ("expansion.expand_conv", "projection.project_conv")]
@@ -112,7 +112,7 @@ def test_the_last_blocks_are_two_stages_and_the_top(folder: Path) -> None:
         _model(folder, lora_layers="attention")
 
 
-def test_features_are_1280_wide(folder: Path) -> None:
+def test_features_are_1280_wide(folder):
     model, images = _model(folder, pooled_stages="all"), _images()
     expected = load_backbone(folder)((images.float() - 127) / 128).last_hidden_state.mean((2, 3))
     assert torch.allclose(model.features(images), expected, atol=1e-6)
@@ -124,7 +124,7 @@ def test_features_are_1280_wide(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pooled, width", [("last", 1280), ("all", 8 + 16 + 24 + 1280)])
-def test_a_decoder_reads_four_strides(folder: Path, pooled: str, width: int) -> None:
+def test_a_decoder_reads_four_strides(folder, pooled, width):
     model, images = _model(folder, "decoder", pooled_stages=pooled), _images(96)
     assert [tuple(stage.shape[1:]) for stage in model._maps(model.frozen(images))] == [(8, 24, 24), (16, 12, 12), (24, 6, 6), (1280, 3, 3)]
     assert model(images).shape == (3, 5, 24, 24)
@@ -135,7 +135,7 @@ def test_a_decoder_reads_four_strides(folder: Path, pooled: str, width: int) -> 
 
 @pytest.mark.parametrize("head", ["two layers", "decoder"])
 @pytest.mark.parametrize("blocks", ["all", "last", "none"])
-def test_kept_states_are_the_plain_path(folder: Path, head: str, blocks: str) -> None:
+def test_kept_states_are_the_plain_path(folder, head, blocks):
     """Forward and backward, in batches of another size than the states were computed in: 1e-5 of the largest entry."""
     model, images = _model(folder, head, lora_blocks=blocks).eval(), torch.cat([_images(), _images().flip(-1)])
     for p in (p for name, p in model.named_parameters() if "lora_B" in name):
@@ -152,7 +152,7 @@ def test_kept_states_are_the_plain_path(folder: Path, head: str, blocks: str) ->
 
 @pytest.mark.parametrize("size, repeats", [(0, [1, 2, 2, 3, 3, 4, 1]), (2, [1, 3, 3, 4, 4, 5, 1])])
 @pytest.mark.parametrize("side", [64, 96])
-def test_parity_with_the_reference_code(size: int, repeats: list[int], side: int) -> None:
+def test_parity_with_the_reference_code(size, repeats, side):
     """With efficientnet-lite-pytorch 0.1.0, where it is on the path: equal to the bit."""
     reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
     from data_prep.pretrain.conversion import converted
@@ -173,7 +173,7 @@ def test_parity_with_the_reference_code(size: int, repeats: list[int], side: int
 
 
 @pytest.fixture
-def mixed(settings: Callable[..., Settings], folder: Path) -> Callable[..., Settings]:
+def mixed(settings, folder) -> Callable[..., Settings]:
     """Settings of a user who classifies (6, IC10) and one who segments (7), both with the convolutional network."""
     given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8}, "lora_layers": "linear"}
     members = Settings(setup="setup2", users=(6, 7), others=1).members
@@ -181,7 +181,7 @@ def mixed(settings: Callable[..., Settings], folder: Path) -> Callable[..., Sett
     return lambda **more: settings(**(given | more))
 
 
-def test_users_read_pictures_of_the_side_that_is_set(mixed: Callable[..., Settings]) -> None:
+def test_users_read_pictures_of_the_side_that_is_set(mixed):
     classifies, segments = build(mixed(image_size=64, mask_size=32)).clients
     assert classifies.public.shape == (32, 3, 64, 64) and segments.public.shape == (32, 3, 32, 32)
     rows = torch.arange(4)
@@ -190,17 +190,17 @@ def test_users_read_pictures_of_the_side_that_is_set(mixed: Callable[..., Settin
 
 
 @pytest.mark.parametrize("name, user", [("image_size", 6), ("mask_size", 7)])
-def test_a_side_that_does_not_fit_is_named(mixed: Callable[..., Settings], name: str, user: int) -> None:
+def test_a_side_that_does_not_fit_is_named(mixed, name, user):
     with pytest.raises(ValueError, match=rf"{name}: 48 is no multiple of 32, as the EfficientNetLite of user {user} needs it"):
         build(mixed(**({"image_size": 32, "mask_size": 32} | {name: 48})))
 
 
-def test_the_side_at_its_default_is_in_no_address(mixed: Callable[..., Settings]) -> None:
+def test_the_side_at_its_default_is_in_no_address(mixed):
     assert "image_size" not in asked(mixed())["settings"]
     assert asked(mixed(image_size=64))["settings"]["image_size"] == 64
 
 
-def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pictures_that_are_smaller_than_asked_for_are_reported_once(tmp_path, caplog):
     for i, side in enumerate((16, 48, 64)):
         Image.new("RGB", (64, side)).save(tmp_path / f"{i}.png")
     paths = sorted(tmp_path.glob("*.png"))

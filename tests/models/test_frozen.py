@@ -84,7 +84,7 @@ def test_states_beyond_the_budget_lie_in_a_file(settings, monkeypatch):
 def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(settings, monkeypatch):
     """Without the reservation the system would end the process at the first write to the mapped file."""
 
-    def full(*_) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(frozen, "BUDGET_BYTES", 100)
@@ -94,7 +94,7 @@ def test_a_disk_without_room_is_an_error_that_names_the_folder_and_the_size(sett
         FrozenStates().of(client.model, client.train.inputs)
 
 
-def test_operations_are_counted_as_written_and_as_done(settings):
+def test_operations_are_counted_as_written_and_as_done(settings, counted):
     """As written a step passes through the whole backbone; done are the adapted blocks, and the frozen ones once a sample."""
     counted = {}
     for blocks in ("all", "last"):

@@ -23,7 +23,7 @@ SHIPPED = ("hybrid-vit-small", "hybrid-vit-base", "hybrid-vit-large")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A checkpoint whose batch norms and standardisation have statistics of their own."""
     torch.manual_seed(0)
     width = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -49,18 +49,18 @@ def _model(folder: Path, **options: str) -> HybridViT:
     return HybridViT(load_backbone(folder), 5, head_hidden=8, head_on="features", **(common | options))
 
 
-def test_transformers_alone_refuses_the_checkpoint(folder: Path) -> None:
+def test_transformers_alone_refuses_the_checkpoint(folder):
     with pytest.raises(ValueError, match="hybrid_vit"):
         AutoModel.from_pretrained(folder)
 
 
-def test_a_checkpoint_is_read_whole(folder: Path) -> None:
+def test_a_checkpoint_is_read_whole(folder):
     saved = load_file(folder / "model.safetensors")
     assert saved.keys() == load_backbone(folder).state_dict().keys()
     assert all(torch.equal(saved[name], tensor) for name, tensor in load_backbone(folder).state_dict().items())
 
 
-def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder: Path) -> None:
+def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder):
     """Composed by hand of transformers' parts: an EfficientNet that goes on to stride 32, cut off at its sixth block, and a ViT."""
     saved = load_file(folder / "model.safetensors")
     further = {key: [*values, last] for (key, values), last in zip(STAGES.items(), (24, 32, 1, 2, 3, 6), strict=True)}
@@ -80,34 +80,34 @@ def test_it_is_a_vit_on_the_standardised_map_of_the_stem(folder: Path) -> None:
     torch.testing.assert_close(found, by_hand)
 
 
-def test_another_side_is_an_error(folder: Path) -> None:
+def test_another_side_is_an_error(folder):
     """Even one that has as many places: the paddings would be others."""
     for side in (SIDE - 1, 2 * SIDE):
         with pytest.raises(ValueError, match=f"reads pictures of 64 x 64 px, got {side} x {side}"):
             load_backbone(folder)(torch.zeros(1, 3, side, side))
 
 
-def test_the_stem_stays_in_evaluation_mode(folder: Path) -> None:
+def test_the_stem_stays_in_evaluation_mode(folder):
     backbone, pixels = load_backbone(folder), scaled(_images())
     before = backbone(pixels).last_hidden_state
     assert torch.equal(backbone.train()(pixels).last_hidden_state, before)
     assert not any(module.training for module in backbone.embeddings.stem.modules())
 
 
-def test_features_are_the_mean_of_the_patch_tokens(folder: Path) -> None:
+def test_features_are_the_mean_of_the_patch_tokens(folder):
     model = _model(folder)
     tokens = load_backbone(folder)((_images().float() - 127) / 128).last_hidden_state
     torch.testing.assert_close(model.features(_images()), tokens[:, 1:].mean(1))
     assert model(_images()).shape == (3, 5)
 
 
-def test_the_cls_token_is_refused_since_distillation_did_not_train_it(folder: Path) -> None:
+def test_the_cls_token_is_refused_since_distillation_did_not_train_it(folder):
     with pytest.raises(ValueError, match="has no first token that stands for the whole input"):
         _model(folder, pooling="cls")
 
 
 @pytest.mark.parametrize("layers", ["attention", "linear"])
-def test_lora_leaves_the_stem_alone(folder: Path, layers: str) -> None:
+def test_lora_leaves_the_stem_alone(folder, layers):
     """Whose 1 x 1 convolutions are linear in each position, too."""
     model = _model(folder, lora_layers=layers)
     adapted = {name.partition(".lora_")[0] for name, p in model.backbone.named_parameters() if p.requires_grad}
@@ -118,13 +118,13 @@ def test_lora_leaves_the_stem_alone(folder: Path, layers: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_shipped_checkpoints_tell_pictures_apart(name: str) -> None:
+def test_the_shipped_checkpoints_tell_pictures_apart(name):
     folder = SMALL_WEIGHTS / name
     assert architecture(model_type(folder)) is HybridViT
     features = _model(folder).features(_images(side=96)).detach()
     assert features.isfinite().all() and features.std(0).mean() > 0.01
 
 
-def test_the_shipped_checkpoints_are_small_and_grow() -> None:
+def test_the_shipped_checkpoints_are_small_and_grow():
     sizes = [(SMALL_WEIGHTS / name / "model.safetensors").stat().st_size for name in SHIPPED]
     assert sizes == sorted(sizes) and sum(sizes) < 15e6

@@ -35,7 +35,7 @@ def _step(network: nn.Module, inputs: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5)], ids=["rows", "tokens"])
 @pytest.mark.parametrize("widths", [SMALL, LARGE], ids=["small", "large"])
-def test_one_product_gives_the_values_and_gradients_of_peft(widths: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def test_one_product_gives_the_values_and_gradients_of_peft(widths, shape):
     ours, pefts = _network(merged=True, widths=widths), _network(merged=False, widths=widths)
     assert _merged(ours) == ["0", "2", "4"] and not _merged(pefts)
     torch.testing.assert_close(ours.state_dict(), pefts.state_dict(), rtol=0, atol=0)
@@ -44,7 +44,7 @@ def test_one_product_gives_the_values_and_gradients_of_peft(widths: tuple[int, .
     torch.testing.assert_close(_step(ours, inputs), _step(pefts, inputs), rtol=1e-11, atol=1e-11)
 
 
-def test_inputs_without_a_gradient_get_none() -> None:
+def test_inputs_without_a_gradient_get_none():
     ours, pefts = _network(merged=True, widths=LARGE), _network(merged=False, widths=LARGE)
     inputs = torch.randn(7, LARGE[0], dtype=torch.float64)
     for network in (ours, pefts):
@@ -53,7 +53,7 @@ def test_inputs_without_a_gradient_get_none() -> None:
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-11, atol=1e-11)
 
 
-def test_adapters_that_are_switched_off_change_nothing() -> None:
+def test_adapters_that_are_switched_off_change_nothing():
     network = _network(merged=True)
     plain = nn.Sequential(*(layer.get_base_layer() if isinstance(layer, Merged) else layer for layer in network))
     for layer in network:
@@ -63,7 +63,7 @@ def test_adapters_that_are_switched_off_change_nothing() -> None:
     torch.testing.assert_close(network(inputs), plain(inputs), rtol=0, atol=0)
 
 
-def test_a_copy_has_matrices_of_its_own() -> None:
+def test_a_copy_has_matrices_of_its_own():
     network = _network(merged=True)
     copied = copy.deepcopy(network)
     inputs = torch.ones(1, 6, dtype=torch.float64)

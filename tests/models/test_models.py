@@ -26,7 +26,7 @@ TINY = "WinKawaks/vit-tiny-patch16-224"
 
 
 @pytest.fixture(scope="module")
-def models_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models_path(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     fetch(TINY, folder, random=True)
     return folder
@@ -38,7 +38,7 @@ def _model(backbone: torch.nn.Module, precision: str, **given: Any) -> UserModel
     return VisionTransformer(backbone, 3, proj_dim=16, precision=precision, **options, **given)
 
 
-def test_the_papers_checkpoints_have_the_papers_sizes() -> None:
+def test_the_papers_checkpoints_have_the_papers_sizes():
     """ViT-Ti, -S, -B and -L of 5.5, 22, 86 (88 with patches of 32 px) and 303 million parameters (Dosovitskiy et al., 2021; Touvron et al.,
     2021); encoders of SegFormer-B0 and -B1 of 3.4 and 13.1 (Xie et al., 2021, Table 1a); BERT-Base of 110 with its pooler, DistilBERT of
     66, GPT-2 of 124."""
@@ -48,7 +48,7 @@ def test_the_papers_checkpoints_have_the_papers_sizes() -> None:
     assert [round(size / 1e6) for size in sizes.values()] == [6, 22, 88, 304, 3, 13, 109, 66, 124]
 
 
-def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path, tmp_path):
     assert checkpoint_folder(models_path, TINY) == models_path / TINY
     cached = tmp_path / "WinKawaks/models--WinKawaks--vit-tiny-patch16-224"
     (cached / "refs").mkdir(parents=True)
@@ -60,7 +60,7 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path: Pa
         load_backbone(checkpoint_folder(tmp_path, "google/vit-nowhere"))
 
 
-def test_minis_checkpoints_are_shipped() -> None:
+def test_minis_checkpoints_are_shipped():
     """Every model of the paper's setups, with its tokenizer if it reads text, and nothing else."""
     settings = Settings(profile="mini")
     assert {row.model for name in ("setup1", "setup2_generation", "setup1_unequal") for row in SETUPS[name]} == set(settings.backbones)
@@ -75,7 +75,7 @@ def test_minis_checkpoints_are_shipped() -> None:
             assert len(load_tokenizer(folder)) == config.vocab_size
 
 
-def test_smalls_checkpoints_are_those_that_data_prep_writes() -> None:
+def test_smalls_checkpoints_are_those_that_data_prep_writes():
     """One for every model of every setup; what the repository ships is loaded as it lies there."""
     backbones = Settings(profile="small").backbones
     assert set(backbones) == {row.model for users in SETUPS.values() for row in users}
@@ -84,7 +84,7 @@ def test_smalls_checkpoints_are_those_that_data_prep_writes() -> None:
         load_backbone(folder)
 
 
-def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
+def test_a_vits_cls_token_stands_before_its_patches(models_path):
     backbone, pixels = load_backbone(models_path / TINY), torch.zeros(2, 3, 224, 224, dtype=torch.uint8)
     cls, mean = (_model(load_backbone(models_path / TINY), "float32", pooling=pooling) for pooling in ("cls", "mean"))
     with torch.no_grad():
@@ -106,9 +106,7 @@ def test_a_vits_cls_token_stands_before_its_patches(models_path: Path) -> None:
         ("layer_norm_eps", float("nan"), "has the layer_norm_eps nan"),
     ],
 )
-def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(
-    models_path: Path, tmp_path: Path, field: str, value: float, why: str
-) -> None:
+def test_a_checkpoint_that_asks_for_more_than_its_weights_is_refused_before_anything_is_allocated(models_path, tmp_path, field, value, why):
     folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {field: value}))
@@ -124,7 +122,7 @@ def _changed(models_path: Path, folder: Path, **fields: Any) -> Path:
     return folder
 
 
-def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path, tmp_path):
     """Weights of a pretraining head, which no config counts, are left out as ever."""
     with pytest.raises(OSError, match=r"vit: config.json leaves out layers that the checkpoint has, such as .*layers?\.11\."):
         load_backbone(_changed(models_path, tmp_path / "vit", num_hidden_layers=11))
@@ -134,15 +132,15 @@ def test_a_checkpoint_of_more_layers_than_its_config_says_is_refused(models_path
     assert load_backbone(headed)
 
 
-def test_a_checkpoint_that_is_a_pickle_is_called_one(models_path: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_a_pickle_is_called_one(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "vit")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(OSError, match=r"vit: .*it has pytorch_model.bin, a pickle, .*save_pretrained writes the model.safetensors"):
         load_backbone(folder)
 
 
-def test_too_little_memory_is_no_damaged_checkpoint(models_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: Any, **named: Any) -> None:
+def test_too_little_memory_is_no_damaged_checkpoint(models_path, tmp_path, monkeypatch):
+    def full(*given, **named):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
     monkeypatch.setattr(AutoModel, "from_pretrained", full)
@@ -150,7 +148,7 @@ def test_too_little_memory_is_no_damaged_checkpoint(models_path: Path, tmp_path:
         load_backbone(_changed(models_path, tmp_path / "vit"))
 
 
-def test_an_image_size_may_be_height_and_width(models_path: Path, mini_world: Path, tmp_path: Path) -> None:
+def test_an_image_size_may_be_height_and_width(models_path, mini_world, tmp_path):
     """As Hugging Face allows."""
     given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": tmp_path}
     settings = Settings(users=(6,), algorithm="self", public_size=32, **given)
@@ -162,13 +160,13 @@ def test_an_image_size_may_be_height_and_width(models_path: Path, mini_world: Pa
         build(settings)
 
 
-def test_a_family_that_is_not_known_is_named_with_its_file(models_path: Path, tmp_path: Path) -> None:
+def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "x", model_type="llama")
     with pytest.raises(ValueError, match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, "):
         untrained(folder)
 
 
-def test_a_class_may_have_any_name(models_path: Path, tmp_path: Path) -> None:
+def test_a_class_may_have_any_name(models_path, tmp_path):
     """ImageNet-21k has bricklayers."""
     folder = Path(shutil.copytree(models_path / TINY, tmp_path / TINY))
     config = json.loads((folder / "config.json").read_text())
@@ -177,14 +175,14 @@ def test_a_class_may_have_any_name(models_path: Path, tmp_path: Path) -> None:
     assert load_backbone(folder)
 
 
-def test_random_weights_do_not_pass_for_the_papers(models_path: Path) -> None:
+def test_random_weights_do_not_pass_for_the_papers(models_path):
     assert (models_path / TINY / "random.json").exists()
     assert fetch(TINY, models_path, random=True) == 5524416
     with pytest.raises(OSError, match=f"{TINY}: holds random weights.*delete it to fetch the real ones"):
         fetch(TINY, models_path)
 
 
-def test_a_damaged_checkpoint_is_named(models_path: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(models_path, tmp_path):
     shutil.copytree(models_path / TINY, tmp_path / TINY)
     weights = tmp_path / TINY / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -192,13 +190,13 @@ def test_a_damaged_checkpoint_is_named(models_path: Path, tmp_path: Path) -> Non
         fetch(TINY, tmp_path, random=True)
 
 
-def test_a_copy_owns_its_modules_and_shares_their_weights(models_path: Path) -> None:
+def test_a_copy_owns_its_modules_and_shares_their_weights(models_path):
     one, two = load_backbone(models_path / TINY), load_backbone(models_path / TINY)
     assert not set(map(id, one.modules())) & set(map(id, two.modules()))
     assert all(a is b for a, b in zip(one.parameters(), two.parameters(), strict=True))
 
 
-def test_bfloat16_touches_the_backbone_alone(models_path: Path) -> None:
+def test_bfloat16_touches_the_backbone_alone(models_path):
     images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8)
     exact, rounded = (_model(load_backbone(models_path / TINY), precision) for precision in ("float32", "bfloat16"))
     with torch.no_grad():
@@ -209,7 +207,7 @@ def test_bfloat16_touches_the_backbone_alone(models_path: Path) -> None:
     assert rounded(images).dtype == torch.float32  # autocast around the head too would give bfloat16
 
 
-def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path: Path, mini_world: Path) -> None:
+def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path, mini_world):
     """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU."""
     given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": models_path}
     settings = Settings(users=(6,), algorithm="self", public_size=32, **given)

@@ -1,7 +1,5 @@
 """What needs no training of a backbone: the logistic probe on its features, and TF-IDF of texts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

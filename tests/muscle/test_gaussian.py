@@ -1,7 +1,5 @@
 """Gaussian models: their information against closed forms, and Theorem 1's bound against losses that are computed otherwise."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -70,7 +70,7 @@ def test_one_other_member_makes_it_infonce():
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
-def test_without_gamma_it_is_the_sum_of_pairwise_losses(m: int):
+def test_without_gamma_it_is_the_sum_of_pairwise_losses(m):
     """Equation (16)."""
     anchor, others = members(m, 6, 16)
     ours, theirs = value_and_gradient(muscle_loss, anchor, others, 0.2, 0.2), value_and_gradient(pairwise, anchor, others, 0.2)
@@ -79,7 +79,7 @@ def test_without_gamma_it_is_the_sum_of_pairwise_losses(m: int):
 
 @pytest.mark.parametrize("b", [2, 3, 6])
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
-def test_equals_the_readme_with_a_temperature_for_every_pair(m: int, b: int):
+def test_equals_the_readme_with_a_temperature_for_every_pair(m, b):
     raw, others = vectors(b, 8, seed=m), members(m, b, 8, seed=b)[1]
     heats = random_temperatures(m, seed=m)
     ours, theirs = value_and_gradient(muscle_loss, raw, others, *heats), value_and_gradient(muscle_loss_dense, raw, others, *heats)
@@ -87,7 +87,7 @@ def test_equals_the_readme_with_a_temperature_for_every_pair(m: int, b: int):
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_float32_agrees_with_float64(m: int):
+def test_float32_agrees_with_float64(m):
     """To 1e-5, in loss and gradient, at the paper's temperatures."""
     raw, others = vectors(12, 32), members(m, 12, 32)[1]
     wide = value_and_gradient(muscle_loss, raw, others)
@@ -106,7 +106,7 @@ def test_a_list_of_others_is_a_stack():
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_equal_representations_give_m_log_b(m: int):
+def test_equal_representations_give_m_log_b(m):
     z = normalize(torch.ones(7, 5), dim=-1)
     assert muscle_loss(z, [z] * m).item() == pytest.approx(m * math.log(7), rel=1e-6)
 
@@ -218,7 +218,7 @@ def mean_bound(k: int, rho: float, m: int, b: int) -> float:
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
-def test_theorem_1_bounds_the_mutual_information_and_tightens(m: int):
+def test_theorem_1_bounds_the_mutual_information_and_tightens(m):
     """z_n is a function of x_n, so I(z_0; z_1 .. z_M) <= I(x_0; x_1 .. x_M), which is known in closed form: what bounds the former from
     below stays under the latter. For M = 1 this holds for any critic; for M > 1 the theorem's proof approximates, and we check the mean.
     Figure 5's argument is that the bound tightens with B."""
@@ -236,7 +236,7 @@ def test_theorem_1_gives_no_information_for_independent_members():
 
 
 @pytest.mark.parametrize("tau", [0.05, 0.2, 1.0, 10.0])
-def test_lower_order_temperature_solves_equation_22(tau: float):
+def test_lower_order_temperature_solves_equation_22(tau):
     lower = lower_order_temperature(tau)
     assert 1 / lower == pytest.approx(1 / tau + 1 / tau**2)
     assert 0 < lower < tau
@@ -255,7 +255,7 @@ def test_a_pair_with_a_large_temperature_contributes_almost_nothing():
 
 
 @pytest.mark.parametrize("tau", [1e9, math.inf])
-def test_an_infinite_temperature_leaves_no_gradient(tau: float):
+def test_an_infinite_temperature_leaves_no_gradient(tau):
     raw, others = vectors(8, 16), members(3, 8, 16)[1]
     _, gradient = value_and_gradient(muscle_loss, raw, others, tau, 0.15)
     assert gradient.abs().max() <= 1 / tau
@@ -268,7 +268,7 @@ def test_a_number_is_a_constant_matrix():
 
 
 @pytest.mark.parametrize("tau_prime", [0.15, 1e-3])  # sums of products, and of logarithms
-def test_a_learnt_matrix_gets_the_loops_gradient_shared_by_mirror_images(tau_prime: float):
+def test_a_learnt_matrix_gets_the_loops_gradient_shared_by_mirror_images(tau_prime):
     anchor, others = members(3, 4, 6)
     entry = torch.ones(4, 4, dtype=torch.float64).triu(1)
     learnt = [(0.2 * (entry + entry.T)).requires_grad_(), (tau_prime * (entry + entry.T)).requires_grad_()]
@@ -309,7 +309,7 @@ def test_a_temperature_of_one_row_is_refused():
 
 
 @pytest.mark.parametrize("argument", [0, 2])
-def test_functional_gradient_is_autograds(argument: int):
+def test_functional_gradient_is_autograds(argument):
     anchor, others = members(3, 4, 6)
     inputs = [anchor, others, torch.tensor(0.2, dtype=torch.float64)]
     found = torch.func.grad(muscle_loss, argnums=argument)(*inputs)
@@ -322,7 +322,7 @@ def test_functional_gradient_is_autograds(argument: int):
 
 @pytest.mark.parametrize("budget", [1, 3_000, 20_000])
 @pytest.mark.parametrize("m, b", [(2, 7), (3, 7), (4, 5), (5, 4), (6, 3)])
-def test_slabs_do_not_change_the_result(m: int, b: int, budget: int):
+def test_slabs_do_not_change_the_result(m, b, budget):
     """The least budget leaves one tuple a slab; others leave an uneven last slab."""
     raw, others = vectors(b, 8), members(m, b, 8)[1]
     heats = random_temperatures(m)
@@ -333,14 +333,14 @@ def test_slabs_do_not_change_the_result(m: int, b: int, budget: int):
 
 
 @pytest.mark.parametrize("budget", [3_000, 20_000])
-def test_slabs_do_not_change_the_result_in_log_space(budget: int):
+def test_slabs_do_not_change_the_result_in_log_space(budget):
     raw, others = vectors(5, 8), members(3, 5, 8)[1]
     whole = value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3)
     torch.testing.assert_close(value_and_gradient(muscle_loss, raw, others, 0.2, 1e-3, memory_budget=budget), whole)
 
 
 @pytest.mark.parametrize("m, b", [(3, 48), (4, 24)])
-def test_memory_follows_the_budget(m: int, b: int):
+def test_memory_follows_the_budget(m, b):
     """What is needed beside the slabs is a few matrices of the inputs' size; the dense form's table has B^(M+1) entries."""
     anchor, others = members(m, b, 16, dtype=torch.float32)
     anchor.requires_grad_()
@@ -351,7 +351,7 @@ def test_memory_follows_the_budget(m: int, b: int):
 
 
 def test_peak_bytes_counts_what_is_held_at_once():
-    def call() -> None:
+    def call():
         first = torch.empty(2**18)  # 1 MiB
         del first
         torch.empty(2**19), torch.empty(2**18)
@@ -373,7 +373,7 @@ def test_bench_sets_both_forms_side_by_side(capsys):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("tau_prime", [0.05, 0.03, 0.01, 0.003, 1e-4, 1e-6])
-def test_small_tau_prime_stays_exact(tau_prime: float, dtype: torch.dtype):
+def test_small_tau_prime_stays_exact(tau_prime, dtype):
     """2 * sum of gamma runs from 90 to 6e6, past float32's and float64's range of plain products."""
     anchor, others = members(3, 5, 8, dtype=dtype)
     exact = value_and_gradient(brute_force, anchor.double(), others.double(), 0.2, tau_prime)
@@ -385,14 +385,14 @@ def test_small_tau_prime_stays_exact(tau_prime: float, dtype: torch.dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("m, b, tau_prime", [(8, 3, 0.15), (8, 3, 0.05), (10, 2, 0.02)])
-def test_many_members_stay_exact(m: int, b: int, tau_prime: float, dtype: torch.dtype):
+def test_many_members_stay_exact(m, b, tau_prime, dtype):
     anchor, others = members(m, b, 8, dtype=dtype)
     exact = brute_force(anchor, others, 0.2, tau_prime)
     assert muscle_loss(anchor, others, 0.2, tau_prime).item() == pytest.approx(exact.item(), rel=1e-5 if dtype is torch.float32 else 1e-9)
 
 
 @pytest.mark.parametrize("tau_prime", [0.15, 0.03, 1e-4])
-def test_collapsed_representations_stay_exact(tau_prime: float):
+def test_collapsed_representations_stay_exact(tau_prime):
     z = normalize(torch.ones(4, 6), dim=-1)
     value, gradient = value_and_gradient(muscle_loss, z, [z, z, z], 0.2, tau_prime)
     assert value.item() == pytest.approx(3 * math.log(4), rel=1e-5)
@@ -400,7 +400,7 @@ def test_collapsed_representations_stay_exact(tau_prime: float):
 
 
 @pytest.mark.parametrize("tau", [1e-2, 1e-4])
-def test_small_tau_stays_exact(tau: float):
+def test_small_tau_stays_exact(tau):
     anchor, others = members(2, 5, 8, dtype=torch.float32)
     exact = value_and_gradient(brute_force, anchor.double(), others.double(), tau, tau)
     value, gradient = value_and_gradient(muscle_loss, anchor, others, tau, tau)
@@ -409,7 +409,7 @@ def test_small_tau_stays_exact(tau: float):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(dtype: torch.dtype):
+def test_half_precision_is_computed_in_float32(dtype):
     """Rows that were normalised in half precision are admitted; the loss is float32's of the same rounded rows, to 1e-6."""
     raw = vectors(4, 12, 64).to(dtype)
     anchor, others = normalize(raw[0], dim=-1).requires_grad_(), normalize(raw[1:], dim=-1)
@@ -439,7 +439,7 @@ def spoilt(index: int, row: int, value: float) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("value, said", [(math.nan, "nan"), (math.inf, "inf"), (7.0, "norm 7")])
 @pytest.mark.parametrize("index, member", [(0, "anchor"), (2, r"others\[1\]")])
-def test_bad_values_are_refused_by_member_and_row(index: int, member: str, value: float, said: str):
+def test_bad_values_are_refused_by_member_and_row(index, member, value, said):
     with pytest.raises(ValueError, match=f"{member}, row 3 .*{said}"):
         muscle_loss(*spoilt(index, 3, value))
 
@@ -470,7 +470,7 @@ def test_zero_rows_are_refused():
         ((4, 6), [], "m >= 1"),
     ],
 )
-def test_bad_shapes_are_refused(shape: tuple[int, ...], others: list[tuple[int, ...]], said: str):
+def test_bad_shapes_are_refused(shape, others, said):
     z = [normalize(torch.ones(s), dim=-1) for s in (shape, *others)]
     with pytest.raises(ValueError, match=said):
         validate(z[0], z[1:])
@@ -488,7 +488,7 @@ def test_bad_shapes_are_refused(shape: tuple[int, ...], others: list[tuple[int, 
         ([[1, 1, 2], [1, 1, 1], [1, 1, 1]], 0.15, r"tau is not symmetric: \[0, 2\]"),
     ],
 )
-def test_bad_temperatures_are_refused_by_pair(tau, tau_prime, said: str):
+def test_bad_temperatures_are_refused_by_pair(tau, tau_prime, said):
     with pytest.raises(ValueError, match=said):
         muscle_loss(*members(2, 4, 6), tau, tau_prime)
 

@@ -74,7 +74,7 @@ def test_the_order_of_the_samples_does_not_matter(problem, random):
 def test_learnt_temperatures_get_the_loops_gradient(problem):
     raw, others, *heats = problem
 
-    def gradients(loss) -> tuple[Tensor, ...]:
+    def gradients(loss):
         variables = [torch.tensor(heat, dtype=torch.float64, requires_grad=True) for heat in heats]
         anchor = raw.clone().requires_grad_()
         value = loss(normalize(anchor, dim=-1), others, *variables)

@@ -21,7 +21,7 @@ def _counts(labels: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("alpha", [None, 0.1, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha: float | None, seed: int) -> None:
+def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha, seed):
     options = {"clients": 3, "train_size": 50, "pool": 300, "val": 100, "test": 1000, "public": 700, "alpha": alpha}
     parts = division("IC10", LABELS, TEST_LABELS, options, _rng(seed))
     drawn = np.concatenate([*parts.train, *parts.val, parts.public])
@@ -32,14 +32,14 @@ def test_parts_are_disjoint_and_of_the_sizes_asked_for(alpha: float | None, seed
     assert all(line["got"] == line["asked"] for line in parts.sizes)
 
 
-def test_even_parts_are_balanced() -> None:
+def test_even_parts_are_balanced():
     parts = division("IC10", LABELS, TEST_LABELS, {"clients": 2, "pool": 505}, _rng())
     for rows in parts.train:
         assert np.ptp(_counts(LABELS, rows)) <= 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed: int) -> None:
+def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed):
     options = {"clients": 3, "pool": 300, "val": 300, "test": 300, "alpha": 0.1}
     parts = division("IC10", LABELS, TEST_LABELS, options, _rng(seed))
     train, val, test = (
@@ -52,7 +52,7 @@ def test_dirichlet_parts_are_uneven_and_a_users_splits_alike(seed: int) -> None:
     assert (abs(train[0] - train[1]).sum() + abs(train[0] - train[2]).sum()) / 4 > 100  # and users differ
 
 
-def test_shares_follow_alpha() -> None:
+def test_shares_follow_alpha():
     """The mean of the largest of three shares of Dirichlet(alpha): nearly all for a small alpha, a third for a large one."""
     for alpha, low, high in ((0.01, 0.95, 1.0), (0.1, 0.8, 0.92), (1.0, 0.58, 0.64), (1000, 0.33, 0.36)):
         drawn = np.random.default_rng(1).dirichlet([alpha] * 3, 2000).max(1).mean()
@@ -62,7 +62,7 @@ def test_shares_follow_alpha() -> None:
         assert abs((weights / weights.sum(0)).max(0).mean() - drawn) < 0.01
 
 
-def test_a_scarce_class_is_shared() -> None:
+def test_a_scarce_class_is_shared():
     labels = np.array([0] * 7 + [1] * 100)
     first, second = divide(labels, [40, 40], np.full((2, 2), 0.5), _rng())
     assert sorted([(labels[first] == 0).sum(), (labels[second] == 0).sum()]) == [3, 4]
@@ -70,21 +70,21 @@ def test_a_scarce_class_is_shared() -> None:
         divide(labels, [54, 54], np.full((2, 2), 0.5), _rng())
 
 
-def test_a_seed_says_it_all() -> None:
+def test_a_seed_says_it_all():
     same, again, other = (division("IC10", LABELS, TEST_LABELS, {"alpha": 0.5, "public": None}, _rng(seed)) for seed in (4, 4, 5))
     assert np.array_equal(same.train[0], again.train[0])
     assert np.array_equal(same.public, again.public)
     assert set(same.train[0]) != set(other.train[0])
 
 
-def test_sizes_are_appendix_gs() -> None:
+def test_sizes_are_appendix_gs():
     stated = {"IC10": (50, 4000), "IC100": (100, 2000), "MLC": (200, 1000), "SS": (1000, 3000), "TC": (100, 5000)}
     assert {task: (SIZES[task].local, SIZES[task].test) for task in stated} == stated
     assert {task: SIZES[task].users for task in stated} == {"IC10": 1, "IC100": 2, "MLC": 3, "SS": 2, "TC": 2}
 
 
 @pytest.mark.parametrize("available", [60, 61, 100, 333, 1000, 5000])
-def test_a_small_archive_scales_down_what_it_can(available: int) -> None:
+def test_a_small_archive_scales_down_what_it_can(available):
     parts = [Part("train", 200, 3, 20), Part("val", 50, 3, explicit=True), Part("public", 500)]
     train, val, public = fit(parts, available)
     assert 3 * train + 3 * val + public <= available
@@ -96,14 +96,14 @@ def test_a_small_archive_scales_down_what_it_can(available: int) -> None:
         assert abs((train - 20) / 180 - public / 500) < 0.02
 
 
-def test_a_public_set_does_not_crowd_out_the_users() -> None:
+def test_a_public_set_does_not_crowd_out_the_users():
     parts = [Part("train", 60, 2, 30), Part("val", 15, 2), Part("public", 5000, first_share=0.5)]
     train, val, public = fit(parts, 190)
     assert train > 45 and val > 8 and public > 50
     assert fit(parts, 5000) == [60, 15, 4850]  # and has what nobody else asks for
 
 
-def test_too_small_an_archive_is_said() -> None:
+def test_too_small_an_archive_is_said():
     with pytest.raises(SourceError, match=r"has 59 samples for 3 x 20 for train: 60 are needed; --train-size"):
         fit([Part("train", 200, 3, 20), Part("public", 500)], 59)
     with pytest.raises(SourceError, match="--pool 30 is smaller than a local training set of 50"):

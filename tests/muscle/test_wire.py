@@ -31,14 +31,14 @@ def value_and_gradient(loss, anchor: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-11)])
 @pytest.mark.parametrize("m", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_replies_give_the_loss_and_its_gradient(kind: str, m: int, dtype: torch.dtype, tolerance: float):
+def test_replies_give_the_loss_and_its_gradient(kind, m, dtype, tolerance):
     anchor, others = members(m, 6, 16, dtype)
     expected = value_and_gradient(lambda z: muscle_loss(z, others), anchor)
     torch.testing.assert_close(value_and_gradient(make_reply(kind, anchor, others).loss, anchor), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_replies_carry_a_temperature_for_every_pair(kind: str):
+def test_replies_carry_a_temperature_for_every_pair(kind):
     anchor, others = members(3, 5, 8)
     tau = torch.tensor([[1.0, 0.2, 0.3, 0.4], [0.2, 1.0, 0.5, 0.6], [0.3, 0.5, 1.0, 0.7], [0.4, 0.6, 0.7, 1.0]])
     expected = value_and_gradient(lambda z: muscle_loss(z, others, tau, tau / 2), anchor)
@@ -46,7 +46,7 @@ def test_replies_carry_a_temperature_for_every_pair(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_through_an_encoder_is_the_same(kind: str):
+def test_a_step_through_an_encoder_is_the_same(kind):
     """What the client does: the Z^n it sends, detached, is the Z^n it differentiates."""
     inputs, others = members(2, 8, 16)[0], members(3, 8, 4)[1]
     steps = []
@@ -60,7 +60,7 @@ def test_a_step_through_an_encoder_is_the_same(kind: str):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tau_prime", [1e-2, 1e-5])
-def test_replies_stay_exact_for_small_tau_prime(kind: str, tau_prime: float):
+def test_replies_stay_exact_for_small_tau_prime(kind, tau_prime):
     """To float32's rounding of log alpha, whose magnitude is sum of gamma."""
     anchor, others = members(3, 5, 8)
     expected = muscle_loss(anchor, others, 0.2, tau_prime)
@@ -71,7 +71,7 @@ def test_replies_stay_exact_for_small_tau_prime(kind: str, tau_prime: float):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_half_precision_client_is_served(kind: str):
+def test_a_half_precision_client_is_served(kind):
     anchor, others = members(2, 6, 16, torch.bfloat16)
     value, gradient = value_and_gradient(make_reply(kind, anchor, others).loss, anchor)
     assert value.item() == pytest.approx(muscle_loss(anchor, others).item(), rel=1e-5)
@@ -103,7 +103,7 @@ def test_a_gradient_reply_holds_no_other_users_representations():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("m", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_are_those_of_the_payload(kind: str, m: int, dtype: torch.dtype):
+def test_bytes_are_those_of_the_payload(kind, m, dtype):
     reply = make_reply(kind, *members(m, 5, 8, dtype))
     payload = sum(getattr(reply, field.name).numel() for field in fields(reply)) * dtype.itemsize
     assert reply.nbytes == payload == reply_nbytes(kind, b=5, d=8, m=m, itemsize=dtype.itemsize)
@@ -117,7 +117,7 @@ def test_bytes_of_half_precision_inputs_are_float32s():
     "kind, m, numbers",
     [("dense", 3, 8.42e6), ("dense", 5, 8.62e9), ("factored", 3, 27.6e3), ("factored", 5, 51.2e3), ("gradient", 3, 8.2e3)],
 )
-def test_numbers_a_batch_at_the_papers_size(kind: str, m: int, numbers: float):
+def test_numbers_a_batch_at_the_papers_size(kind, m, numbers):
     """B = 32, d = 256; the dense reply at M = 5 is 8.62 G numbers and is not made here."""
     assert reply_nbytes(kind, b=32, d=256, m=m) / 4 == pytest.approx(numbers, rel=2e-3)
 
@@ -131,7 +131,7 @@ def test_unknown_replies_are_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bad_members_are_refused_by_name(kind: str):
+def test_bad_members_are_refused_by_name(kind):
     anchor, others = members(2, 5, 8)
     others = others.clone()
     others[1, 2, 3] = math.nan
@@ -147,5 +147,5 @@ def test_a_gradient_is_refused_for_another_batch():
 
 
 @pytest.mark.parametrize("m, printed", [(1, "0.004"), (2, "0.050"), (3, "0.956"), (4, "19.080"), (5, "381.565")])
-def test_table_5_comes_out(m: int, printed: str):
+def test_table_5_comes_out(m, printed):
     assert f"{math.floor(paper_cost_gb(m) * 1000) / 1000:.3f}" == printed

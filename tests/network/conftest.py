@@ -18,12 +18,12 @@ from fedmuscle_lib.network import keys as made
 
 
 @pytest.fixture(scope="session")
-def key_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def key_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
     made.make(folder, [*range(1, 7), 9], ["localhost", "127.0.0.1"])
     return folder
 
 
 @pytest.fixture
-def net(tmp_path: Path, key_folder: Path, small_world: Path) -> Callable[..., Net]:
+def net(tmp_path, key_folder, small_world) -> Callable[..., Net]:
     return partial(Net, tmp_path, key_folder, small_world)

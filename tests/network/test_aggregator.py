@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +21,7 @@ from fedmuscle_lib.network.terms import Limits
 
 
 @pytest.mark.parametrize("terms", [{}, {"reply": "factored"}, {"algorithm": "gramian", "order": "alignment_first"}, {"robust": 1}])
-def test_the_numbers_are_those_of_one_process(net: Callable[..., Net], terms: dict[str, Any]) -> None:
+def test_the_numbers_are_those_of_one_process(net, terms):
     net = net(terms=terms | {"rounds": 2})
     parties = [net.toy(user, limits={"replies": ["gradient", "factored"], "report": user == 2}) for user in USERS]
     net.history = net.federate(parties)
@@ -49,13 +47,11 @@ def killed_in(round: int) -> Callable[[int], None]:
     return before
 
 
-def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(
-    net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(net, monkeypatch):
     """Which is what one process computes in which it was missing."""
     gather = Aggregator._gather
 
-    def bounded(self: Aggregator, round: int) -> Any:
+    def bounded(self, round):
         if round == 1:  # the bound begins when the others are ready, however slow the machine
             eventually(lambda: self._ready >= {1, 2})
         self.bounds = self.bounds.model_copy(update={"round": 0.1 if round == 1 else 300})
@@ -69,7 +65,7 @@ def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(
     back.before_round = lambda round: returned.set()
     one.before_round = lambda round: returned.wait(300) if round == 2 else None
 
-    def gone_and_back() -> None:
+    def gone_and_back():
         with pytest.raises(Killed):
             three.run()
         while not any(line.startswith("user 1, round 2/4") for line in net.told):
@@ -87,10 +83,10 @@ def test_a_party_that_is_missing_in_a_round_comes_back_with_its_checkpoint(
     assert "user 3: from its checkpoint after round 1" in net.told
 
 
-def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net, monkeypatch):
     represent = _Seat.represent
 
-    def bounded(self: _Seat, rows: torch.Tensor) -> Any:
+    def bounded(self, rows):
         if self.user.number == 3 and self.message:  # the others' are there by now
             self.deadline = time.monotonic() + 0.1
         return represent(self, rows)
@@ -100,7 +96,7 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[...
     one, two, three = (net.toy(user) for user in USERS)
     exchanged = three._exchanged
 
-    def silent(message: Any, z: Any) -> Any:
+    def silent(message, z):
         if message.position:
             raise Killed
         return exchanged(message, z)
@@ -116,15 +112,15 @@ def test_who_falls_silent_is_left_out_of_the_rest_of_the_round(net: Callable[...
     assert users.uplink_bytes.tolist() == [2048, 2048, 1024] and users.downlink_bytes.tolist() == [2056, 2056, 1028]
 
 
-def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_of_a_round_leaves_it_where_the_others_left(net, monkeypatch):
     represent = _Seat.represent
 
-    def bounded(self: _Seat, rows: torch.Tensor) -> Any:
+    def bounded(self, rows):
         if self.user.number == 2:
             self.deadline = time.monotonic() + 0.1
         return represent(self, rows)
 
-    def silent(message: Any, z: Any) -> Any:
+    def silent(message, z):
         raise Killed
 
     monkeypatch.setattr(_Seat, "represent", bounded)
@@ -132,7 +128,7 @@ def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., 
     one, two = net.toy(1), net.toy(2)
     two._exchanged, say_finished = silent, one._say_finished
 
-    def late() -> int | None:
+    def late():
         time.sleep(0.5)
         assert not served.done()
         return say_finished()
@@ -145,16 +141,16 @@ def test_the_last_of_a_round_leaves_it_where_the_others_left(net: Callable[..., 
     assert users.why_not[0] == "left in round 1, CL epoch 1, batch 1: nobody else is left"
 
 
-def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_party_hears_that_all_rounds_are_over(net, monkeypatch):
     """The last round went on without it while it trained."""
     gather, trains, goes_on = Aggregator._gather, threading.Event(), threading.Event()
 
-    def bounded(self: Aggregator, round: int) -> Any:
+    def bounded(self, round):
         eventually(lambda: self._ready >= {1, 2} and trains.is_set())
         self.bounds = self.bounds.model_copy(update={"start": 0.1})
         return gather(self, round)
 
-    def slow(round: int) -> None:
+    def slow(round):
         trains.set()
         goes_on.wait(300)
 
@@ -164,7 +160,7 @@ def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net], mo
     three.before_round = slow
     line = two._line
 
-    def heard_of(row: dict[str, Any]) -> str:
+    def heard_of(row):
         """Before user 2 is through, so that the server is still there."""
         three._connection.ask("ready", Ready(round=0), Roster)
         goes_on.set()
@@ -179,7 +175,7 @@ def test_a_late_party_hears_that_all_rounds_are_over(net: Callable[..., Net], mo
     assert users.took_part.tolist() == [True, True, False] and "user 3: all rounds are over" in net.told
 
 
-def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net: Callable[..., Net]) -> None:
+def test_too_few_parties_end_the_server_which_says_for_whom_it_waited(net):
     net = net(bounds={"start": 0.2})
     with net.serving() as served, pytest.raises(Waited, match="waited 0.2 s for users 1, 2, 3: round 1 needs 2 users and has none"):
         served.result()
@@ -200,7 +196,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("why", SPOILT)
-def test_what_is_no_representation_is_refused_and_the_others_go_on(net: Callable[..., Net], why: str) -> None:
+def test_what_is_no_representation_is_refused_and_the_others_go_on(net, why):
     net = net(terms={"rounds": 1, "others": 1})
     one, two, three = (net.toy(user) for user in USERS)
     exchanged = three._exchanged
@@ -215,12 +211,12 @@ def test_what_is_no_representation_is_refused_and_the_others_go_on(net: Callable
     assert users.uplink_bytes.tolist() == [2048, 2048, 0]
 
 
-def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_again(net: Callable[..., Net]) -> None:
+def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_again(net):
     net = net(terms={"rounds": 1, "others": 1})
     one, two, three = (net.toy(user) for user in USERS)
     exchanged, again = three._exchanged, []
 
-    def twice(message: Any, z: Any) -> Any:
+    def twice(message, z):
         answers = [exchanged(message, z) for _ in range(2)]
         again.append(torch.equal(answers[0].gradient, answers[1].gradient))
         return exchanged(message, z.flip(0)) if message.position else answers[0]
@@ -234,12 +230,12 @@ def test_another_message_for_a_batch_is_refused_and_the_same_one_is_answered_aga
     assert again == [True, True] and history.table("users").uplink_bytes.tolist() == [2048] * 3
 
 
-def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(net: Callable[..., Net]) -> None:
+def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(net):
     net = net(terms={"rounds": 1, "others": 1})
     one, two, three = (net.toy(user) for user in USERS)
     exchanged, sent = three._exchanged, []
 
-    def delayed(message: Any, z: Any) -> Any:
+    def delayed(message, z):
         answer = exchanged(message, z)
         sent.append((message, z))
         if message.position:
@@ -265,7 +261,7 @@ def test_a_message_that_the_network_delays_behind_a_later_one_is_no_second_one(n
         (3, {"limits": {"megabytes": 0.001}}, "the server asks for 0.006144 megabytes; the limit in your file is 0.001"),
     ],
 )
-def test_who_may_not_or_will_not_join_is_told_why(net: Callable[..., Net], user: int, given: dict[str, Any], why: str) -> None:
+def test_who_may_not_or_will_not_join_is_told_why(net, user, given, why):
     net = net()
     given = {name: net.keys / value if name == "key" else value for name, value in given.items()}
     with net.listening(), pytest.raises(RefusedMessage, match=why):
@@ -280,7 +276,7 @@ def joining(net: Net, server: Aggregator, user: int) -> Join:
     return Join(user=user, nonce=challenge.nonce, key=key, signature=signature, reads="images", public=public)
 
 
-def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refusal(net: Callable[..., Net]) -> None:
+def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refusal(net):
     net = net()
     server, again = net.aggregator(), net.aggregator()
     message = joining(net, server, 1)
@@ -290,7 +286,7 @@ def test_an_answer_that_was_lost_and_a_server_that_was_started_again_are_no_refu
             each.join(message)
 
 
-def test_nobody_keeps_a_user_out_by_asking_in_its_name(net: Callable[..., Net]) -> None:
+def test_nobody_keeps_a_user_out_by_asking_in_its_name(net):
     net = net()
     server = net.aggregator()
     message = joining(net, server, 1)
@@ -299,7 +295,7 @@ def test_nobody_keeps_a_user_out_by_asking_in_its_name(net: Callable[..., Net]) 
     assert server.user_of(server.join(message).session) == 1
 
 
-def test_a_party_that_is_killed_while_it_waits_is_waited_for(net: Callable[..., Net], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_party_that_is_killed_while_it_waits_is_waited_for(net, monkeypatch):
     """Not taken for one that is ready, which has ``bounds.batch`` for its local training."""
     monkeypatch.setattr(aggregator, "POLL", 0.05)
     net = net()
@@ -310,7 +306,7 @@ def test_a_party_that_is_killed_while_it_waits_is_waited_for(net: Callable[..., 
     assert server.ready(1, 0).waiting == (2, 3)
 
 
-def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net: Callable[..., Net]) -> None:
+def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net):
     """For good: the two would end each other's sessions for ever."""
     net = net()
     terms = net.file.agreed()
@@ -324,14 +320,14 @@ def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net: Callable[.
             assert second.ask("finished", Finished(round=0), Next).round == 0 < terms.rounds
 
 
-def test_a_server_with_another_certificate_is_not_spoken_to(net: Callable[..., Net], tmp_path: Path) -> None:
+def test_a_server_with_another_certificate_is_not_spoken_to(net, tmp_path):
     net = net()
     keys.make(tmp_path / "other", [], ["127.0.0.1"])
     with net.listening(), pytest.raises(DataError, match=r"127\.0\.0\.1:\d+: its certificate is not signed by your root"):
         net.toy(1, root=tmp_path / "other/server.pem").run()
 
 
-def test_without_tls_on_loopback_the_numbers_are_the_same(net: Callable[..., Net]) -> None:
+def test_without_tls_on_loopback_the_numbers_are_the_same(net):
     net = net(insecure=True, certificate=None, key=None, terms={"rounds": 1})
     parties = [net.toy(user, root=None, insecure=True) for user in USERS]
     net.history = net.federate(parties)

@@ -17,7 +17,7 @@ def typed(*line: object) -> int:
     return carried_out(app, list(map(str, line)), "fedmuscle_lib")
 
 
-def test_keys_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_made_once(tmp_path, capsys):
     assert typed("keys", tmp_path, "--users", "1,2", "--host", "aggregator.example") == DONE
     written = capsys.readouterr().out.split()
     assert {Path(name).name for name in written} == {
@@ -31,7 +31,7 @@ def test_keys_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert typed("keys", tmp_path, "--users", "1,x") == MISTAKE and "users: numbers from 1" in capsys.readouterr().err
 
 
-def test_options_join_the_partys_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_join_the_partys_file(tmp_path, monkeypatch):
     read: list[PartyFile] = []
     monkeypatch.setattr(party.Party, "__init__", lambda self, file, tell: read.append(file))
     monkeypatch.setattr(party.Party, "run", lambda self: None)
@@ -50,7 +50,7 @@ def test_options_join_the_partys_file(tmp_path: Path, monkeypatch: pytest.Monkey
     ("content", "why"),
     [("", "address: Field required"), ("x = [", "not TOML"), ("adress = 1", "unknown field 'adress'; did you mean 'address'?")],
 )
-def test_a_wrong_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, why: str) -> None:
+def test_a_wrong_file_is_one_line(tmp_path, capsys, content, why):
     (tmp_path / "server.toml").write_text(content)
     assert typed("serve", tmp_path / "server.toml") == MISTAKE
     said = capsys.readouterr().err
@@ -58,11 +58,11 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert typed("serve", tmp_path / "none.toml") == MISTAKE and "none.toml" in capsys.readouterr().err
 
 
-def test_what_ends_a_server_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_a_server_is_one_line(tmp_path, capsys, monkeypatch):
     from fedmuscle_lib.network import terms
     from fedmuscle_lib.network.aggregator import Waited
 
-    def waits(file: object, tell: object) -> None:
+    def waits(file, tell):
         raise Waited("waited 600 s for user 3")
 
     monkeypatch.setattr(serve, "serve", waits)

@@ -1,7 +1,5 @@
 """Messages as bytes: what is read again, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -15,7 +13,7 @@ SENT = Sent(round=0, epoch=0, position=1, size=4)
 Z = torch.nn.functional.normalize(torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0)), dim=2)
 
 
-def test_a_message_is_read_as_it_was_written() -> None:
+def test_a_message_is_read_as_it_was_written():
     head, tensors = unpack("user 1", Sent, pack(SENT, {"z": Z[0].T}), "z")
     assert head == SENT and torch.equal(tensors["z"], Z[0].T)
     finished = Finished(round=2, report=Report(metric="micro-F1", value=61.25))
@@ -23,7 +21,7 @@ def test_a_message_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gradient", "factored", "dense"])
-def test_a_reply_is_read_as_it_was_written(kind: str) -> None:
+def test_a_reply_is_read_as_it_was_written(kind):
     reply = make_reply(kind, Z[0], Z[1:])
     again = unpacked_reply(kind, packed_reply(reply), torch.device("cpu"))
     assert type(again) is type(reply) and all(torch.equal(ours, vars(again)[name]) for name, ours in vars(reply).items())
@@ -47,12 +45,12 @@ def test_a_reply_is_read_as_it_was_written(kind: str) -> None:
         ((text := b"[" * 60000) and len(text).to_bytes(4, "big") + text, "no Sent: "),
     ],
 )
-def test_anything_else_is_refused_with_its_sender(content: bytes, why: str) -> None:
+def test_anything_else_is_refused_with_its_sender(content, why):
     with pytest.raises(RefusedMessage, match=f"^user 1 sent .*{why}"):
         unpack("user 1", Sent, content, "z")
 
 
-def test_a_reply_of_another_kind_or_that_is_not_finite_is_refused() -> None:
+def test_a_reply_of_another_kind_or_that_is_not_finite_is_refused():
     reply = make_reply("gradient", Z[0], Z[1:])
     with pytest.raises(RefusedMessage, match="the server sent an? Answer with the tensors"):
         unpacked_reply("factored", packed_reply(reply), torch.device("cpu"))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
-from toys import Net
 
-from fedmuscle_lib import Settings
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.rounds import Rounds
@@ -29,7 +26,7 @@ class InAThread(Party):
 
 
 @pytest.mark.parametrize("users", [(5, 6), pytest.param((1, 2, 3, 4, 5, 6), marks=pytest.mark.slow)], ids=["two", "setup1"])
-def test_mini_gives_the_numbers_of_one_process(net: Callable[..., Net], settings: Callable[..., Settings], users: tuple[int, ...]) -> None:
+def test_mini_gives_the_numbers_of_one_process(net, settings, users):
     """Weights, optimisers, metrics, losses and bytes."""
     given = {"rounds": 2, "users": users, "others": min(3, len(users) - 1)}
     ours = settings(**given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,12 +22,12 @@ VOC = "MLC_setup/public_Pascal"
 
 
 @pytest.fixture(autouse=True)
-def few_files_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_files_in_a_message(monkeypatch) -> None:
     monkeypatch.setattr(public, "_MOST_FILES", 10)
 
 
 @pytest.mark.parametrize("spoil", [lambda total: False, Breaks(20000, 3)], ids=["whole", "breaks"])
-def test_a_party_without_the_public_set_fetches_it(net: Callable[..., Net], tmp_path: Path, spoil: Callable[[int], bool]) -> None:
+def test_a_party_without_the_public_set_fetches_it(net, tmp_path, spoil):
     net, own = net(), tmp_path / "own"
     with Relay(net.address, spoil).running() as relay:
         parties = [net.toy(1), net.toy(2), net.toy(3, address=relay.address, data=own)]
@@ -42,7 +41,7 @@ def test_a_party_without_the_public_set_fetches_it(net: Callable[..., Net], tmp_
 @pytest.mark.parametrize(
     ("given", "why"), [({"fetch": 0.001}, "limits.fetch: the public set has more than 0.001 MB"), ({}, "only its digest")]
 )
-def test_a_party_that_gets_no_public_set_says_why(net: Callable[..., Net], tmp_path: Path, given: dict[str, Any], why: str) -> None:
+def test_a_party_that_gets_no_public_set_says_why(net, tmp_path, given, why):
     net = net()
     if not given:
         net = partial(Net, tmp_path, net.keys, net.data)(public=net.file.agreed().public)
@@ -72,8 +71,8 @@ SPOILT: dict[str, Callable[[Files, torch.Tensor], bytes]] = {
 
 
 @pytest.mark.parametrize("why", SPOILT)
-def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world: Path, tmp_path: Path, why: str) -> None:
-    def call(name: str, content: bytes) -> bytes:
+def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world, tmp_path, why):
+    def call(name, content):
         first = unpack("user 1", Fetch, content)[0].first
         head, tensors = unpack("the server", Files, public.part(small_world / VOC, 8, first), CONTENT)
         return SPOILT[why](head, tensors[CONTENT])
@@ -85,7 +84,7 @@ def test_files_that_are_no_public_set_are_refused_and_leave_nothing(small_world:
     assert [path for path in tmp_path.rglob("*")] == [tmp_path / "own"]
 
 
-def test_captions_are_fetched_for_who_reads_texts(mini_world: Path, tmp_path: Path) -> None:
+def test_captions_are_fetched_for_who_reads_texts(mini_world, tmp_path):
     folder = mini_world / "TC/flicker_public"
     terms = Terms(name="a", public={kind: public_digest(folder, 32, kind) for kind in ("images", "texts")}, public_size=32)
     call = lambda name, content: public.part(folder, 32, unpack("user 1", Fetch, content)[0].first)  # noqa: E731
@@ -93,7 +92,7 @@ def test_captions_are_fetched_for_who_reads_texts(mini_world: Path, tmp_path: Pa
     assert (tmp_path / "set" / CAPTIONS).exists() and public_digest(tmp_path / "set", 32, "texts") == terms.public["texts"]
 
 
-def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world: Path, tmp_path: Path) -> None:
+def test_what_a_killed_party_left_of_a_fetch_is_removed(small_world, tmp_path):
     with scratch(tmp_path, "fetch-user-1") as place:
         left = tmp_path / ".fetch-user-1-left"
         left.mkdir()

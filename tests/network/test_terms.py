@@ -1,15 +1,11 @@
 """Files of the server and of parties, and keys."""
 
-from __future__ import annotations
-
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from toys import USERS, Net
+from toys import USERS
 
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.public import public_digest
@@ -21,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs/federation.md").read_text(encoding="ut
 TERMS = {"name": "a", "public": {"images": "b"}}
 
 
-def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
+def test_the_pages_files_are_read(tmp_path, mini_world):
     server, party = (tomllib.loads(block) for block in re.findall("```toml\n(.*?)```", PAGE, re.DOTALL))
     server["public"] = str(mini_world / "MLC_setup/public_Pascal")
     keys.make(tmp_path / "keys", USERS, ["127.0.0.1"])
@@ -54,7 +50,7 @@ def test_the_pages_files_are_read(tmp_path: Path, mini_world: Path) -> None:
         ({"options": {"fedrcl.weight": 1.0}}, "options: no 'fedrcl.weight'"),
     ],
 )
-def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[str, Any], why: str | None) -> None:
+def test_terms_that_can_not_be_are_refused(net, given, why):
     file = net(terms=given).file
     if why is None:
         assert file.agreed().temperature("tau", 3, 1) in (0.2, 0.5)
@@ -75,30 +71,30 @@ def test_terms_that_can_not_be_are_refused(net: Callable[..., Net], given: dict[
         ({"bounds": {"fewest": 4}}, "bounds.fewest: 4, but only 3 users may join"),
     ],
 )
-def test_a_servers_file_that_can_not_be_is_refused(net: Callable[..., Net], given: dict[str, Any], why: str) -> None:
+def test_a_servers_file_that_can_not_be_is_refused(net, given, why):
     with pytest.raises(ValueError, match=why):
         net(**given)
 
 
-def test_a_partys_settings_say_nothing_that_the_terms_or_its_own_fields_say(net: Callable[..., Net]) -> None:
+def test_a_partys_settings_say_nothing_that_the_terms_or_its_own_fields_say(net):
     with pytest.raises(ValueError, match="settings: rounds is for the server's terms"):
         net().party_file(1, settings={"profile": "mini", "rounds": 3}).training(net().file.agreed())
 
 
-def test_an_insecure_connection_is_for_loopback_and_by_name(net: Callable[..., Net]) -> None:
+def test_an_insecure_connection_is_for_loopback_and_by_name(net):
     assert net(insecure=True, certificate=None, key=None).file.address.loopback
     with pytest.raises(ValueError, match="insecure: only on loopback"):
         net().party_file(1, server="aggregator.example:8899", insecure=True, root=None)
 
 
-def test_a_party_sees_others_representations_only_if_it_says_so() -> None:
+def test_a_party_sees_others_representations_only_if_it_says_so():
     terms = Terms(reply="factored", rounds=1, **TERMS)
     Limits(replies=("gradient", "factored")).check(terms)
     with pytest.raises(ValueError, match="the server sends factored replies"):
         Limits().check(terms)
 
 
-def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path):
     made = keys.make(tmp_path, [1], ["localhost"])
     assert keys.make(tmp_path, [1], ["localhost"]) == [] and {path.name for path in made} >= {"server.pem", "server.key", "user_1.pub"}
     (tmp_path / "user_1.key").chmod(0o644)
@@ -108,7 +104,7 @@ def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -
         keys.public_key(tmp_path / "server.pem")
 
 
-def test_a_signature_is_for_one_federation_user_and_nonce(tmp_path: Path) -> None:
+def test_a_signature_is_for_one_federation_user_and_nonce(tmp_path):
     keys.make(tmp_path, [1], ["localhost"])
     public, signature = keys.sign(keys.private_key(tmp_path / "user_1.key"), "a", 1, "nonce")
     assert public == keys.public_key(tmp_path / "user_1.pub") and keys.signed(public, signature, "a", 1, "nonce")
@@ -116,7 +112,7 @@ def test_a_signature_is_for_one_federation_user_and_nonce(tmp_path: Path) -> Non
     assert not keys.signed(public, "no hex", "a", 1, "nonce")
 
 
-def test_a_servers_state_belongs_to_its_terms(tmp_path: Path) -> None:
+def test_a_servers_state_belongs_to_its_terms(tmp_path):
     history = History(tmp_path, Terms(rounds=2, **TERMS))
     history.finished = 1
     history.add("rounds", round=1, users=2)

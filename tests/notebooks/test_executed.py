@@ -1,7 +1,5 @@
 """Notebooks as they are executed: from shipped runs they draw the committed reference, and a new run's numbers are those of its history."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """Notebooks as files: thin, stripped and whole."""
 
-from __future__ import annotations
-
 import ast
 import os
 import json

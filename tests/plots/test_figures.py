@@ -1,7 +1,5 @@
 """Figures: a look of its own for every algorithm, everything that they are given, and the same bytes every time."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

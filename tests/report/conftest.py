@@ -1,7 +1,5 @@
 """Runs that several files report on."""
 
-from __future__ import annotations
-
 import pytest
 from histories import as_runs, history
 

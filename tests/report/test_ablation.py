@@ -1,7 +1,5 @@
 """An ablation: which runs it asks for, and Delta at its points."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the paper's tables say about each other, and the arithmetic behind that."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 from statistics import mean, pstdev

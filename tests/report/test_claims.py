@@ -1,7 +1,5 @@
 """The ledger of the paper's claims: what is reproduced, contradicted and undecided."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One arm against another, and the order of the algorithms against the paper's."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

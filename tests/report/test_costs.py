@@ -1,7 +1,5 @@
 """Costs as counted, beside the paper's, and the bytes of the three replies."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

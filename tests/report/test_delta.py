@@ -1,7 +1,5 @@
 """Delta and the table above it: seeds, phases, rounds, tasks, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

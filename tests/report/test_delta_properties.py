@@ -1,7 +1,5 @@
 """Delta is its formula for any metrics; that it ignores units and the order of users follows from it."""
 
-from __future__ import annotations
-
 import pytest
 from histories import history
 from hypothesis import given

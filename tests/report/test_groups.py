@@ -1,7 +1,5 @@
 """Table 4: which runs it asks for, the paper's own cells, and Delta for each number of users."""
 
-from __future__ import annotations
-
 import pytest
 from histories import history
 

@@ -1,7 +1,5 @@
 """What honest users lose: the runs asked for, and the difference from runs in which nobody lies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

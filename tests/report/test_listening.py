@@ -1,7 +1,5 @@
 """Who listens to whom, from what a run measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

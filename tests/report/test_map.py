@@ -1,7 +1,5 @@
 """The map of Delta: which runs it asks for, and what becomes of them."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

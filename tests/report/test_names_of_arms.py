@@ -1,7 +1,5 @@
 """Arms: one algorithm under several settings in one table, and how they depart from the paper."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest

@@ -1,7 +1,5 @@
 """The paper's cells, as runs and beside them, and its own Deltas."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers in prose are the CSV files', to the printed digits; a mark that says nothing true is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of what is reproduced says what the CSV files say, and says where there is nothing."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """The page of results leads to every notebook's page and has the numbers of the CSV files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The sentences and the layout say what the numbers say."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Deviations, intervals and pairing over seeds, against answers known beforehand."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Theorem 1, Figure 7 and Appendices L and S in numbers, against closed forms, autograd and torch's own count of operations."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of worlds: a column a committed reference, the present runs' and the paper's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What a notebook leaves in its folder, and where that says it comes from."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The grid: what is refused before anything runs, what becomes of a notebook that fails, and what the index page says of it all."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

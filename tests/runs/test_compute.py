@@ -81,7 +81,7 @@ def test_one_local_run_serves_every_public_set_and_sends_nothing(settings, store
     assert a.final("after_local").value.equals(a.final("after_alignment").value)
 
 
-def test_costs_and_losses_are_metered(settings, store):
+def test_costs_and_losses_are_metered(settings, store, counted):
     h = quiet(settings(), store)
     assert (h.costs.flops > 0).all() and len(h.costs) == len(h.losses) == 2 * 3
     assert h.provenance["seconds"] > 0 and h.provenance["peak_memory_bytes"] > 1e8

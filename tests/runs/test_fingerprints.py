@@ -15,14 +15,14 @@ def _record(path: Path, fingerprint: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("now", [_fingerprint(2.001), _fingerprint(3.0, version="2")], ids=["rounding", "another version"])
-def test_rounding_and_a_raised_version_are_recorded(tmp_path: Path, now: dict[str, Any]) -> None:
+def test_rounding_and_a_raised_version_are_recorded(tmp_path, now):
     _record(tmp_path / "found.json", _fingerprint(2.0))
     before = (tmp_path / "found.json").read_text()
     _record(tmp_path / "found.json", now)
     assert (tmp_path / "found.json").read_text() != before
 
 
-def test_a_number_that_moved_without_a_version_is_not_recorded(tmp_path: Path) -> None:
+def test_a_number_that_moved_without_a_version_is_not_recorded(tmp_path):
     _record(tmp_path / "found.json", _fingerprint(2.0))
     before = (tmp_path / "found.json").read_text()
     with pytest.raises(ValueError, match="local: a loss moved by more than rounding"):

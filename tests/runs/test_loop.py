@@ -97,7 +97,7 @@ OF_ALL: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system) -> None:
+def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system):
     """Each state on the way is changed once; what was kept is taken."""
     settings, kept = begun(system)
     training = _Training(settings, Post())
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system) ->
 
 
 @pytest.mark.parametrize("change", OF_OPTIMISERS)
-def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change) -> None:
+def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change):
     """Torch's own takes moments of any shape, and may end the process at the next step."""
     settings, kept = begun("fedmuscle")
     OF_OPTIMISERS[change](kept["clients"][0]["local"])
@@ -134,7 +134,7 @@ def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change) -> None:
         _Training(settings, Post())._restore(kept)
 
 
-def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun) -> None:
+def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun):
     """Every model of a process has the same frozen weights in memory."""
     settings, kept = begun("fedmuscle")
     training = _Training(settings, Post())
@@ -148,12 +148,12 @@ def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun) -> No
 
 
 @pytest.mark.parametrize("state", [[], torch.zeros(3), 7, "text", None])
-def test_a_checkpoint_that_holds_no_names_is_none(state) -> None:
+def test_a_checkpoint_that_holds_no_names_is_none(state):
     with pytest.raises(Damaged, match="not a readable checkpoint"):
         unpacked(packed(state))
 
 
-def test_a_checkpoint_is_as_it_was_written_or_none() -> None:
+def test_a_checkpoint_is_as_it_was_written_or_none():
     content = packed({"finished_rounds": 1, "weights": torch.arange(100.0)})
     assert torch.equal(unpacked(content)["weights"], torch.arange(100.0))
     assert unpacked(content.partition(b"\n")[2])["finished_rounds"] == 1  # before checkpoints had a digest
@@ -162,11 +162,11 @@ def test_a_checkpoint_is_as_it_was_written_or_none() -> None:
             unpacked(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
 
 
-def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store: Store, tmp_path, caplog) -> None:
+def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store, tmp_path, caplog):
     """An algorithm, for one, may keep a state that fits nothing, and fail in the next round."""
     s = settings(algorithm="local", users=(5, 6), others=1, rounds=2)
 
-    def cut(tick: Tick) -> None:
+    def cut(tick):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -202,11 +202,11 @@ OF_MEMORY = (MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:121] De
 
 @pytest.mark.parametrize("error", OF_MEMORY, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("at", ["unpacked", "restore", "round"])
-def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, error, at) -> None:
+def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, error, at):
     settings, kept = begun("fedmuscle")
     post = _Kept(kept)
 
-    def fails(*_: object, **__: object) -> None:
+    def fails(*_, **__):
         raise error
 
     if at == "unpacked":
@@ -219,7 +219,7 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun):
+def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun, counted):
     settings = begun(system)[0].model_copy(update={"rounds": 1})
     right = train(settings, Post())
     with ExitStack() as stack:

@@ -1,7 +1,5 @@
 """What is shown while runs are computed: one bar, or a line for each finished run; and that all is stored where it is."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

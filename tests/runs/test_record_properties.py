@@ -1,7 +1,5 @@
 """Properties of a stored run: any flipped byte is noticed."""
 
-from __future__ import annotations
-
 from zipfile import ZIP_STORED
 
 import pytest

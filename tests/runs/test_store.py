@@ -9,7 +9,6 @@ import shutil
 import warnings
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -37,7 +36,7 @@ def record(address: Address = HERE) -> Record:
 
 
 @pytest.fixture
-def layered(tmp_path: Path) -> Store:
+def layered(tmp_path) -> Store:
     """A store with one shipped run and nothing computed."""
     shipped = tmp_path / "runs.zip"
     write_archive(shipped, {str(HERE): record().pack()})

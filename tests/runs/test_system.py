@@ -82,7 +82,7 @@ class _Walking(System[Walk]):
 
 
 @pytest.fixture(autouse=True)
-def walking(monkeypatch: pytest.MonkeyPatch) -> None:
+def walking(monkeypatch) -> None:
     module = ModuleType("walking")
     module.SYSTEM = _Walking()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "walking", module)
@@ -125,20 +125,20 @@ def test_a_file_names_no_module():
         named("os")
 
 
-def test_a_system_without_models_says_so(store: Store, tmp_path) -> None:
+def test_a_system_without_models_says_so(store, tmp_path):
     with pytest.raises(ValueError, match="runs of walk keep no models"):
         run(Walk(), progress=str, store=store, save_models=tmp_path)
 
 
 @pytest.mark.parametrize(("cuda", "mps", "name"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")])
-def test_the_best_device_is_one_before_a_run_has_an_address(monkeypatch, cuda, mps, name) -> None:
+def test_the_best_device_is_one_before_a_run_has_an_address(monkeypatch, cuda, mps, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert Walk(device="auto").device == name
     assert address_of(Walk(device="auto")) == address_of(Walk(device=name))
 
 
-def test_a_listener_hears_of_every_round_that_is_computed(store: Store) -> None:
+def test_a_listener_hears_of_every_round_that_is_computed(store):
     shown, heard = [], []
     run(Walk(), progress=shown.append, store=store, on_round=heard.append)
     assert heard == shown and [tick.round for tick in heard] == [1, 2, 3, 4]
@@ -147,8 +147,8 @@ def test_a_listener_hears_of_every_round_that_is_computed(store: Store) -> None:
     assert len(heard) == 4
 
 
-def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store: Store) -> None:
-    def cut(tick: Tick) -> None:
+def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store):
+    def cut(tick):
         if tick.round == 2:
             raise KeyboardInterrupt
 
@@ -159,8 +159,8 @@ def test_a_listener_hears_nothing_twice_where_a_run_goes_on(store: Store) -> Non
     assert [tick.round for tick in heard] == [3, 4]
 
 
-def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goes_on(store: Store) -> None:
-    def cut(tick: Tick) -> None:
+def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goes_on(store):
+    def cut(tick):
         if (tick.run, tick.round) == ("walk seed 1", 3):
             raise KeyboardInterrupt
 
@@ -172,8 +172,8 @@ def test_an_interrupt_among_several_runs_says_what_is_kept_and_the_same_call_goe
     assert [(tick.run, tick.round) for tick in heard] == [("walk seed 1", 4), *(("walk seed 2", k) for k in range(1, 5))]
 
 
-def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) -> None:
-    def fail(tick: Tick) -> None:
+def test_an_error_of_a_listener_loses_nothing(store, tmp_path, caplog):
+    def fail(tick):
         raise OSError("no answer")
 
     history = run(Walk(), progress=str, store=store, on_round=fail)
@@ -181,7 +181,7 @@ def test_an_error_of_a_listener_loses_nothing(store: Store, tmp_path, caplog) ->
     assert history.metrics.equals(run(Walk(), progress=str, store=Store(tmp_path / "quiet")).metrics)
 
 
-def test_rows_that_the_system_does_not_declare_are_an_error(store: Store, monkeypatch) -> None:
+def test_rows_that_the_system_does_not_declare_are_an_error(store, monkeypatch):
     monkeypatch.setitem(_Walking.tables, "costs", {"round": int, "walker": int})
     with pytest.raises(ValueError, match=r"costs: rows of \['bytes', 'round', 'walker'\] where \['round', 'walker'\] are declared"):
         run(Walk(), progress=str, store=store)

@@ -1,7 +1,5 @@
 """Several runs at a time: the same results as one after the other, workers that die, and no process that outlives its caller."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -26,7 +24,8 @@ from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.compute import Desk
 from fedmuscle_lib.runs.store import unpacked
 
-pytestmark = pytest.mark.slow  # a cluster takes ten seconds to start and to end
+# a cluster takes ten seconds to start and to end, and its workers count operations
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("counted")]
 
 TINY = {"users": (5, 6), "others": 1, "rounds": 2, "local_epochs": 1, "public_size": 32}
 LONG = TINY | {"algorithm": "local", "rounds": 1000}

@@ -1,7 +1,5 @@
 """The users' tasks: what they refuse to read, and losses and metrics of answers known beforehand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
