@@ -24,7 +24,8 @@ from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.store import Said
 
-RESULTS = ("result.json", PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
+RESULT = "result.json"  # of an execution
+RESULTS = (RESULT, PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = App(help="List the stored runs, delete some, ship those behind a reference.")
@@ -168,8 +169,13 @@ def _mark(folder: Path) -> None:
 
 
 def _parameters(folder: Path) -> dict[str, Any]:
-    """Return what a notebook was executed with, but for the profile and for places, which another machine has elsewhere."""
-    given = reference_parameters(folder, "result.json")
+    """Return what a notebook was executed with, but for the profile and for places, which another machine has elsewhere.
+
+    An execution that failed, or lacked a run, did not make the folder's results: then it is nothing.
+    """
+    given = reference_parameters(folder, RESULT)
+    if (result := folder / RESULT).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
+        return {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
         places = set().union(*(named(system).settings.places() for system in SYSTEMS))

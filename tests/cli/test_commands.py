@@ -408,6 +408,9 @@ def test_the_runs_behind_a_reference_are_shipped(reference, three_runs, store, t
     pd.testing.assert_frame_equal(below.metrics, history.metrics, check_exact=True)
     assert main(["runs", "ship", str(reference)]) == 0  # they are there already
     assert json.loads((reference / "provenance.json").read_text()) == provenance
+    (reference / "result.json").write_text(json.dumps({"parameters": {"seeds": [7]}, "missing": "1 run is not stored"}))
+    assert main(["runs", "ship", str(reference)]) == 0
+    assert json.loads((reference / "provenance.json").read_text()) == provenance, "what lacked a run did not make the results"
     write_archive(shipped, {})
     assert main(["runs", "ship", str(reference)]) == 2
     assert "no finished run" in capsys.readouterr().err
