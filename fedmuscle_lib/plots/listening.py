@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedmuscle_lib.core.style import HALO, housed
+
+_LETTERS = 14  # of a line below a user
 
 
 @housed
@@ -35,11 +38,11 @@ def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, s
         ax.plot(x, y, "o", markersize=13, markeredgecolor="#333333", markerfacecolor="#E69F00" if keeps[user] > 0.5 else "white", zorder=3)
         ax.annotate(str(user), (x, y), ha="center", va="center", fontsize=8, zorder=4)
     first = decided.drop_duplicates("user").set_index("user")
-    called = {
-        user: (models or {}).get(first.model[user], first.model[user]).replace(", ", "\n").replace("weak ", "weak\n") for user in place
-    }
+    called = {user: fill((models or {}).get(first.model[user], first.model[user]), _LETTERS) for user in place}
     ax.set_xticks(range(len(place)), [f"{called[user]}\n{first.task[user]}" for user in place], fontsize=7)
     ax.set(ylabel="R² of the others by it\nminus R² of it by them, mean", xlim=(-0.6, len(place) - 0.4))
     ax.margins(y=0.15)
-    ax.annotate("filled: keeps a copy of itself", (1, 1), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, bbox=HALO)
+    ax.annotate(
+        "filled: keeps a copy of itself on most seeds", (1, 1), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, bbox=HALO
+    )
     return figure

@@ -46,7 +46,8 @@ def paired_differences(rows: pd.DataFrame, pairs: Iterable[tuple[str, str]], by:
     arms = set(rows.algorithm)
     found = [paired_difference(rows, a, b, by, column).assign(a=a, b=b) for a, b in pairs if {a, b} <= arms]
     columns = [*by, "a", "b", "difference", "std", "n_seeds", "ci_low", "ci_high"]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    none = pd.DataFrame(columns=columns).astype(dict.fromkeys(columns[-5:], float))
+    return pd.concat(found, ignore_index=True)[columns] if found else none
 
 
 def side_of_zero(low: float, high: float) -> int:

@@ -92,3 +92,7 @@ def test_delta_of_pairs_is_tested_as_users_are():
     rows = report.delta_by_pair(runs, [("directed", "self"), ("directed", "anchored")])
     assert rows.difference.tolist() == pytest.approx([100 * 3 / 40]) and (rows.a[0], rows.b[0]) == ("directed", "self")
     assert rows.p.tolist() == pytest.approx([ttest_1samp([2.0, 3.0, 4.0], 0).pvalue])
+
+
+def test_a_pair_of_which_one_is_missing_is_not_compared():
+    assert report.delta_by_pair([history("local", [40.0] * 6)], [("directed", "self")]).empty
