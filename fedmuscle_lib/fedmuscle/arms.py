@@ -18,7 +18,7 @@ from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
-from fedmuscle_lib.fedmuscle.setups import User
+from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.runs import History, NotStored, obtainable, run_all
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
@@ -59,6 +59,7 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
 # Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their options.
 DIRECTED: dict[str, dict[str, Any]] = {
     "all peers": {"directed.peers": "all"},
+    "same inputs": {"directed.peers": "same_inputs"},
     "random peers": {"directed.peers": "random"},
     "refreshed": {"directed.peers": "refreshed"},
     "weighted": {"directed.peers": "weighted"},
@@ -292,7 +293,7 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
 
     Where nothing may be computed, a variant that is not stored on every one of these is left out, and so is what the paper does not have
-    and is not stored on every seed, with a warning.
+    and is not stored on every seed, with a warning. Where all users read the same inputs, "same inputs" would be ``directed`` itself.
 
     Args:
         common: settings of all runs.
@@ -305,6 +306,8 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     """
     for name in variants:
         check_known("variants: unknown variant", name, DIRECTED)
+    if len({task_of(user).reads for user in parse({**common, "algorithm": BASELINE}).members}) == 1:
+        variants = [name for name in variants if name != "same inputs"]
     found, given = run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()), {**common, "public": public}
     run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
     turned = {name: {**given, "options": common.get("options", {}) | DIRECTED[name]} for name in variants}

@@ -1,5 +1,7 @@
 """Directed peers: who predicts whom, who listens to whom, and who keeps a copy of itself."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from sklearn.linear_model import Ridge
@@ -70,6 +72,19 @@ def test_three_of_its_options_are_other_algorithms(settings, peers, own, name):
     assert equal(ours, theirs)
     received = [federation.server.downlink[1, client.user.number] for client in federation.clients]
     assert name == "self" or received == [other.server.downlink[1, client.user.number] for client in other.clients]
+
+
+def test_of_peers_that_predict_it_a_user_may_hear_those_that_read_what_it_reads(settings, monkeypatch):
+    reads = {1: "image", 2: "text", 3: "image"}
+    monkeypatch.setattr(directed, "task_of", lambda user: SimpleNamespace(reads=reads[user.number]))
+    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.2, 0.2], [0.5, 1.0, 0.5], [0.6, 0.2, 1.0]]))
+    heard = {}
+    for peers in ("predicting", "same_inputs"):
+        s = settings(algorithm="directed", users=(1, 2, 3), others=1, options={"directed.peers": peers})
+        federation, algorithm = build(s), algorithms.get("directed")(s)
+        algorithm.begin(federation)
+        heard[peers] = algorithm._listens
+    assert heard == {"predicting": {1: (2, 3), 2: (), 3: (2,)}, "same_inputs": {1: (3,), 2: (), 3: ()}}
 
 
 def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, monkeypatch):

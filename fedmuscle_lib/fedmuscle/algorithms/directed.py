@@ -123,10 +123,10 @@ class Directed(Anchored):
     class Options(FedMuscle.Options):
         margin: float = Field(0.02, gt=-1, lt=1, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
         floor: float = Field(0.1, ge=-1, le=1, description="How much of a peer a user must predict. Ours; below it nothing is shared.")
-        peers: Literal["predicting", "refreshed", "weighted", "alike", "random", "larger", "all", "none"] = Field(
+        peers: Literal["predicting", "same_inputs", "refreshed", "weighted", "alike", "random", "larger", "all", "none"] = Field(
             "predicting",
-            description="Whom a user listens to. For comparison: the same measured anew after each round, all at temperatures by R2, "
-            "as many that are most alike (CKA) or drawn, larger backbones, all.",
+            description="Whom a user listens to. For comparison: of these the ones that read the same inputs, the same measured anew after "
+            "each round, all at temperatures by R2, as many that are most alike (CKA) or drawn, larger backbones, all.",
         )
         own: Literal["always", "never", "decided"] = Field(
             "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
@@ -155,9 +155,13 @@ class Directed(Anchored):
         self._r2 = r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
         rest = {n: [m for m in users if m != n] for n in users}
         sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
+        reads = {client.user.number: task_of(client.user).reads for client in federation.clients}
 
         def predicting(n: int) -> list[int]:
             return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
+
+        def same_inputs(n: int) -> list[int]:
+            return [m for m in predicting(n) if reads[m] == reads[n]]
 
         def alike(n: int) -> list[int]:
             similar = {m: float(cka(of[n] @ of[n].T, of[m] @ of[m].T)) for m in rest[n]}
@@ -170,10 +174,14 @@ class Directed(Anchored):
         def larger(n: int) -> list[int]:
             return [m for m in rest[n] if sizes[m] > sizes[n]]
 
-        def none(n: int) -> list[int]:
+        def everybody(n: int) -> list[int]:
+            return rest[n]
+
+        def nobody(n: int) -> list[int]:
             return []
 
-        rules = {"alike": alike, "random": random, "larger": larger, "all": rest.__getitem__, "weighted": rest.__getitem__, "none": none}
+        rules = {"same_inputs": same_inputs, "alike": alike, "random": random, "larger": larger}
+        rules |= {"all": everybody, "weighted": everybody, "none": nobody}
         self._listens = {n: tuple(rules.get(o.peers, predicting)(n)) for n in users}
         noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
         return noted + [(n, f"listens to {m}", float(m in self._listens[n])) for n in users for m in rest[n]]
