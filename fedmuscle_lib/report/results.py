@@ -67,12 +67,12 @@ def _cell(page: Path, root: Path) -> str:
 
 def _headline(folder: Path) -> str:
     """The Delta that stands for a notebook, or the verdicts that it counts."""
-    rows = {one["notebook"]: one["row"] for one in listed() if "row" in one}
-    if folder.name.startswith("controls"):
+    rows, notebook = {one["notebook"]: one["row"] for one in listed() if "row" in one}, notebook_of(folder.name)
+    if notebook == "controls":
         return gain(folder, "algorithm=fedmuscle")
     if folder.name == "claims":
         return counted(pd.read_csv(folder / "claims.csv").verdict)
-    return gain(folder, rows[folder.name]) if folder.name in rows else "page"
+    return gain(folder, rows[notebook]) if notebook in rows else "page"
 
 
 if __name__ == "__main__":
