@@ -36,6 +36,8 @@ _MODELS = {
     ("small", "setup1_unequal"): "unequal models",
     ("mini", USUAL_SETUP): "equal models",
     ("mini", "setup1_unequal"): "unequal models",
+    ("mini", "setup2"): "ten users",
+    ("mini", "setup_noniid"): "unlike data",
 }
 
 
