@@ -31,7 +31,7 @@ def test_bench_step_times_every_user(small_world):
     assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
 
 
-def test_an_alignment_step_has_the_public_batch(small_world):
+def test_an_alignment_step_has_the_public_batch(small_world, counted):
     own = {"users": (2, 6), "others": 1, "data_dir": small_world, "models_path": small_world / "models"}
     whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1) for size in (32, 8))
     # but for the products of LoRA matrices with each other, which no sample takes part in

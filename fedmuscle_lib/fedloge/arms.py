@@ -44,7 +44,7 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
     wanted = [(arm, _settings(common, arm, seed)) for seed in seeds for arm in names]
     beside = obtainable({f"{arm} on seed {own.seed}": [own] for arm, own in wanted if arm != names[0]})
     wanted = [(arm, own) for arm, own in wanted if arm == names[0] or f"{arm} on seed {own.seed}" in beside]
-    finished = run_all(own for _, own in wanted)
+    finished = run_all([own for _, own in wanted])
     return [replace(run, setting=arm.partition(", ")[2]) for run, (arm, _) in zip(finished, wanted, strict=True)]
 
 

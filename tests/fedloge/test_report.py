@@ -206,7 +206,7 @@ def test_where_nothing_may_be_computed_a_method_has_the_seeds_that_are_stored(mo
     monkeypatch.setattr(compute, "stored", lambda settings: settings.algorithm == "fedavg" and settings.seed == 0)
     runs = arms.run_methods({"profile": "mini"}, ["fedloge", "fedavg"], [0, 1])
     assert [(run.arm, run.settings.seed) for run in runs] == [("fedloge", 0), ("fedavg", 0), ("fedloge", 1)]
-    assert [record.getMessage() for record in caplog.records] == ["fedavg is left out on seed 1: its run is not stored"]
+    assert [record.getMessage() for record in caplog.records] == ["fedavg on seed 1 is left out: not all of its runs are stored"]
 
 
 def test_the_mask_is_told_apart_from_the_method():
