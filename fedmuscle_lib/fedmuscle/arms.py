@@ -248,7 +248,7 @@ def run_points(
         NotStored, and what else ``run_all`` raises.
     """
     _check_free(common, points)
-    possible = _possible(arms, common)
+    possible = _possible(arms, {**common, **(points[0] if points else {})})
     planned = [
         (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
         for varied, point in zip(names or points, points, strict=True)
