@@ -244,11 +244,11 @@ def run_points(
         names: ``varied`` of each point; by default its settings.
 
     Raises:
-        ValueError: settings that no run can have, one in ``common`` that every point has anyway, or an arm that does not serve every user.
+        ValueError: settings that no run can have, one of all runs that every point has otherwise, or an arm that does not serve everybody.
         NotStored, and what else ``run_all`` raises.
     """
     _check_free(common, points)
-    possible = _possible(arms, {**common, **(points[0] if points else {})})
+    possible = _possible(arms, common)
     planned = [
         (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
         for varied, point in zip(names or points, points, strict=True)
@@ -390,7 +390,7 @@ def run_map(
         The points, place by place; the first is the first place with the number of steps that is nearest to its own.
 
     Raises:
-        ValueError: settings that no run can have, one in ``common`` that every place has anyway, or a number of steps that no public set
+        ValueError: settings that no run can have, one in ``common`` that every place has otherwise, or a number of steps that no public set
             gives.
         NotStored, and what else ``run_all`` raises.
     """
@@ -411,11 +411,11 @@ def run_map(
 
 
 def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
-    """Raise a ValueError that names the settings of all runs that would have no effect, since every point has its own."""
+    """Raise a ValueError that names settings of all runs without an effect: every point has its own, and none has this value."""
     varied = set.intersection(*map(set, points)) if points else set()
     if "local_epochs" in varied:
         varied.add("epochs")  # in whose place local_epochs are not read
-    if taken := [name for name in common if name in varied]:
+    if taken := [name for name in common if name in varied and common[name] not in [point.get(name) for point in points]]:
         raise ValueError(f"{', '.join(taken)}: each point has its own, so it can't be a setting of all runs")
 
 

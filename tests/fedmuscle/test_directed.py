@@ -203,6 +203,14 @@ def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, monkeypatc
     assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"
 
 
+def test_what_a_rehearsal_sends_decides_nobody_s_peers(settings, monkeypatch):
+    measured = []
+    monkeypatch.setattr(directed, "predictability", lambda z, order: measured.append(len(order)) or torch.ones(len(z), len(z)))
+    own = {"directed.own": "always", "directed.peers": "refreshed", "directed.rehearsals": 1}
+    trained(settings, "directed", 2, options=own)
+    assert len(set(measured)) == 1 and len(measured) == 3, "before training, and after each round"
+
+
 def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch, counted):
     plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always"})
     federation, ours = rehearsed(settings, monkeypatch, [0.0 for _ in theirs])

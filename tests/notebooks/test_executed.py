@@ -112,11 +112,12 @@ def test_the_skeleton_of_a_notebook_is_one_that_runs(trained, tmp_path, monkeypa
     _, runs, overrides = trained
     monkeypatch.setenv("FEDMUSCLE_RUNS", str(runs))
     folder = lay_down("peers", tmp_path).parent
-    given = {name: value for name, value in overrides.items() if name != "others"} | {"users": [1, 4, 5, 6]}  # the points vary others
-    (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=given | {"values": [1, 2]})
+    (outcome,) = reproduce(output=tmp_path, folder=folder, overrides=overrides | {"values": [1, 2]})
     assert outcome.failure is None
     (delta,) = (pd.read_csv(path).set_index(["others", "algorithm"]).delta for path in tmp_path.glob("mini/peers*/delta.csv"))
     assert list(delta.index) == [(m, name) for m in (1, 2) for name in ABLATION_ARMS]
+    local, two = (stored(Settings(**overrides | {"algorithm": name}), Store(runs)).final().value for name in ("local", "fedmuscle"))
+    assert delta[2, "fedmuscle"] == pytest.approx(100 * (two / local - 1).mean(), abs=1e-3)
 
 
 @pytest.mark.slow

@@ -54,10 +54,15 @@ def test_every_arm_is_run_at_every_point_and_the_tuned_one_has_its_own_recipe(as
         ({"epochs": 20}, [{"local_epochs": 5}], "epochs"),  # which would be read in the place of every point's
     ],
 )
-def test_a_setting_of_all_runs_that_every_point_has_anyway_is_refused(asked, common, varied, named):
+def test_a_setting_of_all_runs_that_every_point_has_otherwise_is_refused(asked, common, varied, named):
     with pytest.raises(ValueError, match=f"^{named}: each point has its own"):
         points(varied, **common)
     assert not asked
+
+
+def test_a_setting_of_all_runs_may_be_one_of_the_points_own(asked):
+    found = points([{"others": 1}, {"others": 2}], others=2)
+    assert [point.varied["others"] for point in found] == [1, 2] and {s.others for s in asked if s.algorithm == "fedmuscle"} == {1, 2}
 
 
 def test_a_setting_that_some_points_have_serves_the_others(asked):

@@ -168,10 +168,11 @@ def test_a_full_disk_is_told_by_its_parts(tiny, store, two_cores, monkeypatch):
 def test_a_worker_that_is_killed_takes_only_its_unfinished_round(tiny, store, two_cores, tmp_path):
     """The call goes on with new workers, and gives what an undisturbed one gives."""
     wanted = [tiny(algorithm="local", rounds=12, seed=seed) for seed in (0, 1)]
-    killed = []
+    reached, killed = {}, []
 
     def kill_once(tick):
-        if tick.round == 4 and not killed:
+        reached[tick.address] = tick.round
+        if len(reached) == len(wanted) and min(reached.values()) >= 4 and not killed:
             killed.extend(computing(os.getpid())[:1])
             os.kill(killed[0], signal.SIGKILL)
 

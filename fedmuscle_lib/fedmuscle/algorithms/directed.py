@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDS = 4
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
-_LEAST = 0.1  # R2 by which a temperature is divided or multiplied, where it is less
+_LEAST = 0.1  # R2 as it counts in a temperature, where it is less
 
 
 def predictability(z: Tensor, order: Tensor) -> Tensor:
@@ -148,10 +148,10 @@ class Directed(Anchored):
 
     def _listen(self, federation: Federation, z: Tensor) -> list[tuple[int, str, float]]:
         """Decide who listens to whom by the users' representations of the same samples, (users, samples, d); return what is to be noted."""
-        server, s, o = federation.server, self.settings, self.options
-        users, of = server.users, dict(zip(server.users, z.float(), strict=True))
+        users, s, o, z = federation.server.users, self.settings, self.options, z.float()
+        of = dict(zip(users, z, strict=True))
         order = torch.randperm(z.shape[1], generator=generator("folds", s.seed))
-        scores = predictability(z.float(), order).tolist()
+        scores = predictability(z, order).tolist()
         self._r2 = r2 = {(m, n): scores[j][i] for j, m in enumerate(users) for i, n in enumerate(users) if m != n}
         rest = {n: [m for m in users if m != n] for n in users}
         sizes = {client.user.number: client.do(_Size()) for client in federation.clients} if o.peers == "larger" else {}
@@ -196,11 +196,11 @@ class Directed(Anchored):
                 self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
             for user, measure, value in self._noted:
                 federation.server.note(round, user, measure, value)
+        self._sent = []  # also without what a rehearsal sent
         loss = super().communicate(federation, round)
-        if self._sent:  # by whom to listen in the next round
+        if self._sent:  # by which to listen in the next round
             for user, measure, value in self._listen(federation, torch.cat(self._sent, 1)):
                 federation.server.note(round + 1, user, measure, value)
-            self._sent.clear()
         return loss
 
     def align(self, federation: Federation, batch: Batch, rows: Tensor) -> list[float]:
