@@ -85,7 +85,7 @@ def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
         if found:
             against = [one for one in found if not one.holds]
             one = min(against, key=lambda one: one.p) if against else max(found, key=lambda one: one.p)
-            half, sure = one.half(LEVEL), one.half(LEVEL / len(listed))
+            half, sure = one.half(LEVEL), one.half(LEVEL / len(listed) / (len(found) if against else 1))
             row |= {"difference": one.mean, "ci_low": one.mean - half, "ci_high": one.mean + half, "decidable": sure}
             row |= {"n_seeds": one.n, "holds": one.holds, "p": one.p * len(found) if against else one.p}
         rows.append(row)
