@@ -27,8 +27,8 @@ def bounds(rows: pd.DataFrame) -> Figure:
         rows: as ``report.theory.bounds`` returns them.
     """
     panels = rows.groupby("varied", sort=False)
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.3 * len(panels), 3.6), squeeze=False)
-    for ax, (varied, panel) in zip(axes[0], panels, strict=True):
+    figure, axes = plt.subplots(len(panels), figsize=(5.2, 2.4 * len(panels) + 1.2), squeeze=False)
+    for ax, (varied, panel) in zip(axes[:, 0], panels, strict=True):
         truth = panel.drop_duplicates(varied)
         for column, (text, line) in _TRUTHS.items():
             ax.plot(truth[varied], truth[column], color="black", linestyle=line, label=text)
@@ -37,11 +37,10 @@ def bounds(rows: pd.DataFrame) -> Figure:
             ends = own[["ci_low", "ci_high"]].add(own.information, axis=0)
             ax.plot(own[varied], own.bound, color=colour, marker=marker, label=f"M log B − loss, {critic}")
             ax.fill_between(own[varied], ends.ci_low, ends.ci_high, color=colour, alpha=0.2, linewidth=0)
-        ax.set_xlabel(_LABELS[varied])
+        ax.set(xlabel=_LABELS[varied], ylabel="nats")
         if varied != "overlap":
             ax.set_xscale("log" if varied == "B" else "linear")
             ax.set_xticks(truth[varied], truth[varied])
             ax.minorticks_off()
-    axes[0, 0].set_ylabel("nats")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure

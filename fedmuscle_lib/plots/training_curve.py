@@ -50,11 +50,10 @@ def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
     early = rows["round"] < rounds[-1]
     rows = rows.assign(value=rows.delta.mask(early), theirs=rows.delta.where(early))
     rows[["ci_low", "ci_high"]] = rows[["ci_low", "ci_high"]].mask(early)
-    figure = forest(rows, look)
-    order = list(dict.fromkeys(rows.line))
+    figure = forest(rows, look, share=False)
     for ax in figure.axes:
-        for line, own in rows[rows.panel == ax.get_title()].groupby("line"):
-            ax.plot(own.delta, [order.index(line)] * len(own), color=look[own.arm.iloc[0]][0], linewidth=0.8, linestyle=":", zorder=0.5)
+        for y, (_, own) in enumerate(rows[rows.panel == ax.get_title()].groupby("line", sort=False)):
+            ax.plot(own.delta, [y] * len(own), color=look[own.arm.iloc[0]][0], linewidth=0.8, linestyle=":", zorder=0.5)
     grey, before = ("#555555", "o"), " and ".join(map(str, rounds[:-1]))
     legend(
         figure,
@@ -78,10 +77,10 @@ def loss_and_delta(losses: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     deltas = curve[~curve.algorithm.isin([BASELINE, "probe"])].rename(columns={"delta": "value"}).assign(panel="Δ over local training (%)")
     rows = pd.concat([losses, deltas], ignore_index=True)
     look = styles(deltas.algorithm)
-    plot = so.Plot(rows, x="round", y="value", color="algorithm", marker="algorithm").facet("panel").share(y=False)
+    plot = so.Plot(rows, x="round", y="value", color="algorithm", marker="algorithm").facet("panel", wrap=1).share(y=False)
     plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=3), legend=False)
     plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="")
-    figure = on_figure(plot, look, 8.5, 3)
+    figure = on_figure(plot, look, 5, 5.2)
     figure.axes[1].axhline(0, color="black", linewidth=0.8)
-    legend(figure, "right center", {label(name): each for name, each in look.items()})
+    legend(figure, "upper center", {label(name): each for name, each in look.items()})
     return figure

@@ -110,8 +110,9 @@ def test_the_files_hold_every_point_and_name_every_run_once(asked, tmp_path):
 def test_the_figure_has_a_panel_for_each_value_of_the_other_column(asked):
     found = [{"others": n, "local_epochs": e} for e in (1, 2) for n in (1, 3)]
     rows = report.delta_at_points(points(found), paper="table5")
-    figure = plots.ablation(rows, "others", "M", panel="local_epochs", titles="E = {}")
+    figure = plots.ablation(rows, "others", ["M", "M again"], panel="local_epochs", titles="E = {}")
     assert [ax.get_title() for ax in figure.axes] == ["E = 1", "E = 2"]
+    assert [ax.get_xlabel() for ax in figure.axes if ax.xaxis.label.get_visible()] == ["M", "M again"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1", "3"]
 
 
