@@ -30,6 +30,7 @@ from fedmuscle_lib.network.messages import Challenge, Finished, Join, Next, Repl
 from fedmuscle_lib.network.terms import Bounds, Terms
 
 POLL = 20.0  # seconds after which a party that waits is told for whom, and asks again
+NEAR_0 = 1.0  # a local metric below it, in per cent, turns any change into a large relative gain
 
 
 class NoSession(RuntimeError):
@@ -405,6 +406,8 @@ class Aggregator:
         self._tell(", ".join(parts))
 
     def _delta(self, round: int) -> list[str]:
-        """Words on Delta of a round, from 1, if anybody reported."""
-        gains = [row["gain_percent"] for row in self.history.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
-        return [f"Delta of round {round}: {fmean(gains):+.2f} % ({len(gains)} reported)"] if gains else []
+        """Words on Delta of a round, from 1, if anybody reported, and on metrics near 0, of which a relative gain says nothing."""
+        rows = [row for row in self.history.rows["users"] if row["round"] == round and row["gain_percent"] is not None]
+        low = {row["user"] for row in rows if abs(row["local"]) < NEAR_0}
+        told = f"{len(rows)} reported" + (f"; says little: the local metric of {listed(low)} is below {NEAR_0:g}" if low else "")
+        return [f"Delta of round {round}: {fmean(row['gain_percent'] for row in rows):+.2f} % ({told})"] if rows else []

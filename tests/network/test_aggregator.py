@@ -15,7 +15,7 @@ from toys import USERS, Net, assert_same
 from fedmuscle_lib.core.errors import DataError, RefusedMessage
 from fedmuscle_lib.network import aggregator, keys
 from fedmuscle_lib.network.aggregator import Aggregator, LeftOut, NoSession, Waited, _Seat
-from fedmuscle_lib.network.messages import Finished, Join, Next, Ready, Roster
+from fedmuscle_lib.network.messages import Finished, Join, Next, Ready, Report, Roster
 from fedmuscle_lib.network.service import Connection
 from fedmuscle_lib.network.terms import Limits
 
@@ -304,6 +304,16 @@ def test_a_party_that_is_killed_while_it_waits_is_waited_for(net, monkeypatch):
     assert server.ready(3, 0).waiting == (1, 2)
     server.join(joining(net, server, 3))
     assert server.ready(1, 0).waiting == (2, 3)
+
+
+def test_the_line_of_delta_names_users_whose_local_metric_is_near_0(net):
+    server = net().aggregator()
+    for user, value, local in [(1, 44.0, 40.0), (2, 0.3, 0.1)]:
+        server.history.report(0, user, Report(metric="accuracy", value=value, local=local))
+        server.history.add("users", round=1, user=user)
+        told = server._delta(1)
+        assert ("the local metric of user 2 is below 1" in told[0]) == (user == 2), told
+    assert told[0].startswith("Delta of round 1: +105.00 % (2 reported; ")
 
 
 def test_a_user_that_joins_from_elsewhere_ends_its_first_session(net):
