@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELI
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
-from fedmuscle_lib.report.statistics import paired_difference, rank_correlation, spearman
+from fedmuscle_lib.report.statistics import paired_difference, paired_differences, rank_correlation, spearman
 from fedmuscle_lib.runs.history import History
 
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
@@ -51,7 +51,9 @@ def gain_difference(histories: Sequence[History], a: str, b: str, paper: Sequenc
 def over_baseline(histories: Sequence[History]) -> pd.DataFrame:
     """:func:`per_user_difference` of every algorithm from local training, one after the other, with a column ``algorithm``."""
     arms = list(dict.fromkeys(one.arm for one in histories))
-    return _each_minus(per_user_difference, histories, {name: baseline_of(name, arms) for name in arms})
+    pairs = [(name, baseline) for name in arms if (baseline := baseline_of(name, arms)) != name]
+    found = paired_differences(scores(histories), pairs, USER, "value")
+    return found.drop(columns=["a", "b"]).assign(algorithm=found.a)
 
 
 def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -82,8 +84,10 @@ def public_difference(histories: Sequence[History], reference: str, phase: Phase
 
 def delta_over(histories: Sequence[History], reference: str) -> pd.DataFrame:
     """:func:`delta_difference` of every algorithm that has a Delta from ``reference``, one after the other, with a column ``algorithm``."""
-    arms = dict.fromkeys(delta_by_seed(histories).algorithm)
-    return _each_minus(delta_difference, histories, dict.fromkeys(arms, reference))
+    rows = delta_by_seed(histories)
+    pairs = [(name, reference) for name in dict.fromkeys(rows.algorithm) if name != reference]
+    found = paired_differences(rows, pairs, ["public"], "delta")
+    return found.drop(columns=["a", "b"]).assign(algorithm=found.a)
 
 
 def by_seed(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -124,15 +128,10 @@ def in_short(histories: Sequence[History]) -> pd.DataFrame:
     as_fixed = deltas.rename(columns={"delta": "difference"}).assign(over=BASELINE)
     gain = pd.concat([rows[rows.arm.isin(_GAINING)] for rows in (as_fixed, as_tuned)]).assign(question="gain")
     destroyed = as_fixed[as_fixed.arm.isin(_UNTRAINED)].assign(question="destroyed")
-    without = [name for name in _WITHOUT_PEERS if name in set(deltas.arm)]
-    peers = [delta_difference(histories, "fedmuscle", name).assign(question="peers", arm="fedmuscle", over=name) for name in without]
-    rows = pd.concat([gain, *peers, destroyed], ignore_index=True).dropna(subset="difference")
+    peers = paired_differences(delta_by_seed(histories), [("fedmuscle", name) for name in _WITHOUT_PEERS], ["public"], "delta")
+    peers = peers.rename(columns={"a": "arm", "b": "over"}).assign(question="peers")
+    rows = pd.concat([gain, peers, destroyed], ignore_index=True).dropna(subset="difference")
     return rows[["public", "question", "arm", "over", "difference", "n_seeds", "ci_low", "ci_high"]]
-
-
-def _each_minus(difference: Callable[..., pd.DataFrame], histories: Sequence[History], references: dict[str, str]) -> pd.DataFrame:
-    pairs = [(name, reference) for name, reference in references.items() if name != reference]
-    return pd.concat([difference(histories, *pair).assign(algorithm=pair[0]) for pair in pairs], ignore_index=True)
 
 
 def rank_agreement(histories: Sequence[History]) -> pd.DataFrame:
