@@ -5,10 +5,8 @@
 
     history = run(Settings(algorithm="creamfl_muscle", seed=0))
 
-In the order of their imports: ``losses``, ``retrieval``, ``networks``, ``captions`` (a run's captioned sets), ``party`` (what server and
-clients share), ``kinds/`` (of clients, one file each), ``client``, ``server``, ``algorithms/`` (one file each), ``settings``, ``build``,
-``rounds``, ``system``; then ``arms``, ``report`` and ``plots``, which no run needs. Partitions and captioned folders are in
-``fedmuscle_lib.data``.
+Server and clients are parties. A kind of client is a file of ``kinds``, an algorithm one of ``algorithms``. Partitions and captioned
+folders are in ``fedmuscle_lib.data``.
 """
 
 from __future__ import annotations

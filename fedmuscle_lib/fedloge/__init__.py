@@ -5,10 +5,7 @@
 
     history = run(Settings(algorithm="fedloge", seed=0))
 
-In the order of their imports: ``etf``, ``realign``, ``networks``, ``messages``, ``preprocessing``, ``server``, ``methods/`` (one file
-each), ``evaluation``, ``client``, ``settings``, ``build``, ``rounds``, ``export``, ``system``; then ``arms``, ``authors`` (their logs),
-``report`` and ``plots``, which no run needs. Long tails and partitions are
-in ``fedmuscle_lib.data``.
+A method is a file of ``methods``. Long tails and partitions are in ``fedmuscle_lib.data``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,8 @@
 
 Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.fedmuscle.arms``).
 
-The files, in the order in which they build on each other: ``statistics`` and ``provenance``, which know no federation and serve other
-systems too; then ``scores``, ``paper``, ``departures``, ``delta``, ``costs``, ``compare``, ``side_by_side``, ``write``, ``sentences``.
-``ablation`` serves the notebooks that vary something; ``map``, ``world_table``, ``listening``, ``audit`` and ``claims`` serve a notebook
-each. Two more keep the written pages true to the committed CSV files: ``prose`` and ``results``. None of them trains or loads a model:
-``fedmuscle_lib.fedmuscle.arms`` runs what they report on.
+``statistics`` and ``provenance`` know no federation and serve other systems too. ``prose`` and ``results`` keep the written pages true to
+the committed CSV files. Nothing here trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` runs what is reported on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
@@ -64,7 +61,7 @@ from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.listening import beside_first, decisions, delta_by_pair, heard, listening, user_by_user, users_beside
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
-from fedmuscle_lib.report.provenance import Sentences, save
+from fedmuscle_lib.report.provenance import Sentences, save, write_without_runs
 from fedmuscle_lib.report.reproduced import IN_SHORT
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import about, compared, cost_order, displaced, in_three_sentences, models, note, users_told_apart

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import pandas as pd
 from scipy.stats import t as student
 
-from fedmuscle_lib.report.provenance import write_without_runs
 from fedmuscle_lib.report.statistics import markdown, with_interval
 
 LEVEL = 0.05
@@ -123,11 +122,6 @@ def ledger(found: pd.DataFrame) -> str:
 def counted(verdicts: pd.Series) -> str:
     """How many there are of each verdict, without "not run", such as "2 reproduced, 1 undecided"."""
     return ", ".join(f"{n} {verdict}" for verdict, n in verdicts[verdicts != "not run"].value_counts(sort=False).items())
-
-
-def write(found: pd.DataFrame, folder: Path, profile: str) -> None:
-    """Write ``claims.csv`` as :func:`decided` returns it, and a provenance without runs."""
-    write_without_runs({"claims": found}, folder, "claims", profile)
 
 
 def holm(p: pd.Series, family: int | None = None) -> pd.Series:

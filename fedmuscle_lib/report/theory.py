@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import log
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,17 +18,11 @@ from fedmuscle_lib.muscle.gaussian import bound, correlated, critics, draw, limi
 from fedmuscle_lib.muscle.loss import log_factors, muscle_loss
 from fedmuscle_lib.muscle.partition import joint, log_partition, pairs, unpack
 from fedmuscle_lib.muscle.temperature import temperatures
-from fedmuscle_lib.report.provenance import write_without_runs
 from fedmuscle_lib.report.statistics import CONFIDENCE, with_interval
 
 B, M = 32, 3  # Section 6.1
 MUSCLE = "Muscle loss"
 CRITICS = {"theorem": "f* of equation (10)", "full": "full ratio"}
-
-
-def write(frames: Mapping[str, pd.DataFrame], folder: Path, profile: str, **parameters: object) -> None:
-    """Write each frame as ``<its name>.csv``, and a provenance without runs."""
-    write_without_runs(frames, folder, "theory", profile, **parameters)
 
 
 # --- Theorem 1 ---------------------------------------------------------------------------------------------------------------

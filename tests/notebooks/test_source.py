@@ -135,12 +135,14 @@ def test_parameters_that_papermill_hands_over_as_text_are_read(path):
 
 @every_table
 def test_every_parameter_can_name_the_folder_of_results_and_the_last_line_says_where_it_is(path):
-    calls = [node for cell in code_cells(path) for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
-    (folder,) = (call for call in calls if ast.unparse(call.func).split(".")[-1] == "results_folder")
+    nodes = [node for cell in code_cells(path) for node in ast.walk(ast.parse(cell.source))]
+    (folder,) = (node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "results_folder")
     assert [ast.unparse(argument) for argument in folder.args] == [repr("NAME" if path == SKELETON else path.stem), "profile", "output"]
-    passed = {keyword.arg for keyword in folder.keywords}
-    passed |= set("public imbalance train_samples".split()) if None in passed else set()  # of the bridge, **own
-    assert passed - {None} == set(declared(path)) - {"profile", "seeds", "output"}
+    passed = {keyword.arg for keyword in folder.keywords if keyword.arg}
+    for own in (ast.unparse(keyword.value) for keyword in folder.keywords if not keyword.arg):  # **own
+        (given,) = (node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == own)
+        passed |= {ast.literal_eval(key) for key in given.keys}
+    assert passed == set(declared(path)) - {"profile", "seeds", "output"}
     assert re.fullmatch(r"print\((report\.)?written\(folder\)\)", code_cells(path)[-1].source)
 
 
