@@ -11,10 +11,10 @@ from fedmuscle_lib.core.style import forest, housed
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import label
 
-_QUESTIONS = {
-    "gain": ("what FedMuscle gains", "Δ (%)"),
-    "peers": ("beside arms without live, matched peers", "points of Δ"),
-    "destroyed": ("what local training destroys", "Δ over local training (%)"),
+_QUESTIONS = {  # its panel, the unit, and what stands between an arm and what it is compared with
+    "gain": ("what FedMuscle gains", "Δ (%)", "over"),
+    "peers": ("beside arms without live, matched peers", "points of Δ", "−"),
+    "destroyed": ("what local training destroys", "Δ over local training (%)", ""),
 }
 
 
@@ -49,16 +49,9 @@ def in_short(rows: pd.DataFrame) -> Figure:
     Args:
         rows: as ``report.in_short`` returns them, for one public set.
     """
-    titles, units = ({name: each[k] for name, each in _QUESTIONS.items()} for k in (0, 1))
     rows = rows.sort_values("question", key=lambda names: names.map(list(_QUESTIONS).index), kind="stable")
-    lines = [_line(row.question, row.arm, row.over) for row in rows.itertuples()]
-    rows = rows.assign(panel=rows.question.map(titles), unit=rows.question.map(units), line=lines, value=rows.difference)
+    panels, units, between = zip(*rows.question.map(_QUESTIONS), strict=True)
+    lines = [label(row.arm) + (sign and f" {sign} {label(row.over)}") for row, sign in zip(rows.itertuples(), between, strict=True)]
     # a line is coloured by what its question varies: the arm, or what FedMuscle is compared with
-    rows = rows.assign(arm=rows.over.where(rows.question == "peers", rows.arm))
-    return forest(rows, styles(rows.arm), share=False)
-
-
-def _line(question: str, arm: str, over: str) -> str:
-    if question == "destroyed":
-        return label(arm)
-    return f"{label(arm)} {'−' if question == 'peers' else 'over'} {label(over)}"
+    arms = rows.over.where(rows.question == "peers", rows.arm)
+    return forest(rows.assign(panel=panels, unit=units, line=lines, value=rows.difference, arm=arms), styles(arms), share=False)

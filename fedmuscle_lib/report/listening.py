@@ -118,9 +118,8 @@ def users_beside(rows: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
 
 
 def _measured(histories: Sequence[History]) -> list[tuple[History, dict[tuple[int, str], float]]]:
-    found = [(history, history.measures) for history in histories]
     return [
-        (history, {(row.user, row.measure): row.value for row in measures.itertuples()})
-        for history, measures in found
-        if (measures.measure == _KEEPS).any()
+        (history, {(row.user, row.measure): row.value for row in history.measures.itertuples()})
+        for history in histories
+        if (history.measures.measure == _KEEPS).any()
     ]

@@ -27,6 +27,7 @@ from fedmuscle_lib.report.statistics import side_of_zero, wide, with_intervals
 from fedmuscle_lib.report.write import file_of, write
 
 _WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
+_COLUMNS = ["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
 
 
 def papers_steps() -> dict[str, int]:
@@ -49,7 +50,7 @@ def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
         forgotten = rows[rows.algorithm == UNFORGETTING].delta.item()
         varied = point.varied
         where = {"place": varied["place"], "setup": point.histories[0].settings.setup, "steps": varied["steps"], "forgotten": forgotten}
-        parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
+        parts.append(rows.assign(**where)[[*where, *rows]])
     return pd.concat(parts, ignore_index=True)
 
 
@@ -59,13 +60,12 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     Returns:
         place, steps, over ("self", "frozen_peers" or "head_only"), public, difference (points), std, n_seeds, ci_low, ci_high.
     """
-    parts = []
-    for point in points:
-        for over in _WITHOUT_PEERS:
-            rows = delta_difference(point.histories, "fedmuscle", over, phase)
-            where = {**point.varied, "over": over}
-            parts.append(pd.concat([pd.DataFrame(where, index=rows.index), rows], axis="columns"))
-    return pd.concat(parts, ignore_index=True)
+    parts = [
+        delta_difference(point.histories, "fedmuscle", over, phase).assign(**point.varied, over=over)
+        for point in points
+        for over in _WITHOUT_PEERS
+    ]
+    return pd.concat(parts, ignore_index=True)[_COLUMNS]
 
 
 def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
@@ -83,8 +83,7 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     for point in points:
         places.setdefault(point.varied["place"], []).append(point)
     parts = [minus_first(own, phase).assign(over=own[0].varied["steps"]) for own in places.values() if len(own) > 1]
-    columns = ["place", "steps", "over", "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    return pd.concat(parts, ignore_index=True)[_COLUMNS] if parts else pd.DataFrame(columns=_COLUMNS)
 
 
 def write_map(points: Sequence[Point], folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -52,7 +52,7 @@ def side_by_side(
     Args:
         models: as ``report.models`` returns them.
     """
-    users = table.assign(cell=[_cell(r.mean_, r.std_, r.paper_mean, r.paper_std) for r in _named(table)])
+    users = table.assign(cell=[_cell(r.mean, r.std, r.paper_mean, r.paper_std) for r in table.itertuples()])
     users["metric"] = [name + " (%)" * (direction(name) > 0) for name in users.metric]
     every = wide(users.replace({"model": dict(models or {})}), USER, "algorithm")
     blocks = {}
@@ -62,7 +62,7 @@ def side_by_side(
         found = pd.concat([deltas.reindex(columns=every.columns), block.droplevel("public")]).fillna("")[sorted(every.columns, key=added)]
         found = found.set_axis(pd.MultiIndex.from_tuples([(ORIGINS[added(name)], label(name)) for name in found]), axis="columns")
         for name, reached in () if references is None else references.groupby("reference", sort=False):
-            cells = {r.user: with_std(r.mean_, r.std_) for r in _named(reached)}
+            cells = {r.user: with_std(r.mean, r.std) for r in reached.itertuples()}
             found["without a backbone", _REFERENCES[name]] = [cells.get(user, "") for user in found.index.get_level_values("user")]
         blocks[NAMES.get(public, public)] = found.T[found.ne("").any()]
     return SideBySide(pd.concat(blocks, names=["public", "kind", "algorithm"]))
@@ -89,11 +89,6 @@ def by_public(rows: pd.DataFrame) -> pd.DataFrame:
 def by_task(rows: pd.DataFrame) -> pd.DataFrame:
     """A row a public set and algorithm and a column a task, with Delta and its interval in a cell."""
     return _wide(rows, "delta", ["public", "algorithm"], "task")
-
-
-def _named(table: pd.DataFrame) -> Iterable:
-    # "mean" and "std" are methods of a row, not its fields
-    return table.rename(columns={"mean": "mean_", "std": "std_"}).itertuples()
 
 
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:

@@ -86,7 +86,8 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
     A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
     """
     found = _references("world.csv", figures) | {_world(settings): own}
-    shown = {_name(*world): _cells(found[world]) for world in _in_order(found)} | {"the paper": _cells(papers_world(settings))}
+    named = {(profile if setup == USUAL_SETUP else f"{profile}, {setup}"): found[profile, setup] for profile, setup in _in_order(found)}
+    shown = {name: _cells(world) for name, world in (named | {"the paper": papers_world(settings)}).items()}
     whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
     tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
     return whole.rename(index={measure: f"{measure}: {named}" for measure, named in tasks.items() if named})
@@ -180,10 +181,6 @@ def _spread(local: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield {"measure": _SPREAD, "of": task, "value": rows["mean"].max() / rows["mean"].min()}
 
 
-def _name(profile: str, setup: str) -> str:
-    return profile if setup == USUAL_SETUP else f"{profile}, {setup}"
-
-
 def _cells(world: pd.DataFrame) -> dict[str, str]:
     return {measure: _FORMATS[measure](rows) for measure, rows in world.groupby("measure") if measure in _FORMATS}
 
@@ -203,9 +200,9 @@ def _gain(rows: pd.DataFrame) -> str:
 
 def _sign(rows: pd.DataFrame) -> str:
     value, low, high = rows.iloc[0][["value", "ci_low", "ci_high"]].astype(float)
-    side = int(value > 0) - int(value < 0) if pd.isna(low) else side_of_zero(low, high)
-    sign = {1: "+", -1: "−", 0: "0"}[side]
-    return f"({sign})" if pd.isna(low) else sign
+    alone = pd.isna(low)
+    sign = "0+−"[side_of_zero(value, value) if alone else side_of_zero(low, high)]
+    return f"({sign})" if alone else sign
 
 
 _FORMATS: dict[str, Callable[[pd.DataFrame], str]] = {
