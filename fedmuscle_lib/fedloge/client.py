@@ -29,14 +29,9 @@ class Client:
 
     def __init__(self, data: LocalData, local_test: Tensor, method: Method, workspace: nn.ModuleDict, recipe: Recipe) -> None:
         self.data, self.local_test, self.method, self.recipe = data, local_test, method, recipe
-        self._workspace = workspace
+        self.number, self._workspace = data.client, workspace
         self._private = method.private(data.client).to(method.problem.device)
         self.loss = float("nan")
-
-    @property
-    def number(self) -> int:
-        """The client's number."""
-        return self.data.client
 
     def train(self, received: Message, round: int) -> Update:
         """Train from what the server sent and return what is sent back; :attr:`loss` is then the mean loss of the last epoch.

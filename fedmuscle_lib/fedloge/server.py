@@ -98,9 +98,7 @@ class Server:
         for name in self.tensors.keys() ^ found.keys() or [name for name in found if not like(found[name], self.tensors[name])]:
             raise ValueError(f"{name!r} is none of the shared tensors")
         self.tensors = {name: found[name].to(tensor.device) for name, tensor in self.tensors.items()}
-        for ledger in ("uplink", "downlink"):
-            getattr(self, ledger).clear()
-            getattr(self, ledger).update(state[ledger])
+        self.uplink, self.downlink = (defaultdict(int, state[ledger]) for ledger in ("uplink", "downlink"))
 
 
 def weighted_mean(parts: Sequence[Mapping[str, Tensor]], samples: Sequence[int]) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -63,11 +62,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
 
     def visit(self, client: Client, received: Embeddings, round: int) -> None:
         """Train one participant."""
-        align = partial(self._aligned, received, dict(client.represent()))
-        self.losses[client.number] = client.fit(self.epochs, align, "public order", self.seed, client.number, round)
-
-    def _aligned(self, received: Embeddings, before: Embeddings, z: Embeddings, rows: Tensor, position: int) -> Tensor:
-        return self.regularise(z, received, before, rows)
+        before, address = dict(client.represent()), ("public order", self.seed, client.number, round)
+        align = lambda z, rows, position: self.regularise(z, received, before, rows)  # noqa: E731
+        self.losses[client.number] = client.fit(self.epochs, align, *address)
 
     @abstractmethod
     def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
