@@ -31,7 +31,6 @@ from fedmuscle_lib.report.statistics import (
     paired_differences,
     side_of_zero,
     wide,
-    with_interval,
     with_intervals,
     with_std,
 )
@@ -166,11 +165,10 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
     chance = cells.drop_duplicates("column").assign(method="chance")
     chance["cell"] = [f"{value:.1f}" for value in chance.chance]
     gains = delta[delta.algorithm != BASELINE]
-    ours = [with_interval(*cell) for cell in gains[["delta", "ci_low", "ci_high"]].to_numpy()]
     gains = gains.assign(
         method=gains.algorithm.map(label),
         column=gains.public + " Δ (%)",
-        cell=[cell + beside(paper, "+.2f") for cell, paper in zip(ours, gains.paper_delta, strict=True)],
+        cell=[cell + beside(paper, "+.2f") for cell, paper in zip(with_intervals(gains, "delta"), gains.paper_delta, strict=True)],
     )
     found = wide(pd.concat([cells, gains, chance]), "method", "column").fillna("").rename_axis(columns=None)
     order = [f"{gallery} {name}" for gallery in (FOLD, WHOLE) for name in (*(shown.replace("_", " ") for shown in _SHOWN), "Δ (%)")]

@@ -67,7 +67,7 @@ def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
 
 @housed
 def loss_and_delta(losses: pd.DataFrame, curve: pd.DataFrame) -> Figure:
-    """FedMuscle's loss over communication rounds, and beside it Delta of every arm, each with its 95 % band.
+    """FedMuscle's loss over communication rounds, and below it Delta of every arm, each with its 95 % band.
 
     Args:
         losses: rows as ``report.loss_curve`` returns them.

@@ -23,20 +23,18 @@ def costs(histories: Sequence[History]) -> pd.DataFrame:
         peak_memory_mib (of the process that ran it, with whatever it had run before). Operations before the first round, such as those of
         a reference of the public set or of the probe's fit, are in neither; the bytes of that reference are in the first round's.
     """
-    rows = []
-    for history in histories:
-        costs, facts = history.costs, history.provenance
-        rows.append(
-            {
-                "algorithm": history.arm,
-                "uplink_bytes": costs.uplink_bytes.mean(),
-                "downlink_bytes": costs.downlink_bytes.mean(),
-                "tflop": costs.flops.sum() / 1e12,
-                "tflop_done": costs.flops_done.sum() / 1e12,
-                "seconds": facts["seconds"],
-                "peak_memory_mib": facts["peak_memory_bytes"] / 2**20,
-            }
-        )
+    rows = [
+        {
+            "algorithm": history.arm,
+            "uplink_bytes": history.costs.uplink_bytes.mean(),
+            "downlink_bytes": history.costs.downlink_bytes.mean(),
+            "tflop": history.costs.flops.sum() / 1e12,
+            "tflop_done": history.costs.flops_done.sum() / 1e12,
+            "seconds": history.provenance["seconds"],
+            "peak_memory_mib": history.provenance["peak_memory_bytes"] / 2**20,
+        }
+        for history in histories
+    ]
     groups = pd.DataFrame(rows).groupby("algorithm", sort=False)
     means = groups.mean()
     means.insert(0, "runs", groups.size())
