@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -301,8 +302,11 @@ def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
         head.freeze_representation()
         kept = FrozenStates().of(head, inputs)
         yield "head alone", step(head, kept.take(slice(None))), step(_contiguous(head), inputs), kept.nbytes / len(inputs)
-    if any(isinstance(layer, Merged) for layer in model.modules()):
-        yield "LoRA", step(model, read), step(_with_pefts_layers(model), read), 0
+    plain = _copied(model)
+    if merged := [layer for layer in plain.modules() if isinstance(layer, Merged)]:
+        for layer in merged:
+            layer.__class__ = lora.Linear  # type: ignore[assignment]
+        yield "LoRA", step(model, read), step(plain, read), 0
     if isinstance(model, FeatureMaps) and isinstance(model.head, SegformerDecodeHead):
         yield "decoder", step(model, read), step(model, read, lambda seen: model.head(model.maps(seen))), 0
 
@@ -317,14 +321,6 @@ def _contiguous(model: UserModel) -> UserModel:
     plain = copy.deepcopy(model)
     plain.memory_format = torch.contiguous_format
     convert_conv2d_weight_memory_format(plain, torch.contiguous_format)
-    return plain
-
-
-def _with_pefts_layers(model: UserModel) -> UserModel:
-    plain = _copied(model)
-    for layer in plain.modules():
-        if isinstance(layer, Merged):
-            layer.__class__ = lora.Linear  # type: ignore[assignment]
     return plain
 
 
@@ -366,27 +362,14 @@ def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         return torch.cuda.max_memory_allocated(device) - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
-    held = peak = 0
-    for change in _allocations(profiler):
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def _allocations(profiler: profile) -> list[int]:
-    """Bytes taken (> 0) and given back (< 0), in order. Only the trace file has every event."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # only the trace file has every event
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    memory = [event for event in events if event.get("name") == "[memory]"]
-    return [int(event["args"]["Bytes"]) for event in sorted(memory, key=lambda event: event["ts"])]
+    memory = sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"])
+    return max(accumulate((int(event["args"]["Bytes"]) for event in memory), initial=0))  # taken (> 0) and given back (< 0)
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:
-    print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
+    print(table.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"))
     return table
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -81,7 +81,11 @@ def tune(settings: Settings, seeds: Sequence[int], configurations: Mapping[str, 
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
     fixed = {user.task: _recipe_of(base, user) for user in base.members}
     listed = {name: {task: _trainable(task, recipe, fixed[task]) for task in fixed} for name, recipe in configurations.items()}
-    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if not _same(recipes, fixed)}
+
+    def read(recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+        return {task: _effective(task, recipe) for task, recipe in recipes.items()}
+
+    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if read(recipes) != read(fixed)}
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
@@ -108,16 +112,11 @@ def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Reci
     return [name for _, name in sorted(zip(same, ranked, strict=True), key=lambda pair: pair[0])][:_FINALISTS]
 
 
-def _same(recipes: Mapping[str, Recipe], others: Mapping[str, Recipe]) -> bool:
-    """Return whether each task's recipe is the same training as the task's other one."""
-    return all(_effective(task, recipe) == _effective(task, others[task]) for task, recipe in recipes.items())
-
-
 def _effective(task: str, recipe: Recipe) -> Recipe:
     """Return what of a recipe a task's users look at: a head of another kind has neither width nor depth, and one layer has no width."""
-    unread = (
-        {"head_layers", "head_hidden"} if TASKS[task].head != "two layers" else {"head_hidden"} if recipe["head_layers"] == 1 else set()
-    )
+    if TASKS[task].head == "two layers" and recipe["head_layers"] > 1:
+        return recipe
+    unread = {"head_hidden"} if TASKS[task].head == "two layers" else {"head_layers", "head_hidden"}
     return {name: value for name, value in recipe.items() if name not in unread}
 
 

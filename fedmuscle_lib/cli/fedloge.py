@@ -16,10 +16,7 @@ from fedmuscle_lib.runs import History, run
 
 COEFFICIENT = "fedprox.mu"  # what their --beta is
 # Whose accuracies there are, and on what.
-SCOPES = {
-    "global": ("Global model", "on the whole test set"),
-    "personal": ("Clients' own models", "mean over the clients' local tests"),
-}
+SCOPES = {"global": ("Global model", "on the whole test set"), "personal": ("Clients' own models", "mean over the clients' local tests")}
 MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 

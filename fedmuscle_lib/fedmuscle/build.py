@@ -57,7 +57,8 @@ def build(settings: Settings) -> Federation:
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
-            public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
+            folder = reads.data_dir / PUBLIC_SETS[reads.public] if sees_public(settings) else None
+            public[encoding] = (read_public(folder, reads.public_size, encoding) if folder else encoding.empty()).to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
             remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
@@ -90,10 +91,6 @@ def build(settings: Settings) -> Federation:
     others = None if "others" in algorithm.ignores else settings.others
     robust = "robust" not in algorithm.ignores and bool(settings.robust)
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
-
-
-def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
-    return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
 
 
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:

@@ -42,13 +42,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        users: Sequence[int],
-        others: int | None,
-        dim: int,
-        address: tuple[object, ...],
-        device: str = "cpu",
-        robust: bool = False,
+        self, users: Sequence[int], others: int | None, dim: int, address: tuple[object, ...], device: str = "cpu", robust: bool = False
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
         self._device, self._robust = torch.device(device), robust

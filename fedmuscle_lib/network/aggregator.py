@@ -11,9 +11,9 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import fmean
 from threading import Condition, Lock
+from types import SimpleNamespace
 from typing import Any, cast
 
 from torch import Tensor
@@ -57,16 +57,11 @@ class _Gone(Exception):
         self.user, self.refused, self.there = user, refused, there
 
 
-@dataclass(frozen=True)
-class _Who:
-    number: int
-
-
 class _Seat:
     """A party's place in a round, which FedMuscle speaks to as to a client."""
 
     def __init__(self, number: int, lock: Lock) -> None:
-        self.user = _Who(number)
+        self.user = SimpleNamespace(number=number)
         self.arrived, self.answered = Condition(lock), Condition(lock)
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
         self.earlier = set[tuple[Batch, bytes] | None]()  # the messages before it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -207,19 +208,15 @@ class ServerFile(_Table):
             ValueError: naming the term that can't be; DataError where the public set can't be read.
         """
         terms = _checked(Terms, self.terms | {"public": {"images": ""}}, "terms")
-        digests = self.public if isinstance(self.public, dict) else _digests(self.public, terms.public_size)
-        terms = terms.model_copy(update={"public": dict(digests)})
+        if isinstance(self.public, dict):
+            digests = {str(reads): sha256 for reads, sha256 in self.public.items()}
+        else:
+            digests = {"images": public_digest(self.public, terms.public_size, "images")}
+            with suppress(DataError):  # there are no captions
+                digests["texts"] = public_digest(self.public, terms.public_size, "texts")
+        terms = terms.model_copy(update={"public": digests})
         terms.check_users(sorted(self.users))
         return terms
-
-
-def _digests(folder: Path, n: int) -> dict[str, str]:
-    """Digests of the images and, where there are any, of their captions."""
-    found = {"images": public_digest(folder, n, "images")}
-    try:
-        return found | {"texts": public_digest(folder, n, "texts")}
-    except DataError:
-        return found
 
 
 class Limits(_Table):

@@ -252,18 +252,16 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the profiles of a folder by name; raises as :func:`read_profile`."""
-    return {path.stem: read_profile(path) for path in sorted(folder.glob("*.toml"))}
-
-
-def read_profile(path: Path) -> dict[str, Any]:
-    """Return a profile's settings; its relative paths start at the clone.
+    """Return the settings of each profile of a folder by its name; relative paths start at the clone.
 
     Raises:
-        ValueError: naming the file; it is not TOML.
+        ValueError: naming a file that is not TOML.
     """
-    try:
-        profile = tomllib.loads(path.read_text(encoding="utf8"))
-    except ValueError as error:  # of text and of TOML
-        raise ValueError(f"{path}: not a profile ({error})") from None
-    return profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
+    profiles = {}
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            profile = tomllib.loads(path.read_text(encoding="utf8"))
+        except ValueError as error:  # of text and of TOML
+            raise ValueError(f"{path}: not a profile ({error})") from None
+        profiles[path.stem] = profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
+    return profiles
