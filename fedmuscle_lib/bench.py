@@ -252,28 +252,18 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     library()  # with torch's counter on, which later steps of this shape are spared
     gflop = client.meter.total / 1e9
     times = {f"{name}_ms": median * 1e3 for name, median in alternate(calls, rounds, _PATIENCE, settings.device).items()}
-    return {
-        "user": client.user.number,
-        "model": client.user.model,
-        "parameters_m": sum(p.numel() for p in client.model.backbone.parameters()) / 1e6,
-        **times,
-        "speedup": times["readme_ms"] / times["library_ms"],
-        "gflop": gflop,
-        "library_mb": peak_bytes(library, settings.device) / 1e6,
-    }
+    parameters = sum(p.numel() for p in client.model.backbone.parameters()) / 1e6
+    speedup, peak = times["readme_ms"] / times["library_ms"], peak_bytes(library, settings.device) / 1e6
+    whose = {"user": client.user.number, "model": client.user.model, "parameters_m": parameters}
+    return whose | times | {"speedup": speedup, "gflop": gflop, "library_mb": peak}
 
 
 def _local_rows(client: Client, settings: Settings, rounds: int) -> Iterator[dict[str, Any]]:
     for form, library, plain, nbytes in _forms(client, settings):
         times = alternate({"library_ms": library, "plain_ms": plain}, rounds, _PATIENCE, settings.device)
-        yield {
-            "user": client.user.number,
-            "model": client.user.model,
-            "form": form,
-            **{name: median * 1e3 for name, median in times.items()},
-            "speedup": times["plain_ms"] / times["library_ms"],
-            "states_mb": nbytes * len(client.train) / 1e6 or math.nan,
-        }
+        whose = {"user": client.user.number, "model": client.user.model, "form": form}
+        speedup, kept = times["plain_ms"] / times["library_ms"], nbytes * len(client.train) / 1e6 or math.nan
+        yield whose | {name: median * 1e3 for name, median in times.items()} | {"speedup": speedup, "states_mb": kept}
 
 
 def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], None], Callable[[], None], float]]:

@@ -63,17 +63,8 @@ class Rounds:
             return
         for client in self.federation.clients:
             user = client.user
-            metrics.append(
-                {
-                    "round": round + 1,
-                    "phase": phase,
-                    "user": user.number,
-                    "model": user.model,
-                    "task": user.task,
-                    "metric": client.task.metric,
-                    "value": self._value(client, round),
-                }
-            )
+            whose = {"round": round + 1, "phase": phase, "user": user.number, "model": user.model, "task": user.task}
+            metrics.append(whose | {"metric": client.task.metric, "value": self._value(client, round)})
 
     def _value(self, client: Client, round: int) -> float:
         """The metric of the user's model or, with ``refit``, of a copy of it that trains on its local data for one more phase."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
@@ -29,11 +29,8 @@ _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 
 
-def _from_the_file(path: Path, info: ValidationInfo) -> Path:
-    return (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name or "")
-
-
-Place = Annotated[Path, AfterValidator(_from_the_file)]  # a relative one starts at the file's folder
+# a relative one starts at the file's folder
+Place = Annotated[Path, AfterValidator(lambda path, info: (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name))]
 
 
 class _Table(BaseModel):
