@@ -78,11 +78,7 @@ class Explorer:
             control.observe(lambda _: self._check(), "value")
 
     def settings(self) -> Settings:
-        """Settings that are chosen.
-
-        Raises:
-            ValueError: no run can have it; one line says why.
-        """
+        """Settings that are chosen; raises ValueError, whose one line says why, if no run can have them."""
         if self._wrong:
             raise ValueError(self._wrong)
         chosen = {name: control.value for name, control in self.controls.items()}

@@ -176,11 +176,7 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
 
 
 def tuned_options(profile: str, algorithm: str) -> Options:
-    """Options of an algorithm in a profile's table.
-
-    Raises:
-        ValueError: it has nothing of it.
-    """
+    """Options of an algorithm in a profile's table; raises ValueError if it has none."""
     own = {
         name.partition(".")[2]: value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(f"{algorithm}.")
     }
@@ -240,11 +236,7 @@ def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Optio
 
 
 def claim(folder: Path) -> None:
-    """Check that the tables in ``folder`` are those that :func:`write` and :func:`write_options` write.
-
-    Raises:
-        NotOurs: one is not; the message names it.
-    """
+    """Check that :func:`write` and :func:`write_options` wrote the tables in ``folder``; raises NotOurs, naming one that they did not."""
     for name, start in ((_RECIPES, "task,configuration,"), (_OPTIONS, "algorithm,setup,public,")):
         headed(folder / name, start.encode())
 

@@ -42,11 +42,7 @@ class Place:
 
 
 def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
-    """Return the parts of a data set that the option ``parts`` asks for.
-
-    Raises:
-        SourceError: a name is not in ``parts``.
-    """
+    """Return the parts of a data set that the option ``parts`` asks for; raises SourceError if one is not in ``parts``."""
     names = list(dict.fromkeys((options.get("parts") or default).split(",")))
     if unknown := set(names) - parts.keys():
         raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(parts)}")

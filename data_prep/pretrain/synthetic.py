@@ -67,11 +67,7 @@ class Pipeline:
 
 
 def small(folder: Path, strength: float, device: str = "cpu") -> Pipeline:
-    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`.
-
-    Raises:
-        SourceError: as :func:`diffusion.load`.
-    """
+    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`; raises as :func:`diffusion.load`."""
     unet = diffusion.load(folder)
     facts = {"pipeline": "small", "strength": strength, "steps": diffusion.DENOISING, "weights": _weights(folder)}
     return Pipeline(partial(diffusion.sdedit, unet, strength), unet.config.sample_size * diffusion.BLOCK, facts)

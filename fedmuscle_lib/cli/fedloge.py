@@ -28,11 +28,7 @@ def command(save_models: Path | None, **options: Any) -> None:
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
-    """Replace the authors' --beta by the option that it is.
-
-    Raises:
-        ValueError: the option is given too.
-    """
+    """Replace the authors' --beta by the option that it is; raises ValueError if the option is given too."""
     values = {name: value for name, value in given.items() if name != "beta"}
     if "beta" in given:
         own = values.get("options", {})

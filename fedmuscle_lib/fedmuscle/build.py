@@ -110,11 +110,7 @@ def has_one_side(kind: type[UserModel], task: Task) -> bool:
 
 
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
-    """Encoding of the inputs of the user's model.
-
-    Raises:
-        ValueError: the side of its images is none that the model reads.
-    """
+    """Encoding of the inputs of the user's model; raises ValueError if the side of its images is none that the model reads."""
     checkpoint = checkpoint_of(settings, user)
     kind = architecture_of(checkpoint)
     if kind.reads == "texts":

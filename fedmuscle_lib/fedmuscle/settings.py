@@ -549,9 +549,5 @@ def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str]
 
 
 def parse(given: dict[str, Any]) -> Settings:
-    """``Settings(**given)`` with an error that a person can act on.
-
-    Raises:
-        ValueError: unknown field, wrong type, or settings that contradict each other.
-    """
+    """``Settings(**given)`` with an error that a person can act on; raises as :func:`fedmuscle_lib.runs.settings.parse`."""
     return any_run.parse(Settings, given)

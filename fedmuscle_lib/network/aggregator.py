@@ -186,12 +186,7 @@ class Aggregator:
             return Welcome(session=secret, round=self._next)
 
     def user_of(self, secret: str) -> int:
-        """The user of a session.
-
-        Raises:
-            NoSession: there is none.
-            RefusedMessage: it is over.
-        """
+        """The user of a session; raises NoSession if there is none, RefusedMessage if it is over."""
         with self._lock:
             if secret not in self._sessions:
                 raise NoSession("no such session; the server was started again")

@@ -87,11 +87,7 @@ class Terms(BaseModel):
         return value if isinstance(value, float) else next(value[pair] for pair in pairs if pair in value)
 
     def check_users(self, users: list[int]) -> None:
-        """Check what depends on who may join.
-
-        Raises:
-            ValueError: M is too large, or temperatures contradict each other.
-        """
+        """Check what depends on who may join; raises ValueError if M is too large, or temperatures contradict each other."""
         if self.others > len(users) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(users) - 1} other users")
         pairs = {f"{i}-{j}" for i in users for j in users if i != j}
@@ -238,11 +234,7 @@ class Limits(_Table):
     report: bool = False
 
     def check(self, terms: Terms) -> None:
-        """Refuse terms that ask for more, before anything is sent.
-
-        Raises:
-            RefusedMessage: naming the limit.
-        """
+        """Refuse terms that ask for more, before anything is sent; raises RefusedMessage, which names the limit."""
         for name, theirs in {"rounds": terms.rounds, "megabytes": terms.uplink_bytes / 1e6}.items():
             if theirs > (ours := getattr(self, name)):
                 raise RefusedMessage(f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}")

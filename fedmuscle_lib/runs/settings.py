@@ -187,11 +187,7 @@ def best_device() -> str:
 
 
 def try_device(name: str) -> str:
-    """The name of the device called ``name``, "auto" resolved.
-
-    Raises:
-        ValueError: torch can't compute on it.
-    """
+    """The name of the device called ``name``, "auto" resolved; raises ValueError if torch can't compute on it."""
     device = best_device() if name == "auto" else name
     try:
         ones, asked = torch.ones(2, device=device), torch.device(device)
