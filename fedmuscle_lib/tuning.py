@@ -177,9 +177,8 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
 
 def tuned_options(profile: str, algorithm: str) -> Options:
     """Options of an algorithm in a profile's table; raises ValueError if it has none."""
-    own = {
-        name.partition(".")[2]: value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(f"{algorithm}.")
-    }
+    prefix = f"{algorithm}."
+    own = {name.removeprefix(prefix): value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(prefix)}
     if not own:
         raise ValueError(f"tune: {profile}.toml has no [options] of {algorithm} to confirm")
     return own

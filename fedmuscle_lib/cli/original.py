@@ -32,9 +32,9 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
     if counts := {name: given[name] for name in COUNTS if name in given}:
         if "users" in given:
             raise ValueError(f"users: --{next(iter(counts))} says who takes part too; give one of them")
+        setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
         chosen: list[int] = []  # the first users of each counted task; of the other tasks nobody takes part
         for name, count in counts.items():
-            setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
             numbers = [user.number for user in setup if user.task == COUNTS[name]]
             if not 0 <= count <= len(numbers):
                 raise ValueError(f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}")

@@ -41,7 +41,7 @@ def command(
                 try_device(place["device"])
     outcomes = reproduce(notebooks or None, profile, numbers, jobs, output, own, shipped_only=shipped_only, scheduler=scheduler)
     for outcome in outcomes:
-        faults = (f"{kind}: {why}" for kind, why in (("missing", outcome.missing), ("failed", outcome.failure)) if why)
-        print(f"{outcome.notebook}: {next(faults, 'done')} ({outcome.seconds:.0f} s)")
+        ending = f"missing: {outcome.missing}" if outcome.missing else f"failed: {outcome.failure}" if outcome.failure else "done"
+        print(f"{outcome.notebook}: {ending} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
     raise typer.Exit(FAILURE if any(outcome.failure for outcome in outcomes) else DONE)

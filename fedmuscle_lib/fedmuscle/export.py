@@ -268,10 +268,7 @@ class SavedUser:
                 raise ValueError(f"user {self.number} reads {reads}, got a {type(one).__name__} (input {row})")
             if not images and (fault := text_fault(one)):
                 raise ValueError(f"user {self.number}: input {row} {fault}")
-        if isinstance(self.encoding, Pixels):
-            return self.encoding.load([Path(path) for path in given])
-        assert isinstance(self.encoding, Tokens)
-        return self.encoding.encode(given)
+        return self.encoding.load([Path(path) for path in given]) if isinstance(self.encoding, Pixels) else self.encoding.encode(given)
 
 
 @fixed_state()
