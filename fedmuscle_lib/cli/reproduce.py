@@ -11,7 +11,7 @@ import typer
 from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.reproduce import reproduce
+from fedmuscle_lib.reproduce import Outcome, reproduce
 from fedmuscle_lib.runs.settings import try_device
 
 _NOTEBOOKS = "Names such as table7, or all. [default: table1, table2, table7, controls; with --shipped-only all]"
@@ -41,7 +41,12 @@ def command(
                 try_device(place["device"])
     outcomes = reproduce(notebooks or None, profile, numbers, jobs, output, own, shipped_only=shipped_only, scheduler=scheduler)
     for outcome in outcomes:
-        ending = f"missing: {outcome.missing}" if outcome.missing else f"failed: {outcome.failure}" if outcome.failure else "done"
-        print(f"{outcome.notebook}: {ending} ({outcome.seconds:.0f} s)")
+        print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
     raise typer.Exit(FAILURE if any(outcome.failure for outcome in outcomes) else DONE)
+
+
+def _ending(outcome: Outcome) -> str:
+    if outcome.missing:
+        return f"missing: {outcome.missing}"
+    return f"failed: {outcome.failure}" if outcome.failure else "done"

@@ -35,8 +35,7 @@ def verdict(exercise: Exercise, value: Any) -> str:
     given, wanted = (_numbers(one, exercise.words) for one in (value, exercise.answer))
     assert wanted is not None
     if given is None or given.shape != wanted.shape:
-        numbers = f"{len(exercise.answer)} numbers" if isinstance(exercise.answer, list) else "a number"
-        return f"not yet. Answer with {'one word: ' + ', '.join(exercise.words) if exercise.words else numbers}."
+        return f"not yet. Answer with {_form(exercise)}."
     if _near(given, wanted, exercise.tolerance):
         return "right."
     slips = (hint for slip, hint in exercise.slips if _near(given, np.asarray(slip), exercise.tolerance))
@@ -56,3 +55,9 @@ def _numbers(value: Any, words: Sequence[str]) -> np.ndarray | None:
 
 def _near(given: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
     return bool((np.abs(given - wanted) <= tolerance).all())
+
+
+def _form(exercise: Exercise) -> str:
+    if exercise.words:
+        return "one word: " + ", ".join(exercise.words)
+    return f"{len(exercise.answer)} numbers" if isinstance(exercise.answer, list) else "a number"
