@@ -31,7 +31,7 @@ def command(
     ] = None,
     confirm: Annotated[
         str | None,
-        typer.Option(metavar="PROFILE", help="Compare only an algorithm's authors' values and what this profile's [options] has of it."),
+        typer.Option(metavar="PROFILE", help="Compare only an algorithm's authors' values and this profile's options of it."),
     ] = None,
     figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv or tuning_options.csv is written.")] = ROOT / "figures",
     parameter: Parameters = None,
