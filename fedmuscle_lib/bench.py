@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -251,28 +252,18 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     library()  # with torch's counter on, which later steps of this shape are spared
     gflop = client.meter.total / 1e9
     times = {f"{name}_ms": median * 1e3 for name, median in alternate(calls, rounds, _PATIENCE, settings.device).items()}
-    return {
-        "user": client.user.number,
-        "model": client.user.model,
-        "parameters_m": sum(p.numel() for p in client.model.backbone.parameters()) / 1e6,
-        **times,
-        "speedup": times["readme_ms"] / times["library_ms"],
-        "gflop": gflop,
-        "library_mb": peak_bytes(library, settings.device) / 1e6,
-    }
+    parameters = sum(p.numel() for p in client.model.backbone.parameters()) / 1e6
+    speedup, peak = times["readme_ms"] / times["library_ms"], peak_bytes(library, settings.device) / 1e6
+    whose = {"user": client.user.number, "model": client.user.model, "parameters_m": parameters}
+    return whose | times | {"speedup": speedup, "gflop": gflop, "library_mb": peak}
 
 
 def _local_rows(client: Client, settings: Settings, rounds: int) -> Iterator[dict[str, Any]]:
     for form, library, plain, nbytes in _forms(client, settings):
         times = alternate({"library_ms": library, "plain_ms": plain}, rounds, _PATIENCE, settings.device)
-        yield {
-            "user": client.user.number,
-            "model": client.user.model,
-            "form": form,
-            **{name: median * 1e3 for name, median in times.items()},
-            "speedup": times["plain_ms"] / times["library_ms"],
-            "states_mb": nbytes * len(client.train) / 1e6 or math.nan,
-        }
+        whose = {"user": client.user.number, "model": client.user.model, "form": form}
+        speedup, kept = times["plain_ms"] / times["library_ms"], nbytes * len(client.train) / 1e6 or math.nan
+        yield whose | {name: median * 1e3 for name, median in times.items()} | {"speedup": speedup, "states_mb": kept}
 
 
 def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[], None], Callable[[], None], float]]:
@@ -301,8 +292,11 @@ def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
         head.freeze_representation()
         kept = FrozenStates().of(head, inputs)
         yield "head alone", step(head, kept.take(slice(None))), step(_contiguous(head), inputs), kept.nbytes / len(inputs)
-    if any(isinstance(layer, Merged) for layer in model.modules()):
-        yield "LoRA", step(model, read), step(_with_pefts_layers(model), read), 0
+    plain = _copied(model)
+    if merged := [layer for layer in plain.modules() if isinstance(layer, Merged)]:
+        for layer in merged:
+            layer.__class__ = lora.Linear  # type: ignore[assignment]
+        yield "LoRA", step(model, read), step(plain, read), 0
     if isinstance(model, FeatureMaps) and isinstance(model.head, SegformerDecodeHead):
         yield "decoder", step(model, read), step(model, read, lambda seen: model.head(model.maps(seen))), 0
 
@@ -317,14 +311,6 @@ def _contiguous(model: UserModel) -> UserModel:
     plain = copy.deepcopy(model)
     plain.memory_format = torch.contiguous_format
     convert_conv2d_weight_memory_format(plain, torch.contiguous_format)
-    return plain
-
-
-def _with_pefts_layers(model: UserModel) -> UserModel:
-    plain = _copied(model)
-    for layer in plain.modules():
-        if isinstance(layer, Merged):
-            layer.__class__ = lora.Linear  # type: ignore[assignment]
     return plain
 
 
@@ -366,27 +352,14 @@ def peak_bytes(call: Callable[[], object], device: str = "cpu") -> int:
         return torch.cuda.max_memory_allocated(device) - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
-    held = peak = 0
-    for change in _allocations(profiler):
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def _allocations(profiler: profile) -> list[int]:
-    """Bytes taken (> 0) and given back (< 0), in order. Only the trace file has every event."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # only the trace file has every event
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    memory = [event for event in events if event.get("name") == "[memory]"]
-    return [int(event["args"]["Bytes"]) for event in sorted(memory, key=lambda event: event["ts"])]
+    memory = sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"])
+    return max(accumulate((int(event["args"]["Bytes"]) for event in memory), initial=0))  # taken (> 0) and given back (< 0)
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:
-    print(table.to_string(index=False, na_rep="-", float_format=_three_digits))
+    print(table.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"))
     return table
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

@@ -69,24 +69,16 @@ class Explorer:
         self._go = ipywidgets.Button(description="Run", button_style="primary")
         self._stop = ipywidgets.Button(description="Stop", disabled=True)
         self._line, self._image, self._table = ipywidgets.HTML(), ipywidgets.Image(format="png"), ipywidgets.HTML()
-        self.panel = self._laid_out()
+        users, public, *numbers = self.controls.values()
+        choices = ipywidgets.HBox([ipywidgets.VBox(column) for column in ([users, public], list(self.models.values()), numbers)])
+        self.panel = ipywidgets.VBox([choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table])
         self._go.on_click(lambda _: self.start())
         self._stop.on_click(lambda _: self.stop())
         for control in (*self.controls.values(), *self.models.values()):
             control.observe(lambda _: self._check(), "value")
 
-    def _laid_out(self) -> ipywidgets.VBox:
-        users, public, *numbers = self.controls.values()
-        columns = [[users, public], list(self.models.values()), numbers]
-        choices = ipywidgets.HBox([ipywidgets.VBox(column) for column in columns])
-        return ipywidgets.VBox([choices, ipywidgets.HBox([self._go, self._stop]), self._line, self._image, self._table])
-
     def settings(self) -> Settings:
-        """Settings that are chosen.
-
-        Raises:
-            ValueError: no run can have it; one line says why.
-        """
+        """Settings that are chosen; raises ValueError, whose one line says why, if no run can have them."""
         if self._wrong:
             raise ValueError(self._wrong)
         chosen = {name: control.value for name, control in self.controls.items()}

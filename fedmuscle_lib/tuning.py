@@ -81,7 +81,11 @@ def tune(settings: Settings, seeds: Sequence[int], configurations: Mapping[str, 
     base = settings.model_copy(update={"algorithm": "local", "evaluate_on": SPLIT, "evaluate_every": settings.rounds})
     fixed = {user.task: _recipe_of(base, user) for user in base.members}
     listed = {name: {task: _trainable(task, recipe, fixed[task]) for task in fixed} for name, recipe in configurations.items()}
-    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if not _same(recipes, fixed)}
+
+    def read(recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+        return {task: _effective(task, recipe) for task, recipe in recipes.items()}
+
+    candidates = {FIXED: fixed} | {name: recipes for name, recipes in listed.items() if read(recipes) != read(fixed)}
     lengths = {f"{FIXED}, {n} epochs": {task: recipe | {"epochs": n} for task, recipe in fixed.items()} for n in _LENGTHS}
     first, *others = seeds
     trials = [(dict.fromkeys(fixed, name), first) for name in candidates | lengths]
@@ -108,16 +112,11 @@ def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Reci
     return [name for _, name in sorted(zip(same, ranked, strict=True), key=lambda pair: pair[0])][:_FINALISTS]
 
 
-def _same(recipes: Mapping[str, Recipe], others: Mapping[str, Recipe]) -> bool:
-    """Return whether each task's recipe is the same training as the task's other one."""
-    return all(_effective(task, recipe) == _effective(task, others[task]) for task, recipe in recipes.items())
-
-
 def _effective(task: str, recipe: Recipe) -> Recipe:
     """Return what of a recipe a task's users look at: a head of another kind has neither width nor depth, and one layer has no width."""
-    unread = (
-        {"head_layers", "head_hidden"} if TASKS[task].head != "two layers" else {"head_hidden"} if recipe["head_layers"] == 1 else set()
-    )
+    if TASKS[task].head == "two layers" and recipe["head_layers"] > 1:
+        return recipe
+    unread = {"head_hidden"} if TASKS[task].head == "two layers" else {"head_layers", "head_hidden"}
     return {name: value for name, value in recipe.items() if name not in unread}
 
 
@@ -177,14 +176,9 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
 
 
 def tuned_options(profile: str, algorithm: str) -> Options:
-    """Options of an algorithm in a profile's table.
-
-    Raises:
-        ValueError: it has nothing of it.
-    """
-    own = {
-        name.partition(".")[2]: value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(f"{algorithm}.")
-    }
+    """Options of an algorithm in a profile's table; raises ValueError if it has none."""
+    prefix = f"{algorithm}."
+    own = {name.removeprefix(prefix): value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(prefix)}
     if not own:
         raise ValueError(f"tune: {profile}.toml has no [options] of {algorithm} to confirm")
     return own
@@ -241,11 +235,7 @@ def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Optio
 
 
 def claim(folder: Path) -> None:
-    """Check that the tables in ``folder`` are those that :func:`write` and :func:`write_options` write.
-
-    Raises:
-        NotOurs: one is not; the message names it.
-    """
+    """Check that :func:`write` and :func:`write_options` wrote the tables in ``folder``; raises NotOurs, naming one that they did not."""
     for name, start in ((_RECIPES, "task,configuration,"), (_OPTIONS, "algorithm,setup,public,")):
         headed(folder / name, start.encode())
 

@@ -31,11 +31,7 @@ _SPLIT_FILE = "dataset_coco.json"
 
 
 def edition(entry: Entry, options: dict) -> Entry:
-    """Return the entry with the archives of the edition that the options ask for.
-
-    Raises:
-        SourceError: there is no such edition.
-    """
+    """Return the entry with the archives of the edition that the options ask for; raises SourceError if there is none."""
     if options["edition"] == 2014:
         return entry
     if options["edition"] == 2017:

@@ -84,7 +84,7 @@ def write(run: Run) -> None:
         for name, file in members:
             pure = PurePosixPath(name)
             if pure.parent.name == "JPEGImages" and pure.stem in folders:
-                mask_size = _size(indices(masks[pure.stem], f"{path}: mask {pure.stem}")) if pure.stem in labelled else None
+                mask_size = indices(masks[pure.stem], f"{path}: mask {pure.stem}").shape[::-1] if pure.stem in labelled else None
                 kept[pure.stem] = keep(file.read(), pure.name, folders[pure.stem], run.options.get("size"), mask_size)
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
     for (part, split, client), stems in users.items():
@@ -114,11 +114,6 @@ def _public(run: Run, free: set[str], last: set[str]) -> list[str]:
 
 def _parts(options: dict) -> list[str]:
     return chosen(options, PARTS, default="mlc,public" if options.get("clients") else "public")
-
-
-def _size(mask: np.ndarray) -> tuple[int, int]:
-    """Return width and height."""
-    return mask.shape[1], mask.shape[0]
 
 
 def _present(mask: np.ndarray) -> list[int]:

@@ -95,11 +95,7 @@ def text_of(content: bytes, name: str, path: Path) -> str:
 
 
 def plain_name(name: str, path: Path) -> str:
-    """Return the name if it is a plain file name.
-
-    Raises:
-        SourceError: it is empty, stands for a folder, or has separators.
-    """
+    """Return the name if it is a plain file name; raises SourceError if it is empty, stands for a folder, or has separators."""
     if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
         _refuse(path, name, "as the name of a file")
     return name

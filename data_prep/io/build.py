@@ -15,6 +15,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,11 +43,7 @@ class Place:
 
 
 def chosen(options: dict, parts: Mapping[str, Place], default: str) -> list[str]:
-    """Return the parts of a data set that the option ``parts`` asks for.
-
-    Raises:
-        SourceError: a name is not in ``parts``.
-    """
+    """Return the parts of a data set that the option ``parts`` asks for; raises SourceError if one is not in ``parts``."""
     names = list(dict.fromkeys((options.get("parts") or default).split(",")))
     if unknown := set(names) - parts.keys():
         raise SourceError(f"--parts: {min(unknown)!r} is none of {', '.join(parts)}")
@@ -81,7 +78,6 @@ class Run:
     found: dict[str, int] = field(default_factory=dict)
     sizes: list[dict] = field(default_factory=list)
     archives: list[dict] = field(default_factory=list)
-    _sums: dict[str, str] | None = None
 
     @property
     def folder(self) -> Path:
@@ -96,7 +92,7 @@ class Run:
             SourceError: it is missing, does not match its ``SHA256SUMS``, or is not the official one though the official host sent it.
         """
         path = self.source.obtain(archive)
-        sums, sha256 = self._checksums(), digest(path)
+        sums, sha256 = self._checksums, digest(path)
         if sums and archive.name not in sums:
             self.say(
                 f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"
@@ -117,14 +113,14 @@ class Run:
         self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
         return path
 
+    @cached_property
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 by archive name, of the ``SHA256SUMS`` beside the archives; read once, and archives that are not there are told of."""
-        if self._sums is None:
-            self._sums = self.source.sums()
-            if absent := self.source.absent(self._sums):
-                shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
-                self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
-        return self._sums
+        """SHA-256 by archive name, of the ``SHA256SUMS`` beside the archives; archives that are not there are told of."""
+        sums = self.source.sums()
+        if absent := self.source.absent(sums):
+            shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
+            self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
+        return sums
 
     def images_in(self, place: Place) -> set[str]:
         """Return the names without suffix of the images that an earlier run of this command put into a place."""

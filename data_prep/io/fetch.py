@@ -272,11 +272,7 @@ def _asked(url: str, method: str = "GET") -> Iterator[requests.Response | None]:
 
 
 def size_of(url: str) -> int | None:
-    """Return the size in bytes that the server states for a file: -1 if it states none, None if the file does not exist.
-
-    Raises:
-        SourceError: the server can't be reached.
-    """
+    """Size in bytes that the server states for a file: -1 if none, None if there is no file; raises SourceError if it can't be reached."""
     with _asked(url, "HEAD") as response:
         total = _total(response) if response else None
         return -1 if response and total is None else total

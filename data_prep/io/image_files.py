@@ -16,30 +16,18 @@ from fedmuscle_lib.data.images import decode, decode_indices
 
 
 def decoded(content: bytes, name: str, how: Callable[[bytes], Image.Image] = decode) -> Image.Image:
-    """Return an image of an archive, as the library decodes it.
-
-    Raises:
-        SourceError: ``name`` is no readable image.
-    """
+    """Return an image of an archive, as the library decodes it; raises SourceError if ``name`` is no readable image."""
     with prefixed(name, DataError, SourceError):
         return how(content)
 
 
 def square(content: bytes, name: str, size: int) -> np.ndarray:
-    """Return an RGB image resized to a square, (size, size, 3) uint8; its aspect ratio is not kept.
-
-    Raises:
-        SourceError: ``name`` is no readable image.
-    """
+    """An RGB image as a square, (size, size, 3) uint8, whatever its aspect ratio; raises as :func:`decoded`."""
     return np.asarray(decoded(content, name).resize((size, size), Image.Resampling.BICUBIC))
 
 
 def indices(content: bytes, name: str) -> np.ndarray:
-    """Return the indices of a palette image, (h, w) uint8.
-
-    Raises:
-        SourceError: ``name`` is no palette image.
-    """
+    """Return the indices of a palette image, (h, w) uint8; raises SourceError if ``name`` is no palette image."""
     return np.asarray(decoded(content, name, decode_indices))
 
 

@@ -39,11 +39,7 @@ Batches = Callable[[np.random.RandomState, int], Tensor]
 
 
 def need_diffusers() -> None:
-    """Check that the optional extra is installed.
-
-    Raises:
-        SourceError: it is not.
-    """
+    """Check that the optional extra is installed; raises SourceError if it is not."""
     try:
         import diffusers  # noqa: F401
     except ImportError:
@@ -115,11 +111,7 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
 
 
 def load(folder: Path) -> UNet2DModel:
-    """The trained model in ``folder``, in full precision.
-
-    Raises:
-        SourceError: diffusers is not installed, or there is no readable model.
-    """
+    """The trained model in ``folder``, in full precision; raises SourceError if diffusers or a readable model is missing."""
     need_diffusers()
     from diffusers import UNet2DModel
 

@@ -100,11 +100,7 @@ class Views:
 
 
 def sources(archives: Path, most: int) -> list[Source]:
-    """Return the data sets whose archives of images lie in the folder.
-
-    Raises:
-        SourceError: none does.
-    """
+    """Return the data sets whose archives of images lie in the folder; raises SourceError if none does."""
     named = {name: archives / CATALOGUE[name].archives[0].name for name in DATA_SETS}
     found = [Source(name, path, most) for name, path in named.items() if path.exists()]
     if not found:

@@ -83,11 +83,7 @@ def _listed(accuracy: dict[int, float]) -> str:
 
 
 def _users_files(data_dir: Path, folder: str, split: str) -> list[Path]:
-    """Return the users' files of a data set.
-
-    Raises:
-        SourceError: it is not prepared.
-    """
+    """Return the users' files of a data set; raises as :func:`prepared`."""
     found = sorted((data_dir / folder / split).glob("client_*.pkl"))
     if not found:
         raise SourceError(

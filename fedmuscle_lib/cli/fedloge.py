@@ -16,10 +16,7 @@ from fedmuscle_lib.runs import History, run
 
 COEFFICIENT = "fedprox.mu"  # what their --beta is
 # Whose accuracies there are, and on what.
-SCOPES = {
-    "global": ("Global model", "on the whole test set"),
-    "personal": ("Clients' own models", "mean over the clients' local tests"),
-}
+SCOPES = {"global": ("Global model", "on the whole test set"), "personal": ("Clients' own models", "mean over the clients' local tests")}
 MASKED = "masked: classes that a client's local test lacks can't be predicted"
 
 
@@ -31,11 +28,7 @@ def command(save_models: Path | None, **options: Any) -> None:
 
 
 def translated(given: dict[str, Any]) -> dict[str, Any]:
-    """Replace the authors' --beta by the option that it is.
-
-    Raises:
-        ValueError: the option is given too.
-    """
+    """Replace the authors' --beta by the option that it is; raises ValueError if the option is given too."""
     values = {name: value for name, value in given.items() if name != "beta"}
     if "beta" in given:
         own = values.get("options", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,7 @@ def needs_grpc() -> None:
     assert grpc
 
 
-def _told(line: str) -> None:
-    print(line, flush=True)
+_told = partial(print, flush=True)
 
 
 def serve(file: Annotated[Path, typer.Argument(metavar="SERVER.TOML", help="The server's file; docs/federation.md describes it.")]) -> None:

@@ -92,11 +92,7 @@ def _once(what: str, pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """The numbers of "0,1,2".
-
-    Raises:
-        ValueError: something else stands there, a number that no run can have as its seed, or one twice.
-    """
+    """The numbers of "0,1,2"; raises ValueError for anything else, a number that no run can have as its seed, or one twice."""
     try:
         seeds = [int(item) for item in text.split(",")]
     except ValueError:

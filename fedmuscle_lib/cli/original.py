@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.fedmuscle.setups import SETUPS, User
+from fedmuscle_lib.fedmuscle.setups import SETUPS
 
 # Their values of a setting where ours are called differently.
 VALUES = {
@@ -33,16 +32,12 @@ def translated(given: dict[str, Any]) -> dict[str, Any]:
     if counts := {name: given[name] for name in COUNTS if name in given}:
         if "users" in given:
             raise ValueError(f"users: --{next(iter(counts))} says who takes part too; give one of them")
-        values["users"] = _first_users(SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ()), counts)
+        setup = SETUPS.get(values.get("setup", Settings.model_fields["setup"].default), ())
+        chosen: list[int] = []  # the first users of each counted task; of the other tasks nobody takes part
+        for name, count in counts.items():
+            numbers = [user.number for user in setup if user.task == COUNTS[name]]
+            if not 0 <= count <= len(numbers):
+                raise ValueError(f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}")
+            chosen += numbers[:count]
+        values["users"] = tuple(sorted(chosen))
     return values
-
-
-def _first_users(setup: Sequence[User], counts: dict[str, int]) -> tuple[int, ...]:
-    """Numbers of the first users of each counted task; of the other tasks nobody takes part."""
-    chosen: list[int] = []
-    for name, count in counts.items():
-        numbers = [user.number for user in setup if user.task == COUNTS[name]]
-        if not 0 <= count <= len(numbers):
-            raise ValueError(f"{name}: there are {len(numbers)} users with {COUNTS[name]}, not {count}")
-        chosen += numbers[:count]
-    return tuple(sorted(chosen))

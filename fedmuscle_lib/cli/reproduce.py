@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,7 @@ _NOTEBOOKS = "Names such as table7, or all. [default: table1, table2, table7, co
 
 
 def command(
-    notebooks: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NOTEBOOK]...", help=_NOTEBOOKS),
-    ] = None,
+    notebooks: Annotated[list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help=_NOTEBOOKS)] = None,
     profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
     seeds: Annotated[
         str | None, typer.Option(metavar="0,1,2", help="Seeds of every run. [default: 0; with --shipped-only the reference's]")
@@ -38,19 +35,15 @@ def command(
     numbers = None if seeds is None else seeds_of(seeds)
     own = named_values(parameter)
     if not (shipped_only or scheduler or os.environ.get("FEDMUSCLE_SCHEDULER")):  # which compute nothing here
-        for device in _devices(own):
-            try_device(device)
+        overrides = own.get("overrides")
+        for place in (own, overrides if isinstance(overrides, dict) else {}):
+            if isinstance(place.get("device"), str):
+                try_device(place["device"])
     outcomes = reproduce(notebooks or None, profile, numbers, jobs, output, own, shipped_only=shipped_only, scheduler=scheduler)
     for outcome in outcomes:
         print(f"{outcome.notebook}: {_ending(outcome)} ({outcome.seconds:.0f} s)")
     print(f"index: {output / profile / 'index.html'}")
     raise typer.Exit(FAILURE if any(outcome.failure for outcome in outcomes) else DONE)
-
-
-def _devices(own: dict[str, Any]) -> list[str]:
-    """The devices that parameters name, which are one at most unless they contradict each other."""
-    places = [own, *(value for name, value in own.items() if name == "overrides" and isinstance(value, dict))]
-    return [place["device"] for place in places if isinstance(place.get("device"), str)]
 
 
 def _ending(outcome: Outcome) -> str:

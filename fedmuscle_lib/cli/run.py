@@ -119,28 +119,16 @@ def write_logs(history: History[Settings], folder: Path) -> Path:
     return paths[0].parent
 
 
+_SAVES = "Write each user's adapter, head and card to FOLDER/user_<number>. A stored run is computed again."
+_COUNTS = {name: f"The first K users with {task}; of a task without a count nobody takes part." for name, task in original.COUNTS.items()}
 command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
     [
         option("with_local", "Run local training of the same settings first, for Delta.", kind=bool),
-        option(
-            "save_models",
-            "Write each user's adapter, head and card to FOLDER/user_<number>. A stored run is computed again.",
-            "FOLDER",
-            Path,
-        ),
+        option("save_models", _SAVES, "FOLDER", Path),
         option("logs", "Write a CSV file of each user's rounds below FOLDER, as the original code does.", "FOLDER", Path),
     ],
     [
-        *(
-            option(
-                name,
-                f"The first K users with {task}; of a task without a count nobody takes part.{FORM.alias(name)}",
-                "K",
-                int,
-                group=ORIGINAL,
-            )
-            for name, task in original.COUNTS.items()
-        ),
+        *(option(name, f"{counts}{FORM.alias(name)}", "K", int, group=ORIGINAL) for name, counts in _COUNTS.items()),
         option("adapter_method", "lora, which is all that there is.", "NAME", group=ORIGINAL),
     ],
 )

@@ -129,9 +129,7 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
 
 
 @app.command()
-def ship(
-    folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")],
-) -> None:
+def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER...", help="Such as figures/mini/table7.")]) -> None:
     """Copy the runs behind a reference's folders into the archive beside them, and say so in their provenance.
 
     Runs that no folder of the profile names any more are removed from it.

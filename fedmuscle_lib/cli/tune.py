@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 import typer
 
 from fedmuscle_lib import report, tuning
@@ -32,7 +31,7 @@ def command(
     ] = None,
     confirm: Annotated[
         str | None,
-        typer.Option(metavar="PROFILE", help="Compare only an algorithm's authors' values and what this profile's [options] has of it."),
+        typer.Option(metavar="PROFILE", help="Compare only an algorithm's authors' values and this profile's options of it."),
     ] = None,
     figures: Annotated[Path, typer.Option(help="Where <profile>/tuning.csv or tuning_options.csv is written.")] = ROOT / "figures",
     parameter: Parameters = None,
@@ -60,11 +59,6 @@ def command(
     for path in paths:
         print(f"{path}: written")
     if algorithm != report.BASELINE:
-        _say_chosen(table, profile)
-
-
-def _say_chosen(table: pd.DataFrame, profile: str) -> None:
-    """Print what the profile's table of options would have."""
-    chosen = table[table.chosen].iloc[0]
-    lines = [f'"{chosen.algorithm}.{name}" = {json.dumps(value)}' for name, value in json.loads(chosen.options).items()]
-    print(f"[options] of {profile}.toml: " + ("; ".join(lines) or f"nothing, the authors' values of {chosen.algorithm} are the best"))
+        options = json.loads(table[table.chosen].options.iloc[0])
+        lines = [f'"{algorithm}.{name}" = {json.dumps(value)}' for name, value in options.items()]
+        print(f"[options] of {profile}.toml: " + ("; ".join(lines) or f"nothing, the authors' values of {algorithm} are the best"))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import pandas as pd
 import typer
 
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
@@ -130,10 +128,8 @@ def verify(history: History, samples: float = SAMPLES) -> Verdict:
     both = history.metrics.assign(allowed=allowed).merge(again.metrics, on=key, how="outer", suffixes=("_there", "_here"))
     apart = (both.value_there - both.value_here).abs()
     wrong = both[~(apart <= both.allowed)]  # a missing row is NaN, which is not within any tolerance
-    return Verdict(float(apart.max()), tuple(_sentences(wrong, key)))
-
-
-def _sentences(wrong: pd.DataFrame, key: Sequence[str]) -> Iterator[str]:
-    for row in wrong.to_dict("records"):
-        where = ", ".join(f"{name} {row[name]}" for name in key)
-        yield f"{where}: {row['value_there']:.6g} there, {row['value_here']:.6g} here"
+    differences = tuple(
+        f"{', '.join(f'{name} {row[name]}' for name in key)}: {row['value_there']:.6g} there, {row['value_here']:.6g} here"
+        for row in wrong.to_dict("records")
+    )
+    return Verdict(float(apart.max()), differences)

@@ -17,11 +17,7 @@ class Command(TyperCommand):
     """A command that refuses an option given twice, where the last would win, and reads paths by :func:`files.user_path`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line into ``ctx.params``.
-
-        Raises:
-            ValueError: an option is given twice, or a path is empty.
-        """
+        """Read the command line into ``ctx.params``; raises ValueError if an option is given twice, or a path is empty."""
         texts, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(given).items():
             if times > 1 and parameter.name in texts and not isinstance(texts[parameter.name], list | tuple):

@@ -108,11 +108,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
-    """Return what :func:`read_json` returns, of bytes.
-
-    Raises:
-        DataError: naming ``name``.
-    """
+    """Return what :func:`read_json` returns, of bytes; raises DataError, which begins with ``name``."""
     found = parse_any(content, name)
     if not isinstance(found, dict):
         raise DataError(f"{name}: holds a {type(found).__name__}, not an object")
@@ -120,11 +116,7 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
 
 
 def parse_any(content: bytes, name: str) -> Any:
-    """Any JSON value.
-
-    Raises:
-        DataError: naming ``name``; it is not JSON, or values in each other are too many.
-    """
+    """Any JSON value; raises DataError, which begins with ``name``, if it is not JSON, or too deep."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

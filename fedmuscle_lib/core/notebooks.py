@@ -44,11 +44,7 @@ class Parameter:
 
 
 def declared(path: Path) -> dict[str, Parameter]:
-    """Return the parameters that the file's parameters cell declares.
-
-    Raises:
-        DataError: the file is not a notebook, or its parameters cell is not Python.
-    """
+    """Return the parameters that the file's parameters cell declares; raises DataError if it is no notebook, or they are not Python."""
     return _parameters(read_bytes(path), str(path))
 
 

@@ -57,11 +57,7 @@ def vacant(folder: Path, root: Path, but: Collection[str] = ()) -> None:
 
 
 def headed(path: Path, start: bytes) -> None:
-    """Check that the file ``path``, if there is one, is one that this command writes: it begins with ``start``.
-
-    Raises:
-        NotOurs: naming it.
-    """
+    """Check that the file ``path``, if there is one, begins with ``start``, as this command's do; raises NotOurs, which names it."""
     if path.is_symlink() or path.exists():
         reach(path, path.parent)
         if path.is_file():

@@ -111,13 +111,7 @@ def on_figure(plot: so.Plot, look: Mapping[str, Look], width: float, height: flo
     return figure
 
 
-def forest(
-    rows: pd.DataFrame,
-    look: Mapping[str, Look],
-    share: bool = True,
-    theirs: str = "",
-    clip: bool = False,
-) -> Figure:
+def forest(rows: pd.DataFrame, look: Mapping[str, Look], share: bool = True, theirs: str = "", clip: bool = False) -> Figure:
     """Draw a panel for each ``panel`` and in it a line for each ``line``: points at ``value`` with their 95 % intervals, and a line at 0.
 
     Panels of the same unit have the same limits. Intervals end in caps that are higher than a marker.

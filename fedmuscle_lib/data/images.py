@@ -19,11 +19,7 @@ BEHIND = (255, 255, 255)  # what shows through where an image is transparent
 _WIDE = ("I", "F")  # Pillow's modes of 16 and 32 bits; converting them would cut off all that is brighter than 255
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # of others Pillow runs programs on some, and libraries that few need on more
 # how the files begin that people take for images of these formats
-_OTHERS = {
-    b"II*\0": "a TIFF file",
-    b"MM\0*": "a TIFF file",
-    b"\0\x05\x16\x07": "macOS's notes on another file; delete it",
-}
+_OTHERS = {b"II*\0": "a TIFF file", b"MM\0*": "a TIFF file", b"\0\x05\x16\x07": "macOS's notes on another file; delete it"}
 
 
 def decode(content: bytes) -> Image.Image:

@@ -261,10 +261,6 @@ class _Machine:
                 raise DataError(f"a dict in it has the key {shown(key)} twice")
             into[key] = value
 
-    def append(self, _: object) -> None:
-        value = self.stack.pop()
-        self.extend([value])
-
     def set_item(self, _: object) -> None:
         pair = self.stack[-2:]
         del self.stack[-2:]
@@ -366,7 +362,7 @@ _STEPS: dict[str, _Step] = {
     "TUPLE3": lambda machine, _: machine.tuple_of(3),
     "EMPTY_LIST": lambda machine, _: machine.push([]),
     "LIST": lambda machine, _: machine.push(machine.marked()),
-    "APPEND": _Machine.append,
+    "APPEND": lambda machine, _: machine.extend([machine.stack.pop()]),
     "APPENDS": lambda machine, _: machine.extend(machine.marked()),
     "EMPTY_DICT": lambda machine, _: machine.push({}),
     "DICT": lambda machine, _: machine.dict_of(machine.marked()),

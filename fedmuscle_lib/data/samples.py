@@ -63,11 +63,7 @@ def ranks(labels: Tensor) -> Tensor:
 
 
 def first_local(samples: Samples, n: int) -> Samples:
-    """The first ``n`` samples of a user's file, as they stand there.
-
-    Raises:
-        DataError: the file holds fewer.
-    """
+    """The first ``n`` samples of a user's file, as they stand there; raises as :func:`draw_local`."""
     _refuse_fewer(samples, n)
     return samples.take(torch.arange(n))
 

@@ -209,11 +209,7 @@ class Point:
 
 
 def in_rounds(epochs: int, rounds: int) -> dict[str, int]:
-    """The settings of a run of ``rounds`` rounds that share ``epochs`` local epochs evenly.
-
-    Raises:
-        ValueError: no whole number of epochs a round comes to so many.
-    """
+    """Settings of ``rounds`` rounds that share ``epochs`` local epochs evenly; raises ValueError if that takes no whole number a round."""
     if rounds < 1 or epochs % rounds:
         raise ValueError(f"R: {epochs} local epochs can't be shared evenly among {rounds} rounds")
     return {"rounds": rounds, "local_epochs": epochs // rounds}

@@ -57,7 +57,8 @@ def build(settings: Settings) -> Federation:
         encoding = encoding_of(settings, user, backbone)
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
-            public[encoding] = (_public_set(reads, encoding) if sees_public(settings) else encoding.empty()).to(reads.device)
+            folder = reads.data_dir / PUBLIC_SETS[reads.public] if sees_public(settings) else None
+            public[encoding] = (read_public(folder, reads.public_size, encoding) if folder else encoding.empty()).to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
             remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])
@@ -92,10 +93,6 @@ def build(settings: Settings) -> Federation:
     return Federation(clients, Server(numbers, others, reads.proj_dim, (reads.seed,), reads.device, robust))
 
 
-def _public_set(reads: Reading, encoding: Encoding) -> Tensor:
-    return read_public(reads.data_dir / PUBLIC_SETS[reads.public], reads.public_size, encoding)
-
-
 def model_options(reads: Reading | Settings, user: User) -> dict[str, Any]:
     """Return what the user's ``UserModel`` is made with, beside its backbone and the width of its outputs, as JSON values."""
     return {"head": _head(reads, user)} | {name: reads.of(user, name) for name in (*_REPRESENTATION, *_REST)}
@@ -113,11 +110,7 @@ def has_one_side(kind: type[UserModel], task: Task) -> bool:
 
 
 def encoding_of(settings: Settings, user: User, backbone: PreTrainedModel) -> Encoding:
-    """Encoding of the inputs of the user's model.
-
-    Raises:
-        ValueError: the side of its images is none that the model reads.
-    """
+    """Encoding of the inputs of the user's model; raises ValueError if the side of its images is none that the model reads."""
     checkpoint = checkpoint_of(settings, user)
     kind = architecture_of(checkpoint)
     if kind.reads == "texts":

@@ -112,11 +112,7 @@ class Client:
 
     @property
     def label_space(self) -> LabelSpace:
-        """The label space that the client announces.
-
-        Raises:
-            ValueError: its task has no classes.
-        """
+        """The label space that the client announces; raises ValueError if its task has no classes."""
         task = self.classification
         return LabelSpace(f"{task.name} in {task.folder}" if task.own else task.name, self.classes)
 
@@ -189,11 +185,7 @@ class Client:
 
     @property
     def classification(self) -> Classification:
-        """The client's task.
-
-        Raises:
-            ValueError: it has no classes.
-        """
+        """The client's task; raises ValueError if it has no classes."""
         if not isinstance(self.task, Classification):
             raise ValueError(f"user {self.user.number}: {self.task.name} has no label space that predictions could be exchanged in")
         return self.task
@@ -205,11 +197,7 @@ class Client:
         return kept.take(rows)
 
     def seen(self, rows: Tensor, view: View | None = None) -> State | Tensor:
-        """Return public samples as the model reads them.
-
-        Raises:
-            ValueError: a view of what is no image.
-        """
+        """Return public samples as the model reads them; raises ValueError for a view of what is no image."""
         if view is None:
             return self.read(self.public, rows)
         if self.public.ndim != 4:
@@ -312,11 +300,7 @@ class Client:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The task's metric on the evaluation samples.
-
-        Raises:
-            Diverged: outputs or the metric are not finite.
-        """
+        """The task's metric on the evaluation samples; raises Diverged if outputs or the metric are not finite."""
         self.model.eval()
         kept, targets = self._states.of(self.model, self.evaluation.inputs), self.evaluation.targets
         parts = torch.arange(len(targets)).split(self.task.evaluation_batch)

@@ -130,6 +130,8 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         (folder / name).write_text(json.dumps(image_processor(model_type(checkpoint), encoding.size), indent=2) + "\n", encoding="utf8")
         written.add(name)
         reads = {"size": encoding.size}
+    # the control ``probe`` puts a head in the place of the one that its settings ask for
+    head = {"head": "linear", "head_on": model.head_on} if isinstance(model.head, nn.Linear) else {}
     about = {
         "user": user.number,
         "model": user.model,
@@ -139,7 +141,7 @@ def _save(client: Client, rounds: Rounds, folder: Path) -> None:
         "classes": client.classes,
         "reads": reads,
         "backbone": {"name": settings.backbones[user.model], "digest": checkpoint_digest(checkpoint)},
-        "options": model_options(settings, user) | _as_trained(model),
+        "options": model_options(settings, user) | head,
         "frozen": not any(parameter.requires_grad for parameter in model.representation_parameters()),
         "metrics": [row for row in rounds.rows["metrics"] if row["user"] == user.number and row["round"] == settings.rounds],
         "run": {"address": str(address_of(settings)), "settings": _recorded(settings)},
@@ -154,11 +156,6 @@ def _recorded(settings: Settings) -> dict[str, Any]:
     """The settings without places: users' own folders have their names alone."""
     own = {number: data.model_copy(update={"folder": Path(data.folder).name}) for number, data in settings.own.items()}
     return settings.model_copy(update={"own": own}).recorded()
-
-
-def _as_trained(model: UserModel) -> dict[str, Any]:
-    """Options of a head that the run put in the place of the one that its settings ask for (the control ``probe``)."""
-    return {"head": "linear", "head_on": model.head_on} if isinstance(model.head, nn.Linear) else {}
 
 
 def _save_adapter(model: UserModel, checkpoint: Path, name: str, adapter: dict[str, Tensor], folder: Path) -> None:
@@ -271,10 +268,7 @@ class SavedUser:
                 raise ValueError(f"user {self.number} reads {reads}, got a {type(one).__name__} (input {row})")
             if not images and (fault := text_fault(one)):
                 raise ValueError(f"user {self.number}: input {row} {fault}")
-        if isinstance(self.encoding, Pixels):
-            return self.encoding.load([Path(path) for path in given])
-        assert isinstance(self.encoding, Tokens)
-        return self.encoding.encode(given)
+        return self.encoding.load([Path(path) for path in given]) if isinstance(self.encoding, Pixels) else self.encoding.encode(given)
 
 
 @fixed_state()

@@ -63,17 +63,8 @@ class Rounds:
             return
         for client in self.federation.clients:
             user = client.user
-            metrics.append(
-                {
-                    "round": round + 1,
-                    "phase": phase,
-                    "user": user.number,
-                    "model": user.model,
-                    "task": user.task,
-                    "metric": client.task.metric,
-                    "value": self._value(client, round),
-                }
-            )
+            whose = {"round": round + 1, "phase": phase, "user": user.number, "model": user.model, "task": user.task}
+            metrics.append(whose | {"metric": client.task.metric, "value": self._value(client, round)})
 
     def _value(self, client: Client, round: int) -> float:
         """The metric of the user's model or, with ``refit``, of a copy of it that trains on its local data for one more phase."""
@@ -118,26 +109,21 @@ class Rounds:
 
     def facts(self) -> dict[str, Any]:
         """Versions of what models are built with, each user's metric by answers that need no model, and shares of pools."""
+        by_words = {}  # what the words of its texts alone would give each user who classifies texts
+        for user in self.settings.members:
+            if isinstance(task := task_of(user), TextClassification):
+                train, evaluation, _ = local_data(self.settings, user, Words())
+                by_words[str(user.number)] = task.by_words(train, evaluation)
         return {
             "transformers": transformers.__version__,
             "peft": peft.__version__,
             "trivial": {
                 str(c.user.number): c.task.trivial(c.train.targets.cpu(), c.evaluation.targets.cpu()) for c in self.federation.clients
             },
-            "tfidf": _by_words(self.settings),
+            "tfidf": by_words,
             "class_counts": {  # training samples of each class of users who divide a pool
                 str(c.user.number): c.train.targets.bincount(minlength=len(c.classes)).tolist()
                 for c in self.federation.clients
                 if c.user.sharers
             },
         }
-
-
-def _by_words(settings: Settings) -> dict[str, float]:
-    """Return what the words of its texts alone would give each user who classifies texts."""
-    found = {}
-    for user in settings.members:
-        if isinstance(task := task_of(user), TextClassification):
-            train, evaluation, _ = local_data(settings, user, Words())
-            found[str(user.number)] = task.by_words(train, evaluation)
-    return found

@@ -42,13 +42,7 @@ class Server:
     """
 
     def __init__(
-        self,
-        users: Sequence[int],
-        others: int | None,
-        dim: int,
-        address: tuple[object, ...],
-        device: str = "cpu",
-        robust: bool = False,
+        self, users: Sequence[int], others: int | None, dim: int, address: tuple[object, ...], device: str = "cpu", robust: bool = False
     ) -> None:
         self.users, self.others, self.dim, self.address = tuple(users), others, dim, address
         self._device, self._robust = torch.device(device), robust
@@ -219,33 +213,21 @@ class Server:
         self.measures.append({"round": round, "user": user, "measure": measure, "value": value})
 
     def current(self, user: int) -> Tensor:
-        """Return what ``user`` sent for the open batch.
-
-        Raises:
-            RefusedMessage: it sent nothing yet, or is nobody that the server knows.
-        """
+        """Return what ``user`` sent for the open batch; raises RefusedMessage if it sent nothing yet, or is unknown."""
         self._admit(user)
         if user not in self._received:
             raise RefusedMessage(f"user {user} sent no representations for {self._batch or 'any batch: none is open'}")
         return self._received[user]
 
     def reference(self, user: int, rows: Tensor) -> Tensor:
-        """Rows of what ``user`` sent before training.
-
-        Raises:
-            RefusedMessage: as :meth:`current`.
-        """
+        """Rows of what ``user`` sent before training; raises as :meth:`current`."""
         self._admit(user)
         if user not in self._references:
             raise RefusedMessage(f"user {user} sent no reference before training")
         return self._references[user][rows]
 
     def send(self, user: int, reply: CountedReply) -> CountedReply:
-        """Count a reply to ``user`` and hand it over.
-
-        Raises:
-            RuntimeError: no batch is open.
-        """
+        """Count a reply to ``user`` and hand it over; raises RuntimeError if no batch is open."""
         if self._batch is None:
             raise RuntimeError(f"a reply to user {user} before any batch was opened")
         self.downlink[self._batch.round, user] += reply.nbytes

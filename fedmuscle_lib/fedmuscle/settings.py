@@ -39,8 +39,7 @@ Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 T = TypeVar("T")
 # One value for all users, or values by task and a "default".
 ByTask = Annotated[
-    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)],
-    Discriminator(lambda value: BY if isinstance(value, dict) else "one"),
+    Annotated[T, Tag("one")] | Annotated[dict[str, T], Tag(BY)], Discriminator(lambda value: BY if isinstance(value, dict) else "one")
 ]
 # The settings that are a ByTask. They are what a recipe of local training consists of, and what `tune` chooses.
 BY_TASK = ("head_layers", "head_hidden", "lora_layers", "lora_blocks", "lr", "epochs")
@@ -87,8 +86,7 @@ class Settings(RunSettings):
         flag="aggregation_method",
     )
     setup: str = federation(
-        "setup1",
-        f'Who the users are: {", ".join(SETUPS)}. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".',
+        "setup1", f'Who the users are: {", ".join(SETUPS)}. Appendix H: "In Setup1, we consider six users and assign their tasks and FMs".'
     )
     public: str = federation(
         "voc",
@@ -212,18 +210,10 @@ class Settings(RunSettings):
     proj_dim: int = model(256, 'd. Section 6.1: "We set d ... to 256".', ge=2)
     rank: int = model(16, 'Section 6.1: "low-rank adaptation (LoRA) ... with a rank of 16".', ge=1)
     lora_alpha: int = model(
-        16,
-        "LoRA's updates are scaled by alpha / rank.",
-        ge=1,
-        open="open; our default: the default rank, so that nothing is rescaled",
+        16, "LoRA's updates are scaled by alpha / rank.", ge=1, open="open; our default: the default rank, so that nothing is rescaled"
     )
     lora_dropout: float = model(
-        0.0,
-        "Probability with which training drops an input of a LoRA matrix A.",
-        ge=0,
-        lt=1,
-        neutral=0.0,
-        open="open; our default: none",
+        0.0, "Probability with which training drops an input of a LoRA matrix A.", ge=0, lt=1, neutral=0.0, open="open; our default: none"
     )
     lora_layers: ByTask[Literal["attention", "linear"]] = model(
         "attention",
@@ -245,10 +235,7 @@ class Settings(RunSettings):
         paper="no such users",
     )
     mask_size: int = model(
-        512,
-        "Side in pixels of what SS users segment.",
-        ge=32,
-        open="open; our default: what the paper's SegFormers were fine-tuned at",
+        512, "Side in pixels of what SS users segment.", ge=32, open="open; our default: what the paper's SegFormers were fine-tuned at"
     )
     text_length: int = model(128, "Tokens after which a text is cut.", ge=4, open="open; our default: more than captions have")
     head_on: Literal["features", "normalised", "representation"] = model(
@@ -330,9 +317,7 @@ class Settings(RunSettings):
         open="open: which ViT-Base; `paper` uses the one with 32 px patches, whose cost matches Table 1's 29 TFLOP (16 px: 37)",
     )
     precision: Literal["float32", "bfloat16"] = machine(
-        "float32",
-        "Of the backbones' matrix products, by autocast; losses stay in float32.",
-        open="open; our default: that of PyTorch",
+        "float32", "Of the backbones' matrix products, by autocast; losses stay in float32.", open="open; our default: that of PyTorch"
     )
     threads: int = machine(
         2, "Torch threads of a run; small models are fastest, and repeatable, on one. The project's own.", ge=1, le=1024, aside=True
@@ -564,9 +549,5 @@ def check_pairs(name: str, value: Mapping[str, float], fits: Callable[[str, str]
 
 
 def parse(given: dict[str, Any]) -> Settings:
-    """``Settings(**given)`` with an error that a person can act on.
-
-    Raises:
-        ValueError: unknown field, wrong type, or settings that contradict each other.
-    """
+    """``Settings(**given)`` with an error that a person can act on; raises as :func:`fedmuscle_lib.runs.settings.parse`."""
     return any_run.parse(Settings, given)

@@ -36,22 +36,14 @@ ARCHITECTURES: dict[str, type[UserModel]] = {
 
 
 def architecture(checkpoint: str) -> type[UserModel]:
-    """The class of models that a ``model_type`` of Hugging Face belongs to.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The class of models that a ``model_type`` of Hugging Face belongs to; raises ValueError if there is none."""
     if checkpoint not in ARCHITECTURES:
         raise ValueError(f"model_type {shown(checkpoint)} is not known; known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[checkpoint]
 
 
 def architecture_of(folder: Path) -> type[UserModel]:
-    """The class of models that the checkpoint in ``folder`` belongs to.
-
-    Raises:
-        ValueError, OSError: naming the folder, as :func:`architecture` and :func:`model_type`.
-    """
+    """The class of models of the checkpoint in ``folder``; raises as :func:`architecture` and :func:`model_type`, naming the folder."""
     with prefixed(str(folder / "config.json"), ValueError, ValueError):
         return architecture(model_type(folder))
 

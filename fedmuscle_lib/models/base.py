@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal
 
@@ -113,18 +113,14 @@ class UserModel(Versioned, nn.Module, ABC):
         if blocks == "none":
             return len(names)
         chosen = names[self.first_of_last(self.backbone) :] if blocks == "last" else names
-        targets = self._layers_of(chosen, layers)
+        linear = [name for name, module in self.backbone.named_modules() if _is_linear(module)]
+        kept = [name for name in linear if layers == "linear" or name.rpartition(".")[2] in self.attention]
+        targets = [name for name in kept if any(_within(name, block) for block in chosen)]
         if not targets:
             raise ValueError(f"lora_layers: {self.backbone.config.model_type} has no layers of the kind {layers!r}")
         # in bfloat16 a sum with the weight would round the adapters away
         self._dropouts = adapt(self.backbone, targets, rank, alpha, merged=self.precision == "float32", dropout=dropout)
         return next(i for i, name in enumerate(names) if any(_within(target, name) for target in targets))
-
-    def _layers_of(self, blocks: Sequence[str], layers: Layers) -> list[str]:
-        """Full names of the layers of a kind in the named blocks."""
-        linear = [name for name, module in self.backbone.named_modules() if _is_linear(module)]
-        kept = [name for name in linear if layers == "linear" or name.rpartition(".")[2] in self.attention]
-        return [name for name in kept if any(_within(name, block) for block in blocks)]
 
     def train(self, mode: bool = True) -> UserModel:
         """Set training mode for the head and LoRA's dropout. The backbone stays in evaluation mode: the paper states no dropout."""

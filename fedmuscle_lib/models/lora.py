@@ -48,7 +48,7 @@ class Merged(lora.Linear):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
             return super().forward(x, *args, **kwargs)
-        a, b = _matrices(self)
+        a, b = (matrices[self.active_adapter[0]].get_parameter("weight") for matrices in (self.lora_A, self.lora_B))
         base: Any = self.get_base_layer()
         weight = base.weight.T if self.fan_in_fan_out else base.weight
         scaling = self.scaling[self.active_adapter[0]]
@@ -75,8 +75,3 @@ class _OneProduct(Function):
         low = ctx.scaling * (g @ b)  # (samples, rank)
         grad_x = torch.addmm(g @ weight, low, a).view_as(x) if ctx.needs_input_grad[0] else None
         return grad_x, None, None, low.T @ rows, g.T @ (ctx.scaling * (rows @ a.T)), None
-
-
-def _matrices(layer: lora.Linear) -> tuple[Tensor, Tensor]:
-    a, b = (matrices[layer.active_adapter[0]].get_parameter("weight") for matrices in (layer.lora_A, layer.lora_B))
-    return a, b

@@ -4,16 +4,7 @@ from .loss import NORM_TOLERANCE, log_alpha, muscle_loss, validate
 from .original import compute_alpha
 from .partition import MEMORY_BUDGET
 from .temperature import Temperatures, lower_order_temperature, temperatures
-from .wire import (
-    REPLIES,
-    DenseReply,
-    FactoredReply,
-    GradientReply,
-    gradient_reply,
-    make_reply,
-    paper_cost_gb,
-    reply_nbytes,
-)
+from .wire import REPLIES, DenseReply, FactoredReply, GradientReply, gradient_reply, make_reply, paper_cost_gb, reply_nbytes
 
 __all__ = [
     "MEMORY_BUDGET",

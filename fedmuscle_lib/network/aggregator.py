@@ -11,9 +11,9 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import fmean
 from threading import Condition, Lock
+from types import SimpleNamespace
 from typing import Any, cast
 
 from torch import Tensor
@@ -57,16 +57,11 @@ class _Gone(Exception):
         self.user, self.refused, self.there = user, refused, there
 
 
-@dataclass(frozen=True)
-class _Who:
-    number: int
-
-
 class _Seat:
     """A party's place in a round, which FedMuscle speaks to as to a client."""
 
     def __init__(self, number: int, lock: Lock) -> None:
-        self.user = _Who(number)
+        self.user = SimpleNamespace(number=number)
         self.arrived, self.answered = Condition(lock), Condition(lock)
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
         self.earlier = set[tuple[Batch, bytes] | None]()  # the messages before it
@@ -191,12 +186,7 @@ class Aggregator:
             return Welcome(session=secret, round=self._next)
 
     def user_of(self, secret: str) -> int:
-        """The user of a session.
-
-        Raises:
-            NoSession: there is none.
-            RefusedMessage: it is over.
-        """
+        """The user of a session; raises NoSession if there is none, RefusedMessage if it is over."""
         with self._lock:
             if secret not in self._sessions:
                 raise NoSession("no such session; the server was started again")

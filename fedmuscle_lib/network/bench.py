@@ -8,6 +8,7 @@ import timeit
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -62,7 +63,9 @@ def bench_network(
                 short = terms.model_copy(update={"rounds": 1, "public_size": min(count, 16) * batch})
                 counted, _, wire = _federated(Path(folder), short, n, relayed=True)
                 ledger = int(counted.table("users")[["uplink_bytes", "downlink_bytes"]].sum().sum())
-                computing = _computing(n, count, batch, dim, size["others"])
+                z = [_rows(user, batch, dim) for user in range(size["others"] + 1)]
+                reply = median(timeit.repeat(partial(make_reply, "gradient", z[0], z[1:]), number=1, repeat=20))
+                computing = n * count * reply
             about = {"parties": n, "batches": count, "exchange_s": exchange, "computing_s": computing, "network_s": exchange - computing}
             mega = count / min(count, 16) / 1e6
             sizes = {"ledger_mb": ledger * mega, "wire_mb": wire * mega, "overhead_percent": 100 * (wire / ledger - 1)}
@@ -109,9 +112,3 @@ def _take_part(folder: Path, terms: Terms, user: int, address: Address, met: thr
 
 def _rows(user: int, batch: int, dim: int) -> torch.Tensor:
     return normalize(torch.randn(batch, dim, generator=generator("bench network", user)), dim=1)
-
-
-def _computing(parties: int, batches: int, batch: int, dim: int, others: int) -> float:
-    """Seconds of a round's replies without a network: a batch's, times the batches."""
-    z = [_rows(user, batch, dim) for user in range(others + 1)]
-    return parties * batches * median(timeit.repeat(lambda: make_reply("gradient", z[0], z[1:]), number=1, repeat=20))

@@ -37,11 +37,7 @@ TABLES = {
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Make a folder and hold it: two processes would spoil each other's state.
-
-    Raises:
-        Busy: another process holds it.
-    """
+    """Make a folder and hold it, since two processes would spoil each other's state; raises Busy if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(str(folder / "lock"), timeout=0):

@@ -97,11 +97,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def public_key(path: Path) -> str:
-    """Read a party's public key, as hexadecimal digits.
-
-    Raises:
-        DataError: naming the file; it is no Ed25519 key in PEM.
-    """
+    """Read a party's public key, as hexadecimal digits; raises DataError, which names the file, if it is no Ed25519 key in PEM."""
     try:
         key = serialization.load_pem_public_key(read_bytes(path, _MOST))
     except ValueError:

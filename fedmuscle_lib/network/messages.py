@@ -184,11 +184,7 @@ def packed_reply(reply: Reply) -> bytes:
 
 
 def unpacked_reply(kind: str, content: bytes, device: torch.device) -> Reply:
-    """Read a reply of the agreed kind, onto a device.
-
-    Raises:
-        RefusedMessage: it is another message, or has numbers that are not finite.
-    """
+    """Read a reply of the agreed kind, onto a device; raises RefusedMessage if it is another one, or not finite."""
     made = REPLIES[kind]
     head, tensors = unpack("the server", Answer, content, *(field.name for field in fields(made)))
     if head.kind != kind:

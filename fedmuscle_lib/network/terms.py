@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedmuscle_lib.core.errors import DataError, RefusedMessage, line_of
 from fedmuscle_lib.core.files import read_bytes, user_path
@@ -28,11 +29,8 @@ _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
 
 
-def _from_the_file(path: Path, info: ValidationInfo) -> Path:
-    return (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name or "")
-
-
-Place = Annotated[Path, AfterValidator(_from_the_file)]  # a relative one starts at the file's folder
+# a relative one starts at the file's folder
+Place = Annotated[Path, AfterValidator(lambda path, info: (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name))]
 
 
 class _Table(BaseModel):
@@ -89,11 +87,7 @@ class Terms(BaseModel):
         return value if isinstance(value, float) else next(value[pair] for pair in pairs if pair in value)
 
     def check_users(self, users: list[int]) -> None:
-        """Check what depends on who may join.
-
-        Raises:
-            ValueError: M is too large, or temperatures contradict each other.
-        """
+        """Check what depends on who may join; raises ValueError if M is too large, or temperatures contradict each other."""
         if self.others > len(users) - 1:
             raise ValueError(f"others: M = {self.others}, but a user has only {len(users) - 1} other users")
         pairs = {f"{i}-{j}" for i in users for j in users if i != j}
@@ -207,19 +201,15 @@ class ServerFile(_Table):
             ValueError: naming the term that can't be; DataError where the public set can't be read.
         """
         terms = _checked(Terms, self.terms | {"public": {"images": ""}}, "terms")
-        digests = self.public if isinstance(self.public, dict) else _digests(self.public, terms.public_size)
-        terms = terms.model_copy(update={"public": dict(digests)})
+        if isinstance(self.public, dict):
+            digests = {str(reads): sha256 for reads, sha256 in self.public.items()}
+        else:
+            digests = {"images": public_digest(self.public, terms.public_size, "images")}
+            with suppress(DataError):  # there are no captions
+                digests["texts"] = public_digest(self.public, terms.public_size, "texts")
+        terms = terms.model_copy(update={"public": digests})
         terms.check_users(sorted(self.users))
         return terms
-
-
-def _digests(folder: Path, n: int) -> dict[str, str]:
-    """Digests of the images and, where there are any, of their captions."""
-    found = {"images": public_digest(folder, n, "images")}
-    try:
-        return found | {"texts": public_digest(folder, n, "texts")}
-    except DataError:
-        return found
 
 
 class Limits(_Table):
@@ -244,11 +234,7 @@ class Limits(_Table):
     report: bool = False
 
     def check(self, terms: Terms) -> None:
-        """Refuse terms that ask for more, before anything is sent.
-
-        Raises:
-            RefusedMessage: naming the limit.
-        """
+        """Refuse terms that ask for more, before anything is sent; raises RefusedMessage, which names the limit."""
         for name, theirs in {"rounds": terms.rounds, "megabytes": terms.uplink_bytes / 1e6}.items():
             if theirs > (ours := getattr(self, name)):
                 raise RefusedMessage(f"the server asks for {theirs:g} {name}; the limit in your file is {ours:g}")

@@ -34,20 +34,11 @@ def main(spec: dict[str, Any]) -> int:
     threading.Thread(target=_end_with_parent, args=(spec["parent"], spec["scratch"]), daemon=True).start()
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
     logging.getLogger("papermill").addFilter(_was_printed)
-    short = len(os.environ["JUPYTER_RUNTIME_DIR"]) < 80  # a socket's path has at most 104 characters
-    managed = {"kernel_manager_class": _UnixSockets} if short else {}
-    files = spec["notebook"], spec["part"]
+    options: dict[str, Any] = {"log_output": True, "progress_bar": False, "cwd": ".", "kernel_name": "python3", "language": "python"}
+    if len(os.environ["JUPYTER_RUNTIME_DIR"]) < 80:  # a socket's path has at most 104 characters
+        options["kernel_manager_class"] = _UnixSockets
     try:
-        papermill.execute_notebook(
-            *files,
-            parameters=spec["parameters"],
-            log_output=True,
-            progress_bar=False,
-            cwd=".",
-            kernel_name="python3",
-            language="python",
-            **managed,
-        )
+        papermill.execute_notebook(spec["notebook"], spec["part"], parameters=spec["parameters"], **options)
     except papermill.PapermillExecutionError:
         return 1
     except Exception as error:  # a dead kernel, a full disk

@@ -76,7 +76,8 @@ def reproduce(
         children.claim(target / folder_of(path, given))
     headed(target / "index.html", START)
     at_a_time = min(jobs, len(planned))
-    processes = Children(max(1, _cores() // at_a_time), _environment(shipped_only, scheduler))
+    sources = {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"} if shipped_only else {"FEDMUSCLE_SHIPPED": "0"}
+    processes = Children(max(1, _cores() // at_a_time), sources | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {}))
     pool = ThreadPoolExecutor(at_a_time)
     outcomes = []
     try:
@@ -99,12 +100,6 @@ def reproduce(
         if len(outcomes) < len(planned) and target.is_dir():
             index(target)  # of those that ended, or ended last time
     return outcomes
-
-
-def _environment(shipped_only: bool, scheduler: str | None) -> dict[str, str]:
-    """Return what tells the runs of a notebook where their results may come from."""
-    source = {"FEDMUSCLE_SHIPPED": "1", "FEDMUSCLE_COMPUTE": "0"} if shipped_only else {"FEDMUSCLE_SHIPPED": "0"}
-    return source | ({"FEDMUSCLE_SCHEDULER": scheduler} if scheduler else {})
 
 
 def _try_to_write(folder: Path) -> None:

@@ -139,26 +139,20 @@ def _title(claim: str) -> str:
 
 
 def _claim(entry: Path) -> str:
-    """The notebook's first cell as HTML: its title and what it claims."""
+    """The notebook's first cell as HTML: its title, with the world, so that one notebook's results are told apart, and what it claims."""
     import nbformat
     from nbconvert.filters import markdown2html
+
+    from fedmuscle_lib.report import world_in_words
 
     for name in ("executed.ipynb", "executed.part.ipynb"):
         if (path := entry / name).exists():
             with _blamed(path):
                 cells = nbformat.reads(read_bytes(path, _MOST).decode("utf8"), as_version=4).cells
-                return next(
-                    (markdown2html(_located(c.source, entry)) for c in cells if c.cell_type == "markdown" and c.source[:2] == "# "), ""
-                )
+                text = next((cell.source for cell in cells if cell.cell_type == "markdown" and cell.source[:2] == "# "), "")
+                title, _, rest = text.partition("\n")
+                return markdown2html(f"{title} ({world_in_words(entry)})\n{rest}") if text else ""
     return f"<h1>{html.escape(entry.name)}</h1>"
-
-
-def _located(text: str, entry: Path) -> str:
-    """Put the world into the title, so that one notebook's results are told apart."""
-    from fedmuscle_lib.report import world_in_words
-
-    title, _, rest = text.partition("\n")
-    return f"{title} ({world_in_words(entry)})\n{rest}"
 
 
 def _tables(entry: Path) -> list[tuple[str, str]]:
@@ -169,15 +163,12 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
     if (overview := entry / "overview.csv").exists():
         found.append(("Overview", _frame(overview, dtype=str, keep_default_na=False).to_html(border=0, index=False)))
     for phase in (report.HEADLINE, report.OTHER_MOMENT):
-        paths, caption = (
-            [entry / report.file_of(name, phase) for name in ("table", "delta")],
-            f"{_MOMENTS[phase]}: ours, and below it the paper's",
-        )
+        paths = [entry / report.file_of(name, phase) for name in ("table", "delta")]
         if all(path.exists() for path in paths):
             tables = [_frame(path) for path in paths]
             with _blamed(*paths):
                 if not tables[1].duplicated(["public", "algorithm"]).any():  # else an ablation's, whose overview has its points
-                    found.append((caption, report.side_by_side(*tables).page()))
+                    found.append((f"{_MOMENTS[phase]}: ours, and below it the paper's", report.side_by_side(*tables).page()))
     return found
 
 

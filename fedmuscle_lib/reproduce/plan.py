@@ -46,6 +46,8 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
     Raises:
         ValueError: listing everything that is wrong with ``wanted`` or with a type.
     """
+    from fedmuscle_lib.runs.settings import parse
+
     types = {path: declared(path) for path in paths}
     kinds = {path: settings_of(path) for path in paths}
     places = set().union(*(kind.places() for kind in kinds.values()))
@@ -65,23 +67,22 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
     if isinstance(overrides, dict):
         overrides = _absolute(overrides | settings, places)
         for kind in dict.fromkeys(kinds.values()):
-            problems += _settings_problems(kind, common["profile"], _of_kind(overrides, kind, known))
+            of_kind = _of_kind(overrides, kind, known)
+            problems += [f"{name} is the notebook's choice, not an override" for name in of_kind if name in _NOTEBOOK_DECIDES]
+            try:
+                parse(kind, {"profile": common["profile"]} | of_kind)
+            except ValueError as error:
+                problems.append(str(error))
     given = {
         path: _given(own, common | wanted, _of_kind(overrides, kinds[path], known) if isinstance(overrides, dict) else overrides)
         for path, own in types.items()
     }
-    problems += [
-        f"{path.stem}: {name} is a {types[path][name].type}, not {value!r}"
-        for path, values in given.items()
-        for name, value in values.items()
-        if not fits(value, types[path][name].type)
-    ]
-    problems += [
-        f"{path.stem}: {name} is empty"
-        for path, values in given.items()
-        for name, value in values.items()
-        if value in ([], "", {}) and types[path][name].value
-    ]
+    for path, values in given.items():
+        for name, value in values.items():
+            if not fits(value, types[path][name].type):
+                problems.append(f"{path.stem}: {name} is a {types[path][name].type}, not {value!r}")
+            if value in ([], "", {}) and types[path][name].value:
+                problems.append(f"{path.stem}: {name} is empty")
     if problems:
         raise ValueError("; ".join(problems))
     return given
@@ -147,17 +148,6 @@ def in_reference(path: Path, reference: Path, given: dict[str, Any]) -> list[dic
         return [usual]
     others = [(folder.name, as_made(folder)) for folder in sorted(reference.glob(f"{path.stem}_*"))]
     return [usual, *(parameters for name, parameters in others if folder_of(path, parameters) == name)]
-
-
-def _settings_problems(kind: type[RunSettings], profile: str, overrides: dict[str, Any]) -> list[str]:
-    from fedmuscle_lib.runs.settings import parse
-
-    problems = [f"{name} is the notebook's choice, not an override" for name in overrides if name in _NOTEBOOK_DECIDES]
-    try:
-        parse(kind, {"profile": profile} | overrides)
-    except ValueError as error:
-        problems.append(str(error))
-    return problems
 
 
 def _absolute(overrides: dict[str, Any], places: Collection[str]) -> dict[str, Any]:

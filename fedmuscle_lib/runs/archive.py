@@ -60,11 +60,7 @@ class Sealed:
             raise Damaged(f"{place}: {line_of(min(others))} lacks its SHA-256, or is missing")
 
     def read(self, name: str) -> bytes:
-        """A file's content.
-
-        Raises:
-            Damaged: naming ``place`` and the file, which is not what was written.
-        """
+        """A file's content; raises Damaged, which names ``place`` and the file, if it is not what was written."""
         try:
             content = self._zip.read(name)
         except Exception as error:  # zipfile and zlib have kinds of their own

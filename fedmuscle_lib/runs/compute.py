@@ -92,11 +92,7 @@ def _compute_again(address: Address, found: History[S], tell: Progress, models: 
 
 
 def fetched(address: Address, settings: S, store: Store) -> History[S]:
-    """A run that has just been found or computed.
-
-    Raises:
-        Damaged: it can't be read any more.
-    """
+    """A run that has just been found or computed; raises Damaged if it can't be read any more."""
     history = history_at(address, settings, store)
     if history is None:
         raise Damaged(f"{settings.title}: its result in {store.root} was lost or damaged after it was stored")

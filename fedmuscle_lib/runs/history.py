@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
 import pandas as pd
@@ -35,7 +35,7 @@ class History(Generic[S]):
     measures: pd.DataFrame
     provenance: dict[str, Any]
     origin: Origin = "computed"
-    caveats: tuple[str, ...] = field(default=())
+    caveats: tuple[str, ...] = ()
     setting: str = ""
 
     @property

@@ -187,11 +187,7 @@ def best_device() -> str:
 
 
 def try_device(name: str) -> str:
-    """The name of the device called ``name``, "auto" resolved.
-
-    Raises:
-        ValueError: torch can't compute on it.
-    """
+    """The name of the device called ``name``, "auto" resolved; raises ValueError if torch can't compute on it."""
     device = best_device() if name == "auto" else name
     try:
         ones, asked = torch.ones(2, device=device), torch.device(device)
@@ -252,18 +248,16 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the profiles of a folder by name; raises as :func:`read_profile`."""
-    return {path.stem: read_profile(path) for path in sorted(folder.glob("*.toml"))}
-
-
-def read_profile(path: Path) -> dict[str, Any]:
-    """Return a profile's settings; its relative paths start at the clone.
+    """Return the settings of each profile of a folder by its name; relative paths start at the clone.
 
     Raises:
-        ValueError: naming the file; it is not TOML.
+        ValueError: naming a file that is not TOML.
     """
-    try:
-        profile = tomllib.loads(path.read_text(encoding="utf8"))
-    except ValueError as error:  # of text and of TOML
-        raise ValueError(f"{path}: not a profile ({error})") from None
-    return profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
+    profiles = {}
+    for path in sorted(folder.glob("*.toml")):
+        try:
+            profile = tomllib.loads(path.read_text(encoding="utf8"))
+        except ValueError as error:  # of text and of TOML
+            raise ValueError(f"{path}: not a profile ({error})") from None
+        profiles[path.stem] = profile | {name: ROOT / profile[name] for name in _PATHS if name in profile}
+    return profiles

@@ -201,7 +201,7 @@ class Entry:
 
     def save(self, content: bytes) -> None:
         """Store a finished run, as :meth:`Record.pack` gives it; afterwards it is :attr:`done` and has no checkpoint."""
-        self._write(RUN, content)
+        files.put(self._own_folder() / RUN, content)
         ownership.discard(self._own_folder() / CHECKPOINT)
 
     def tidy(self) -> None:
@@ -211,7 +211,7 @@ class Entry:
 
     def save_checkpoint(self, content: bytes) -> None:
         """Keep what :func:`packed` gave of a run in progress."""
-        self._write(CHECKPOINT, content)
+        files.put(self._own_folder() / CHECKPOINT, content)
 
     def load_checkpoint(self) -> bytes | None:
         """The last checkpoint, if there is one. What is no file in its place is set aside."""
@@ -247,10 +247,6 @@ class Entry:
             names = (path.with_name(f"{path.name}.damaged{more}") for more in chain([""], (f"-{n}" for n in count(2))))
             with suppress(FileNotFoundError, PermissionError):  # another reader was first, or the store is only read
                 os.rename(path, next(name for name in names if not name.exists()))
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Put ``content`` in the place of ``name`` at once, when it is complete."""
-        files.put(self._own_folder() / name, content)
 
 
 _SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end; older ones do not

@@ -153,11 +153,7 @@ class System(ABC, Generic[S]):
 
 
 def named(name: str) -> System[Any]:
-    """Return a system by its name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return a system by its name; raises ValueError if there is none."""
     check_known("unknown system", name, SYSTEMS)
     return import_module(SYSTEMS[name]).SYSTEM
 

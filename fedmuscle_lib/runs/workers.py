@@ -117,11 +117,7 @@ def _compute_here(runs: Mapping[Address, RunSettings], store: Store, tell: Progr
 
 @contextmanager
 def _connected(count: int, scheduler: str | None) -> Iterator[Client]:
-    """Connect to the scheduler, or to one of this machine with so many workers.
-
-    Raises:
-        ValueError: it can't be reached.
-    """
+    """Connect to the scheduler, or to one of this machine with so many workers; raises ValueError if it can't be reached."""
     import distributed
 
     with ExitStack() as stack:

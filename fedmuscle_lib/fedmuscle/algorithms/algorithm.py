@@ -39,11 +39,7 @@ class Federation:
     server: Server
 
     def groups(self) -> list[Group]:
-        """Group the clients by the label spaces that they announce; a group may have one client.
-
-        Raises:
-            ValueError: a user's task has no classes; the message names it.
-        """
+        """Group the clients by label space, also a single one; raises ValueError, which names the user, for a task without classes."""
         found: dict[LabelSpace, list[Client]] = {}
         for client in self.clients:
             found.setdefault(client.label_space, []).append(client)

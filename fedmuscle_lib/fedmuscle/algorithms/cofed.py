@@ -102,14 +102,7 @@ class CoFED(MadeUpLabels):
 
     name, label = "cofed", "CoFED"
     version = 2
-    tried = (
-        {},
-        {"weights": "none"},
-        {"epochs": 5},
-        {"margin": 0.6},
-        {"quorum": 0.5},
-        {"margin": 0.6, "quorum": 0.5},
-    )
+    tried = ({}, {"weights": "none"}, {"epochs": 5}, {"margin": 0.6}, {"quorum": 0.5}, {"margin": 0.6, "quorum": 0.5})
 
     class Options(MadeUpLabels.Options):
         margin: float = Field(0.3, ge=0, lt=1, description="Not stated in the paper; the authors' code.")

@@ -6,6 +6,7 @@ measures it on what users send of the public set before any training, without la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -160,9 +161,6 @@ class Directed(Anchored):
         def predicting(n: int) -> list[int]:
             return [m for m in rest[n] if r2[m, n] > r2[n, m] + o.margin and r2[n, m] >= o.floor]
 
-        def same_inputs(n: int) -> list[int]:
-            return [m for m in predicting(n) if reads[m] == reads[n]]
-
         def alike(n: int) -> list[int]:
             similar = {m: float(cka(of[n] @ of[n].T, of[m] @ of[m].T)) for m in rest[n]}
             return sorted(rest[n], key=lambda m: -similar[m])[: len(predicting(n))]
@@ -171,27 +169,26 @@ class Directed(Anchored):
             drawn = torch.randperm(len(rest[n]), generator=generator("listens", s.seed, n))
             return [rest[n][k] for k in drawn[: len(predicting(n))]]
 
-        def larger(n: int) -> list[int]:
-            return [m for m in rest[n] if sizes[m] > sizes[n]]
-
-        def everybody(n: int) -> list[int]:
-            return rest[n]
-
-        def nobody(n: int) -> list[int]:
-            return []
-
-        rules = {"same_inputs": same_inputs, "alike": alike, "random": random, "larger": larger}
-        rules |= {"all": everybody, "weighted": everybody, "none": nobody}
+        rules: dict[str, Callable[[int], list[int]]] = {
+            "same_inputs": lambda n: [m for m in predicting(n) if reads[m] == reads[n]],
+            "alike": alike,
+            "random": random,
+            "larger": lambda n: [m for m in rest[n] if sizes[m] > sizes[n]],
+            **dict.fromkeys(("all", "weighted"), lambda n: rest[n]),
+            "none": lambda n: [],
+        }
         self._listens = {n: tuple(rules.get(o.peers, predicting)(n)) for n in users}
         noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
         return noted + [(n, f"listens to {m}", float(m in self._listens[n])) for n in users for m in rest[n]]
 
     def communicate(self, federation: Federation, round: int) -> float | None:
+        s, o = self.settings, self.options
         if not self._keeps:  # in the first round
             for client in federation.clients:
-                self._keeps[client.user.number] = self._keeps_a_copy(client)
+                decides = _Forgets(s.epochs_after(s.rounds, client.user), o.folds)
+                self._keeps[client.user.number] = client.do(decides) if o.own == "decided" else o.own == "always"
             self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
-            if self.options.rehearsals:
+            if o.rehearsals:
                 gains = self._rehearsed(federation).items()
                 self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
             for user, measure, value in self._noted:
@@ -208,12 +205,6 @@ class Directed(Anchored):
         if self.options.peers == "refreshed" and batch.epoch + 1 == self.settings.cl_epochs:  # each sample once
             self._sent.append(torch.stack([server.current(user) for user in server.users]))
         return losses
-
-    def _keeps_a_copy(self, client: Client) -> bool:
-        s, o = self.settings, self.options
-        if o.own != "decided":
-            return o.own == "always"
-        return client.do(_Forgets(s.epochs_after(s.rounds, client.user), o.folds))
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
         """What alignment adds to each user's metric in each rehearsal; who loses by it in the mean vetoes its own alignment."""
