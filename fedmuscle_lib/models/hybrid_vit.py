@@ -54,7 +54,11 @@ class HybridEmbeddings(ViTEmbeddings):
         self.register_buffer("std", torch.ones(channels, 1, 1))
 
     def forward(self, pixel_values: Tensor, *_: Any, **options: Any) -> Tensor:
-        """Pixel values (b, 3, side, side) -> tokens (b, 1 + places, width); raises ValueError for another side than the positions'."""
+        """Pixel values (b, 3, side, side) -> tokens (b, 1 + places, width).
+
+        Raises:
+            ValueError: the pictures have another side: the positions are not theirs.
+        """
         if (shape := tuple(pixel_values.shape[-2:])) != (self.side, self.side):
             raise ValueError(f"this hybrid ViT reads pictures of {self.side} x {self.side} px, got {shape[0]} x {shape[1]}")
         return self.tokens(self.stem(pixel_values))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -11,9 +14,11 @@ from torch.nn import BatchNorm2d
 from transformers import AutoModel, ViTConfig, ViTModel
 
 from data_prep import SMALL_WEIGHTS
-from fedmuscle_lib.models import architecture, load_backbone, model_type
+from fedmuscle_lib.core.notebooks import FIGURES
+from fedmuscle_lib.models import architecture, checkpoint_digest, load_backbone, model_type
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import HybridViT, HybridViTConfig, HybridViTModel
+from fedmuscle_lib.runs.archive import ARCHIVE
 
 STAGES = {"in_channels": [32, 8, 8, 16, 16], "out_channels": [8, 8, 16, 16, 24], "num_block_repeats": [1, 1, 1, 1, 2]}
 STAGES |= {"strides": [1, 2, 2, 2, 1], "kernel_sizes": [3, 3, 5, 3, 5], "expand_ratios": [1, 6, 6, 6, 6]}
@@ -128,3 +133,12 @@ def test_the_shipped_checkpoints_tell_pictures_apart(name):
 def test_the_shipped_checkpoints_are_small_and_grow():
     sizes = [(SMALL_WEIGHTS / name / "model.safetensors").stat().st_size for name in SHIPPED]
     assert sizes == sorted(sizes) and sum(sizes) < 15e6
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_runs_are_found_with_the_shipped_checkpoints(name):
+    """No fingerprint guards this family, so its source stands in addresses: any edit of it, a docstring's too, loses hours of runs."""
+    with ZipFile(FIGURES / "small" / ARCHIVE) as archive:
+        runs = [ZipFile(io.BytesIO(archive.read(run))) for run in archive.namelist() if run.endswith(".zip")]
+    inputs = [json.loads(run.read("provenance.json")).get("inputs", {}) for run in runs]
+    assert {own[f"checkpoint {name}"] for own in inputs if f"checkpoint {name}" in own} == {checkpoint_digest(SMALL_WEIGHTS / name)}
