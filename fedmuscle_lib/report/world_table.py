@@ -201,7 +201,7 @@ def _gain(rows: pd.DataFrame) -> str:
 def _sign(rows: pd.DataFrame) -> str:
     value, low, high = rows.iloc[0][["value", "ci_low", "ci_high"]].astype(float)
     alone = pd.isna(low)
-    sign = "0+−"[side_of_zero(value, value) if alone else side_of_zero(low, high)]
+    sign = {1: "+", -1: "−", 0: "0"}[side_of_zero(value, value) if alone else side_of_zero(low, high)]
     return f"({sign})" if alone else sign
 
 

@@ -62,9 +62,12 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
 
     def visit(self, client: Client, received: Embeddings, round: int) -> None:
         """Train one participant."""
-        before, address = dict(client.represent()), ("public order", self.seed, client.number, round)
-        align = lambda z, rows, position: self.regularise(z, received, before, rows)  # noqa: E731
-        self.losses[client.number] = client.fit(self.epochs, align, *address)
+        before = dict(client.represent())
+
+        def align(z: Embeddings, rows: Tensor, position: int) -> Tensor:
+            return self.regularise(z, received, before, rows)
+
+        self.losses[client.number] = client.fit(self.epochs, align, "public order", self.seed, client.number, round)
 
     @abstractmethod
     def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
