@@ -63,6 +63,7 @@ DIRECTED: dict[str, dict[str, Any]] = {
     "random peers": {"directed.peers": "random"},
     "refreshed": {"directed.peers": "refreshed"},
     "weighted": {"directed.peers": "weighted"},
+    "validated": {"directed.peers": "validated"},
     "larger peers": {"directed.peers": "larger"},
     "alike peers": {"directed.peers": "alike"},
     "equals too": {"directed.margin": -0.02},

@@ -220,3 +220,19 @@ def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch, co
     user, once, costs = federation.clients[0].user.number, plain.server, federation.server
     assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], "each message of two rounds, no second reference"
     assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]
+
+
+def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(settings, monkeypatch):
+    plain, _ = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "none"})
+    users = [client.user.number for client in plain.clients]
+    better = [[k == 1 + i % (len(users) - 1) for i, _ in enumerate(users)] for k, _ in enumerate(users)]  # rehearsals, users
+    scores = iter([50.0 + 10 * one for rehearsal in better for one in rehearsal])
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "evaluate", lambda client: next(scores))
+        federation, _ = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "validated"})
+    assert next(scores, None) is None, "as many rehearsals as users"
+    heard = {(row["user"], row["measure"]) for row in federation.server.measures if row["measure"].startswith("listens") and row["value"]}
+    partners = {user: users[(i + 1 + i % (len(users) - 1)) % len(users)] for i, user in enumerate(users)}
+    assert heard == {(user, f"listens to {partner}") for user, partner in partners.items()}
+    costs, once, user = federation.server.uplink, plain.server.uplink, users[0]
+    assert costs[0, user] - once[0, user] == len(users) * 2 * once[1, user], "each message of two rounds in each rehearsal"

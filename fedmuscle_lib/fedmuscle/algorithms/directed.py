@@ -26,6 +26,8 @@ from fedmuscle_lib.fedmuscle.setups import task_of
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
 
+Peers = Literal["predicting", "same_inputs", "refreshed", "weighted", "validated", "alike", "random", "larger", "all", "none"]
+
 FOLDS = 4
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
 _LEAST = 0.1  # R2 as it counts in a temperature, where it is less
@@ -117,6 +119,9 @@ class Directed(Anchored):
     them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, and as many bytes.
 
     "weighted" peers are all, and the temperature between user n and peer m is tau R2(n -> m) / R2(m -> n): the more m knows, the lower.
+
+    "validated" peers are an oracle with labels. There are as many rehearsals as users: in one nobody has a peer, in each other one
+    everybody has one that it has not had. A user listens to those with whom its metric is better than with none.
     """
 
     name, label, source = "directed", "Directed peers (ours)", "ours"
@@ -124,10 +129,11 @@ class Directed(Anchored):
     class Options(FedMuscle.Options):
         margin: float = Field(0.02, gt=-1, lt=1, description="By how much R2 must differ. Ours; equal checkpoints differ by 0.00.")
         floor: float = Field(0.1, ge=-1, le=1, description="How much of a peer a user must predict. Ours; below it nothing is shared.")
-        peers: Literal["predicting", "same_inputs", "refreshed", "weighted", "alike", "random", "larger", "all", "none"] = Field(
+        peers: Peers = Field(
             "predicting",
             description="Whom a user listens to. For comparison: of these the ones that read the same inputs, the same measured anew after "
-            "each round, all at temperatures by R2, as many that are most alike (CKA) or drawn, larger backbones, all.",
+            "each round, all at temperatures by R2, those that help in rehearsals, as many that are most alike (CKA) or drawn, larger "
+            "backbones, all.",
         )
         own: Literal["always", "never", "decided"] = Field(
             "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
@@ -148,7 +154,7 @@ class Directed(Anchored):
         self._keeps, self._vetoes, self._sent = dict[int, bool](), set[int](), list[Tensor]()
 
     def _listen(self, federation: Federation, z: Tensor) -> list[tuple[int, str, float]]:
-        """Decide who listens to whom by the users' representations of the same samples, (users, samples, d); return what is to be noted."""
+        """Decide who listens to whom by the users' representations of the same samples, (users, samples, d); return R2 as it is noted."""
         users, s, o, z = federation.server.users, self.settings, self.options, z.float()
         of = dict(zip(users, z, strict=True))
         order = torch.randperm(z.shape[1], generator=generator("folds", s.seed))
@@ -175,11 +181,13 @@ class Directed(Anchored):
             "random": random,
             "larger": lambda n: [m for m in rest[n] if sizes[m] > sizes[n]],
             **dict.fromkeys(("all", "weighted"), lambda n: rest[n]),
-            "none": lambda n: [],
+            **dict.fromkeys(("none", "validated"), lambda n: []),
         }
         self._listens = {n: tuple(rules.get(o.peers, predicting)(n)) for n in users}
-        noted = [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
-        return noted + [(n, f"listens to {m}", float(m in self._listens[n])) for n in users for m in rest[n]]
+        return [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
+
+    def _listening(self) -> list[tuple[int, str, float]]:
+        return [(n, f"listens to {m}", float(m in own)) for n, own in self._listens.items() for m in self._listens if m != n]
 
     def communicate(self, federation: Federation, round: int) -> float | None:
         s, o = self.settings, self.options
@@ -187,7 +195,9 @@ class Directed(Anchored):
             for client in federation.clients:
                 decides = _Forgets(s.epochs_after(s.rounds, client.user), o.folds)
                 self._keeps[client.user.number] = client.do(decides) if o.own == "decided" else o.own == "always"
-            self._noted += [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
+            if o.peers == "validated":
+                self._listens = self._validated(federation)
+            self._noted += self._listening() + [(user, "keeps a copy", float(keeps)) for user, keeps in self._keeps.items()]
             if o.rehearsals:
                 gains = self._rehearsed(federation).items()
                 self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
@@ -196,7 +206,7 @@ class Directed(Anchored):
         self._sent = []  # also without what a rehearsal sent
         loss = super().communicate(federation, round)
         if self._sent:  # by which to listen in the next round
-            for user, measure, value in self._listen(federation, torch.cat(self._sent, 1)):
+            for user, measure, value in self._listen(federation, torch.cat(self._sent, 1)) + self._listening():
                 federation.server.note(round + 1, user, measure, value)
         return loss
 
@@ -205,6 +215,31 @@ class Directed(Anchored):
         if self.options.peers == "refreshed" and batch.epoch + 1 == self.settings.cl_epochs:  # each sample once
             self._sent.append(torch.stack([server.current(user) for user in server.users]))
         return losses
+
+    def _rehearse(self, federation: Federation) -> None:
+        for round in range(self.settings.rounds):
+            for client in federation.clients:
+                client.begin_round(round)
+            for phase in self.phases():
+                (self.local_update if phase == "after_local" else super().communicate)(federation, round)
+
+    def _validated(self, federation: Federation) -> dict[int, tuple[int, ...]]:
+        """Whom each user listens to, by its metric on the first fold of its labels after rehearsals with no peer, and with each alone."""
+        clients, users = federation.clients, federation.server.users
+        gains: dict[int, dict[int, float]] = {}  # of each user by each peer; by itself, what it has with none
+        for step in range(len(users)):
+            partner = {n: users[(i + step) % len(users)] for i, n in enumerate(users)}
+            self._listens = {n: (m,) if m != n else () for n, m in partner.items()}
+            rehearsal = Federation(clients, federation.server.rehearsal())
+            with ExitStack() as stack:
+                for client in clients:
+                    stack.enter_context(client.holding_out(0, self.options.folds))
+                self._rehearse(rehearsal)
+                for client in clients:
+                    n, sign = client.user.number, -1 if task_of(client.user).lower_is_better else 1
+                    gains.setdefault(n, {})[partner[n]] = sign * client.evaluate()
+            federation.server.bill(rehearsal.server)
+        return {n: tuple(m for m in users if own[m] > own[n]) for n, own in gains.items()}
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
         """What alignment adds to each user's metric in each rehearsal; who loses by it in the mean vetoes its own alignment."""
@@ -218,11 +253,7 @@ class Directed(Anchored):
                     client.fit(s.epochs_after(s.rounds, client.user))
                     gains[client.user.number].append(-client.evaluate())
                     client.restart()
-                for round in range(s.rounds):
-                    for client in clients:
-                        client.begin_round(round)
-                    for phase in self.phases():
-                        (self.local_update if phase == "after_local" else super().communicate)(rehearsal, round)
+                self._rehearse(rehearsal)
                 for client in clients:
                     gains[client.user.number][-1] += client.evaluate()
             federation.server.bill(rehearsal.server)
