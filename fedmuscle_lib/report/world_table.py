@@ -123,6 +123,8 @@ def variant_in_words(folder: Path) -> str:
     changed = {name: value for name, value in given.items() if name not in UNNAMED | {"overrides"} and usual.get(name) != value}
     worlds = {name: value for name, value in changed.items() if not isinstance(value, list)}
     worlds = worlds or {name: ", ".join(map(str, value)) for name, value in changed.items()}
+    if "setup" in worlds and "protocol" in worlds:
+        worlds["setup"] += f"_{worlds.pop('protocol')}"
     special = {"setup": lambda setup: _models(profile, setup), "liar": "user {} lies".format}
     return ", ".join(special.get(name, f"{name} {{}}".format)(value) for name, value in worlds.items())
 

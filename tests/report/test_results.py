@@ -54,17 +54,18 @@ def test_each_notebook_has_a_row_and_a_link_in_each_profile(root):
 def test_a_variant_is_named_by_what_differs_from_the_usual_page(root):
     usual = {"seeds": [0], "setup": "setup1_unequal"}
     others = {
-        "hostile": usual,
-        "hostile_liar=5": usual | {"liar": 5, "seeds": [1]},
-        "hostile_setup1_rounds=2": {"setup": "setup1", "overrides": {"rounds": 2}},
-        "fedloge_methods=fedavg": {"methods": ["fedavg"]},
-        "fedloge_methods=fedavg_imbalance=0.5": {"methods": ["fedavg"], "overrides": {"imbalance": 0.5}},
+        "mini/hostile": usual,
+        "mini/hostile_liar=5": usual | {"liar": 5, "seeds": [1]},
+        "small/hostile_setup1_vit_paper": usual | {"setup": "setup1_vit", "overrides": {"protocol": "paper"}},
+        "mini/hostile_setup1_rounds=2": {"setup": "setup1", "overrides": {"rounds": 2}},
+        "mini/fedloge_methods=fedavg": {"methods": ["fedavg"]},
+        "mini/fedloge_methods=fedavg_imbalance=0.5": {"methods": ["fedavg"], "overrides": {"imbalance": 0.5}},
     }
     for name, parameters in others.items():
-        entry(root, f"mini/{name}", name)
-        (root / "figures/mini" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
+        entry(root, name, name)
+        (root / "figures" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
     page = results_page(root)
-    cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]"
+    cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]", "|ViTs, all blocks: [page]"
     cells += "|methods fedavg: [page](figures/mini/fedloge_methods=fedavg/", "<br>imbalance 0.5: [page]"
     assert [cell for cell in cells if cell not in page] == []
     worlds = {name: report.world_in_words(root / "figures/mini" / name) for name in ("hostile", "hostile_liar=5", "controls")}
