@@ -295,7 +295,8 @@ def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(setti
     again = run(s, progress=str, store=store, save_models=tmp_path / "again")
     assert again.metrics.equals(first.metrics)
     for client in build(s).clients:
-        users = [load_user(tmp_path / name / f"user_{client.user.number}") for name in ("first", "again")]
+        checkpoint = s.models_path / s.backbones[client.user.model]
+        users = [load_user(tmp_path / name / f"user_{client.user.number}", checkpoint) for name in ("first", "again")]
         assert [metric(user, client) for user in users] == 2 * [final(first)[client.user.number]]
         assert users[0].about["files"]["head.safetensors"] == users[1].about["files"]["head.safetensors"]
 
