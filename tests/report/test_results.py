@@ -65,7 +65,8 @@ def test_a_variant_is_named_by_what_differs_from_the_usual_page(root):
         entry(root, name, name)
         (root / "figures" / name / "provenance.json").write_text(json.dumps({"parameters": parameters}))
     page = results_page(root)
-    cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]", "|ViTs, all blocks: [page]"
+    cells = "[page](figures/mini/hostile/README.md)<br>user 5 lies: [page]", "<br>equal models, rounds 2: [page]"
+    cells += ("|ViTs, all blocks: [page]",)
     cells += "|methods fedavg: [page](figures/mini/fedloge_methods=fedavg/", "<br>imbalance 0.5: [page]"
     assert [cell for cell in cells if cell not in page] == []
     worlds = {name: report.world_in_words(root / "figures/mini" / name) for name in ("hostile", "hostile_liar=5", "controls")}
