@@ -6,8 +6,8 @@ measures it on what users send of the public set before any training, without la
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -107,6 +107,11 @@ class _Step(ClientSide):
         return client.step((self.name, len(rows)), client.local_loss(rows))
 
 
+def _better(client: Client) -> int:
+    """The sign of a change of the client's metric for the better."""
+    return -1 if client.task.lower_is_better else 1
+
+
 class Directed(Anchored):
     """FedMuscle in which a user draws among the peers that it listens to, and its own starting copy may be a fixed member of its tuple.
 
@@ -187,6 +192,7 @@ class Directed(Anchored):
         return [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
 
     def _listening(self) -> list[tuple[int, str, float]]:
+        """Who listens to whom, as it is noted."""
         return [(n, f"listens to {m}", float(m in own)) for n, own in self._listens.items() for m in self._listens if m != n]
 
     def communicate(self, federation: Federation, round: int) -> float | None:
@@ -216,7 +222,18 @@ class Directed(Anchored):
             self._sent.append(torch.stack([server.current(user) for user in server.users]))
         return losses
 
+    @contextmanager
+    def _rehearsal(self, federation: Federation, fold: int) -> Iterator[Federation]:
+        """The federation before any training, without a fold of every user's labels; its bytes are billed afterwards."""
+        rehearsal = Federation(federation.clients, federation.server.rehearsal())
+        with ExitStack() as stack:
+            for client in federation.clients:
+                stack.enter_context(client.holding_out(fold, self.options.folds))
+            yield rehearsal
+        federation.server.bill(rehearsal.server)
+
     def _rehearse(self, federation: Federation) -> None:
+        """Run all rounds."""
         for round in range(self.settings.rounds):
             for client in federation.clients:
                 client.begin_round(round)
@@ -225,20 +242,16 @@ class Directed(Anchored):
 
     def _validated(self, federation: Federation) -> dict[int, tuple[int, ...]]:
         """Whom each user listens to, by its metric on the first fold of its labels after rehearsals with no peer, and with each alone."""
-        clients, users = federation.clients, federation.server.users
+        users = federation.server.users
         gains: dict[int, dict[int, float]] = {}  # of each user by each peer; by itself, what it has with none
         for step in range(len(users)):
             partner = {n: users[(i + step) % len(users)] for i, n in enumerate(users)}
             self._listens = {n: (m,) if m != n else () for n, m in partner.items()}
-            rehearsal = Federation(clients, federation.server.rehearsal())
-            with ExitStack() as stack:
-                for client in clients:
-                    stack.enter_context(client.holding_out(0, self.options.folds))
+            with self._rehearsal(federation, 0) as rehearsal:
                 self._rehearse(rehearsal)
-                for client in clients:
-                    n, sign = client.user.number, -1 if task_of(client.user).lower_is_better else 1
-                    gains.setdefault(n, {})[partner[n]] = sign * client.evaluate()
-            federation.server.bill(rehearsal.server)
+                for client in rehearsal.clients:
+                    n = client.user.number
+                    gains.setdefault(n, {})[partner[n]] = _better(client) * client.evaluate()
         return {n: tuple(m for m in users if own[m] > own[n]) for n, own in gains.items()}
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
@@ -246,19 +259,15 @@ class Directed(Anchored):
         s, o, clients = self.settings, self.options, federation.clients
         gains: dict[int, list[float]] = {user: [] for user in federation.server.users}
         for fold in range(o.rehearsals):
-            rehearsal = Federation(clients, federation.server.rehearsal())
-            with ExitStack() as stack:
+            with self._rehearsal(federation, fold) as rehearsal:
                 for client in clients:
-                    stack.enter_context(client.holding_out(fold, o.folds))
                     client.fit(s.epochs_after(s.rounds, client.user))
                     gains[client.user.number].append(-client.evaluate())
                     client.restart()
                 self._rehearse(rehearsal)
                 for client in clients:
                     gains[client.user.number][-1] += client.evaluate()
-            federation.server.bill(rehearsal.server)
-        better = {client.user.number: -1 if task_of(client.user).lower_is_better else 1 for client in clients}
-        self._vetoes = {user for user, own in gains.items() if better[user] * sum(own) < 0}
+        self._vetoes = {client.user.number for client in clients if _better(client) * sum(gains[client.user.number]) < 0}
         return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
