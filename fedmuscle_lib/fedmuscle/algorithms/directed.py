@@ -108,8 +108,8 @@ class _Step(ClientSide):
 
 
 def _better(client: Client) -> int:
-    """The sign of a change of the client's metric for the better."""
-    return -1 if client.task.lower_is_better else 1
+    """The sign of a change for the better of the metric of the client's task."""
+    return -1 if task_of(client.user).lower_is_better else 1
 
 
 class Directed(Anchored):
