@@ -173,7 +173,7 @@ def named(seeds: Collection[int]) -> str:
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-BARS = "bars and bands are 95 % intervals"
+BARS = "bars are 95 % intervals"
 
 
 def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = BARS) -> str:

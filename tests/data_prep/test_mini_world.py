@@ -61,6 +61,7 @@ def test_no_printed_class_is_numeric():
         assert unicodedata.numeric(_char(class_id), None) is None, _char(class_id)
 
 
+@pytest.mark.slow
 def test_no_upstream_class_looks_like_a_digit():
     words = vocabulary()
     printed = _unit(np.stack([_draw(_font(family, style), digit) for family in range(4) for style in range(4) for digit in "0123456789"]))
