@@ -21,7 +21,7 @@ def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], panel: str |
 
     Args:
         rows: as ``report.delta_at_points`` returns them.
-        x: the column that is drawn from left to right. A panel's values stand at equal distances.
+        x: the column that is drawn from left to right. A panel's values stand at equal distances, arms a little beside each other.
         axis: what the axis is called, with its unit, or what each panel's is.
         panel: another column, with a panel for each of its values.
         titles: of the panels, such as "R = {}".
@@ -31,6 +31,7 @@ def ablation(rows: pd.DataFrame, x: str, axis: str | Iterable[str], panel: str |
     rows = rows.assign(panel=[titles.format(value) for value in rows[panel]] if panel else "")
     rows["x"] = rows.groupby("panel")[x].rank("dense") - 1
     look = styles(rows.algorithm)
+    rows["x"] += rows.algorithm.map({name: 0.06 * (i - (len(look) - 1) / 2) for i, name in enumerate(look)})
     plot = so.Plot(rows, x="x", y="delta", color="algorithm", marker="algorithm", pointsize="algorithm")
     plot = plot.facet("panel", wrap=wrap).share(x=False)
     plot = plot.add(so.Line(linewidth=1), legend=False).add(so.Range(linewidth=1.5), ymin="ci_low", ymax="ci_high", legend=False)

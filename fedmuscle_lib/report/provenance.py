@@ -173,15 +173,15 @@ def named(seeds: Collection[int]) -> str:
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-BARS = "bars are 95 % intervals"
+INTERVALS = "95\N{NO-BREAK SPACE}% intervals"
 
 
-def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = BARS) -> str:
+def described(histories: Sequence[History[Any]], *parts: str, seeds_are: str = INTERVALS) -> str:
     """The line above a figure: the world, ``parts``, the seeds, and what several seeds are in it."""
     profile, seeds = histories[0].settings.profile, sorted({history.settings.seed for history in histories})
-    bars = seeds_are if len(seeds) > 1 else "one seed has no interval"
+    intervals = seeds_are if len(seeds) > 1 else "one seed has no interval"
     data = f"{DATA.get(profile, '')} data".strip().capitalize()
-    return " · ".join([f"{data} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), bars])
+    return " · ".join([f"{data} (profile {profile})", *parts, named(seeds).replace(" ", "\N{NO-BREAK SPACE}"), intervals])
 
 
 def origins(histories: Sequence[History[Any]]) -> list[str]:

@@ -16,7 +16,7 @@ from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
 from fedmuscle_lib.report.delta import delta, table
-from fedmuscle_lib.report.provenance import BARS, described, named, origins, spread
+from fedmuscle_lib.report.provenance import INTERVALS, described, named, origins, spread
 from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.report.write import data_manifests
 from fedmuscle_lib.runs.history import History
@@ -46,13 +46,13 @@ def note(histories: Sequence[History], points: Sequence[Point] = ()) -> str:
     return " ".join([*sentences, spread(seeds), *origins(runs_of(points) or histories)])
 
 
-def about(histories: Sequence[History | Point], paper: bool = False, seeds_are: str = BARS) -> str:
+def about(histories: Sequence[History | Point], paper: bool = False, seeds_are: str = INTERVALS) -> str:
     """The line above a figure: world, users, public set, seeds and what several of them are in it.
 
     Args:
         histories: runs, or the points of an ablation.
         paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
-        seeds_are: such as "bars are 95 % intervals".
+        seeds_are: such as "arrows are as wide as the share of seeds".
     """
     groups = [list(one.histories) for one in histories if isinstance(one, Point)] or [
         [one for one in histories if isinstance(one, History)]
