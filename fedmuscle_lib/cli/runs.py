@@ -12,7 +12,7 @@ import typer
 
 from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import PROVENANCE, reference_parameters, runs_of
+from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, reference_parameters, runs_of
 from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms as creamfl
@@ -24,8 +24,7 @@ from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.store import Said
 
-RESULT = "result.json"  # of an execution
-RESULTS = (RESULT, PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
+RESULTS = (OUTCOME, PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = App(help="List the stored runs, delete some, ship those behind a reference.")
@@ -171,8 +170,8 @@ def _parameters(folder: Path) -> dict[str, Any]:
 
     An execution that failed, or lacked a run, did not make the folder's results: then it is nothing.
     """
-    given = reference_parameters(folder, RESULT)
-    if (result := folder / RESULT).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
+    given = reference_parameters(folder, OUTCOME)
+    if (result := folder / OUTCOME).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
         return {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):
