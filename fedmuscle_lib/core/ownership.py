@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -78,9 +77,8 @@ def discard(path: Path) -> None:
 
 def clear(folder: Path, patterns: Collection[str]) -> None:
     """Remove the files of a folder of ours whose names fit a pattern."""
-    for path in folder.glob("*"):
-        if any(fnmatch(path.name, pattern) for pattern in patterns):
-            discard(path)
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        discard(path)
 
 
 def remove(folder: Path, patterns: Collection[str]) -> list[Path]:

@@ -54,9 +54,9 @@ def run(
         Damaged: its result was lost after it was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
     """
-    if save_models is not None and not system_of(settings).keeps_models:
-        raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
+        if not system_of(settings).keeps_models:
+            raise ValueError(f"runs of {settings.system} keep no models")
         save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
         save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
