@@ -1,4 +1,4 @@
-"""``runs``: what is stored, and what becomes of it."""
+"""``runs``: the stored runs, their list, their deletion and their shipment."""
 
 from __future__ import annotations
 

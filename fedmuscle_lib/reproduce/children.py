@@ -22,7 +22,7 @@ from typing import Any
 
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import ROOT, put, user_path, write
+from fedmuscle_lib.core.files import put, python_path, user_path, write
 from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
@@ -68,8 +68,7 @@ class Children:
         self._scratch = TemporaryDirectory(prefix="fm-")  # also of what a killed kernel leaves
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         places = dict.fromkeys(("JUPYTER_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"), self._scratch.name)
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
-        own = {"PYTHONPATH": path, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
+        own = {"PYTHONPATH": python_path(), "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
         self.environment = os.environ | threads | places | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         if runs := self.environment.get("FEDMUSCLE_RUNS"):

@@ -26,6 +26,7 @@ import torch
 
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import python_path
 from fedmuscle_lib.runs.address import Address, address_of, one_look
 from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
@@ -135,8 +136,7 @@ def _cluster(count: int) -> Iterator[tuple[str, Any]]:
     from distributed.security import Security
 
     security = Security.temporary()
-    path = os.pathsep.join(filter(None, (str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH"))))  # this library, not another one
-    environment = os.environ | {"PYTHONPATH": path, "DASK_LOGGING__DISTRIBUTED": "critical"}
+    environment = os.environ | {"PYTHONPATH": python_path(), "DASK_LOGGING__DISTRIBUTED": "critical"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # a session of its own: Ctrl-C reaches this process alone, which then ends the others
     with subprocess.Popen([sys.executable, "-P", str(_CLUSTER)], env=environment, start_new_session=True, **pipes) as process:
