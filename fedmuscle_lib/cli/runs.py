@@ -24,7 +24,6 @@ from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.store import Said
 
-RESULTS = (OUTCOME, PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = App(help="List the stored runs, delete some, ship those behind a reference.")
@@ -96,7 +95,7 @@ def delete(
     if not (addresses or interrupted or algorithm or system):
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
     if system is not None:
-        named(system)
+        check_known("unknown system", system, SYSTEMS)
     store = default_store()
     if algorithm is not None:
         check_known("unknown algorithm", algorithm, _algorithms(store))
@@ -139,7 +138,7 @@ def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER.
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder")
-        if not any((folder / name).exists() for name in RESULTS):
+        if not any((folder / name).exists() for name in (OUTCOME, PROVENANCE, "table.csv")):
             raise ValueError(f"{folder}: no notebook's results lie there")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}

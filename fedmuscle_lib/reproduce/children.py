@@ -113,7 +113,7 @@ class Children:
                 process.kill()
 
     def clean(self) -> None:
-        """Remove what they left behind, and the copies of earlier results, which nobody needs once :func:`execute` has returned."""
+        """Remove what they left behind."""
         self._scratch.cleanup()
 
 
@@ -142,7 +142,7 @@ def claim(folder: Path) -> None:
         NotOurs: it holds something else.
     """
     ours = any((folder / name).is_file() for name in (PROVENANCE, OUTCOME, _EXECUTED, _PART))
-    ownership.vacant(folder, folder.parent.parent, but=[place.name for place in folder.glob("*")] if ours else ())
+    ownership.vacant(folder, folder.parent.parent, ours=ours)
 
 
 def _files(folder: Path) -> list[Path]:
