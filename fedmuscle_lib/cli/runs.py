@@ -22,7 +22,7 @@ from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.archive import ARCHIVE
-from fedmuscle_lib.runs.store import Said
+from fedmuscle_lib.runs.store import Description
 
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
@@ -46,14 +46,14 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
 
     What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
     """
-    told = [(entry, entry.said()) for entry in entries]
+    told = [(entry, entry.description()) for entry in entries]
     systems = {said.system for _, said in told}
     own = [name for system in SYSTEMS if system in systems for name in named(system).settings.telling]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
     return pd.DataFrame([_row(entry, said, columns) for entry, said in told])
 
 
-def _row(entry: Entry, said: Said, columns: Iterable[str]) -> dict[str, Any]:
+def _row(entry: Entry, said: Description, columns: Iterable[str]) -> dict[str, Any]:
     known = {"system": said.system} | said.settings
     return {
         "address": entry.address,
@@ -113,7 +113,7 @@ def delete(
 
 def _algorithms(store: Store) -> set[str]:
     """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
-    stored = (entry.said().settings.get("algorithm") for entry in store.entries())
+    stored = (entry.description().settings.get("algorithm") for entry in store.entries())
     return {*algorithms.names(), *methods.names(), *creamfl.names(), *(name for name in stored if isinstance(name, str))}
 
 
@@ -122,7 +122,7 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
     if unknown := [address for address in addresses if not address or not any(entry.address.startswith(address) for entry in computed)]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
     asked = [entry for entry in computed if not addresses or entry.address.startswith(tuple(addresses))]
-    told = [(entry, entry.said()) for entry in asked if not (interrupted and entry.done)]
+    told = [(entry, entry.description()) for entry in asked if not (interrupted and entry.done)]
     return [entry for entry, said in told if algorithm in (None, said.settings.get("algorithm")) and system in (None, said.system)]
 
 

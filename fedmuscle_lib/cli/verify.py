@@ -92,7 +92,7 @@ def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
     entries, histories = list(shipped.entries()), []
     for entry in entries:
         with suppress(ValueError):  # settings or a system that there are no more
-            said = entry.said()
+            said = entry.description()
             kind = named(said.system).settings
             own = {name: path for name, path in places.items() if name in kind.places()}
             if history := stored(parse(kind, said.settings | own), shipped):

@@ -140,9 +140,10 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
     Args:
         among: the folder of the notebook; by default the present one or the repository's.
     """
-    if not (path := _found(notebook, among)):  # it can't be told what was changed
+    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
+    if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
         return notebook
-    usual, theirs = _flat(committed(path)), _flat(reference_parameters(FIGURES / profile / notebook))
+    usual, theirs = _flat(committed(path.absolute())), _flat(reference_parameters(FIGURES / profile / notebook))
     changed = {
         name: value
         for name, value in _flat(parameters).items()
@@ -199,11 +200,6 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
-
-
-def _found(notebook: str, among: Path | None) -> Path | None:
-    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
-    return next((path.absolute() for path in paths if path.is_file()), None)
 
 
 def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _table(content: bytes, name: str, columns: Mapping[str, type]) -> pd.DataFra
 
 
 @dataclass(frozen=True)
-class Said:
+class Description:
     """A run's description of itself.
 
     Attributes:
@@ -152,18 +152,18 @@ class Entry:
             return archive(self.path).nbytes(f"{self.address}.zip")
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.exists())
 
-    def said(self) -> Said:
+    def description(self) -> Description:
         """Return what the run, or its last checkpoint, says of itself. Each call reads it."""
         if record := self.read():
             facts = record.provenance
-            return Said(facts.get("system", _UNNAMED), facts["settings"], facts["finished"])
+            return Description(facts.get("system", _UNNAMED), facts["settings"], facts["finished"])
         path = self.path.with_name(CHECKPOINT)
         try:
             state = unpacked(path.read_bytes()) if path.is_file() else {}
         except Damaged:
-            return Said()
+            return Description()
         system, settings = state.get("system", _UNNAMED), state.get("settings")
-        return Said(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Said()
+        return Description(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Description()
 
     def read(self) -> Record | None:
         """The finished run; None if there is none.
