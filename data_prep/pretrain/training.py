@@ -127,7 +127,7 @@ def claim(folder: Path) -> None:
     """
     report = read_report(folder)
     ours = isinstance(report, dict) and report.get("name") == folder.name
-    ownership.vacant(folder, folder.parent, but=[path.name for path in folder.glob("*")] if ours else PROGRESS)
+    ownership.vacant(folder, folder.parent, but=PROGRESS, ours=ours)
     for path in folder.glob("*"):
         ownership.reach(path, folder)
 

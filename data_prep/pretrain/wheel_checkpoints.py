@@ -137,7 +137,7 @@ def copy(folders: Iterable[Path], models_path: Path, say: Say, force: bool = Fal
             say(f"{folder.name}: in {models_path} already; nothing to do")
             continue
         missing.append((there, content))
-        ownership.vacant(there, models_path, but=[path.name for path in there.glob("*")] if force else ())
+        ownership.vacant(there, models_path, ours=force)
     if not missing:
         return
     models_path.mkdir(parents=True, exist_ok=True)

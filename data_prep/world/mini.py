@@ -78,7 +78,7 @@ def prepare(data_dir: Path) -> dict:
     whole = earlier is not None and _sum(data_dir, earlier["files"]) == earlier["sha256"]
     if earlier and whole and earlier["version"] == _version():
         return earlier
-    ownership.vacant(data_dir, data_dir, [path.name for path in data_dir.glob("*")] if earlier else ())
+    ownership.vacant(data_dir, data_dir, ours=earlier is not None)
     beside = data_dir.resolve().parent
     beside.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole

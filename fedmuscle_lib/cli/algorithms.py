@@ -1,4 +1,4 @@
-"""``algorithms``: what there is."""
+"""``algorithms``: the algorithms of every system, in a list."""
 
 from __future__ import annotations
 

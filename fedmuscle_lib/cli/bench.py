@@ -1,4 +1,4 @@
-"""``bench``: what things cost on this machine."""
+"""``bench``: costs of the loss, of steps and of runs on this machine."""
 
 from __future__ import annotations
 

@@ -77,11 +77,11 @@ def _what_next(settings: Settings, folder: Path | None) -> str:
 
 
 FORM = Form(Settings, translated)
-BETA = (
+_BETA = (
     "FedProx's coefficient mu, which is what the authors' --beta is, and not the sparsity of SSE-C "
     f"(--options '{{\"fedloge.sparsity\": 0.6}}'). It sets the option {COEFFICIENT}, which only FedProx reads; 0 is FedAvg."
 )
 command.__signature__ = FORM.signature(  # type: ignore[attr-defined]
     [option("save_models", "Write the trained model there, for `realign`. A stored run is computed again.", "FOLDER", Path)],
-    [option("beta", BETA, "NUMBER", float, group=ORIGINAL)],
+    [option("beta", _BETA, "NUMBER", float, group=ORIGINAL)],
 )

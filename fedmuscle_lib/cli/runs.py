@@ -1,4 +1,4 @@
-"""``runs``: what is stored, and what becomes of it."""
+"""``runs``: the stored runs, their list, their deletion and their shipment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import PROVENANCE, reference_parameters, runs_of
+from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, reference_parameters, runs_of
 from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms as creamfl
@@ -22,10 +22,8 @@ from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.reproduce import index
 from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
 from fedmuscle_lib.runs.archive import ARCHIVE
-from fedmuscle_lib.runs.store import Said
+from fedmuscle_lib.runs.store import Description
 
-RESULT = "result.json"  # of an execution
-RESULTS = (RESULT, PROVENANCE, "table.csv")  # one of which lies in every notebook's folder
 _OF_ALL = ("seed", "profile")  # settings with a column of their own, whatever the system
 
 app = App(help="List the stored runs, delete some, ship those behind a reference.")
@@ -48,14 +46,14 @@ def listing(entries: Sequence[Entry]) -> pd.DataFrame:
 
     What a run is are the settings by which its system tells runs apart; a run of another system has nothing in their columns.
     """
-    told = [(entry, entry.said()) for entry in entries]
+    told = [(entry, entry.description()) for entry in entries]
     systems = {said.system for _, said in told}
     own = [name for system in SYSTEMS if system in systems for name in named(system).settings.telling]
     columns = dict.fromkeys([*(["system"] if len(systems) > 1 else []), *own, *_OF_ALL])
     return pd.DataFrame([_row(entry, said, columns) for entry, said in told])
 
 
-def _row(entry: Entry, said: Said, columns: Iterable[str]) -> dict[str, Any]:
+def _row(entry: Entry, said: Description, columns: Iterable[str]) -> dict[str, Any]:
     known = {"system": said.system} | said.settings
     return {
         "address": entry.address,
@@ -97,7 +95,7 @@ def delete(
     if not (addresses or interrupted or algorithm or system):
         raise ValueError("runs delete: name addresses, --interrupted, --algorithm or --system")
     if system is not None:
-        named(system)
+        check_known("unknown system", system, SYSTEMS)
     store = default_store()
     if algorithm is not None:
         check_known("unknown algorithm", algorithm, _algorithms(store))
@@ -115,7 +113,7 @@ def delete(
 
 def _algorithms(store: Store) -> set[str]:
     """Names of the algorithms of all systems, and of those that stored runs name, which there may be no more."""
-    stored = (entry.said().settings.get("algorithm") for entry in store.entries())
+    stored = (entry.description().settings.get("algorithm") for entry in store.entries())
     return {*algorithms.names(), *methods.names(), *creamfl.names(), *(name for name in stored if isinstance(name, str))}
 
 
@@ -124,7 +122,7 @@ def _chosen(store: Store, addresses: Sequence[str], interrupted: bool, algorithm
     if unknown := [address for address in addresses if not address or not any(entry.address.startswith(address) for entry in computed)]:
         raise ValueError(f"no computed run {unknown[0]!r} in {store.root}")
     asked = [entry for entry in computed if not addresses or entry.address.startswith(tuple(addresses))]
-    told = [(entry, entry.said()) for entry in asked if not (interrupted and entry.done)]
+    told = [(entry, entry.description()) for entry in asked if not (interrupted and entry.done)]
     return [entry for entry, said in told if algorithm in (None, said.settings.get("algorithm")) and system in (None, said.system)]
 
 
@@ -140,7 +138,7 @@ def ship(folders: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK_FOLDER.
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder")
-        if not any((folder / name).exists() for name in RESULTS):
+        if not any((folder / name).exists() for name in (OUTCOME, PROVENANCE, "table.csv")):
             raise ValueError(f"{folder}: no notebook's results lie there")
     for profile in dict.fromkeys(folder.parent for folder in folders):
         named = {address for path in profile.glob(f"*/{PROVENANCE}") for address in _addresses(path.parent)}
@@ -171,8 +169,8 @@ def _parameters(folder: Path) -> dict[str, Any]:
 
     An execution that failed, or lacked a run, did not make the folder's results: then it is nothing.
     """
-    given = reference_parameters(folder, RESULT)
-    if (result := folder / RESULT).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
+    given = reference_parameters(folder, OUTCOME)
+    if (result := folder / OUTCOME).exists() and any(read_json(result).get(name) for name in ("failure", "missing")):
         return {}
     parameters = {name: value for name, value in given.items() if name not in ("profile", "output")}
     if overrides := parameters.pop("overrides", None):

@@ -1,8 +1,9 @@
-"""``verify``: are the shipped runs what this code computes?"""
+"""``verify``: shipped runs beside what this code computes."""
 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,20 +89,15 @@ def command(
 
 def found(shipped: Store, places: dict[str, Path]) -> tuple[list[History], int]:
     """The shipped runs that their settings still lead to, in the order of their addresses, and how many others there are."""
-    histories, stale = [], 0
-    for entry in shipped.entries():
-        try:
-            said = entry.said()
+    entries, histories = list(shipped.entries()), []
+    for entry in entries:
+        with suppress(ValueError):  # settings or a system that there are no more
+            said = entry.description()
             kind = named(said.system).settings
             own = {name: path for name, path in places.items() if name in kind.places()}
-            history = stored(parse(kind, said.settings | own), shipped)
-        except ValueError:  # settings or a system that there are no more
-            history = None
-        if history is None:
-            stale += 1
-        else:
-            histories.append(history)
-    return histories, stale
+            if history := stored(parse(kind, said.settings | own), shipped):
+                histories.append(history)
+    return histories, len(entries) - len(histories)
 
 
 def verify(history: History, samples: float = SAMPLES) -> Verdict:

@@ -1,4 +1,4 @@
-"""Errors of any federation and of any file, remarks on files, and how they show what they found."""
+"""Errors of any federation and of any file, remarks on files, and the text of both on one line."""
 
 from __future__ import annotations
 

@@ -40,6 +40,11 @@ def user_path(text: str | Path, name: str = "") -> Path:
         raise ValueError(f"{named}{str(text)!r}: there is no such home folder") from None
 
 
+def python_path() -> str:
+    """PYTHONPATH of a child process, in which this library stands before another one that is installed."""
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
+
 def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     """The content of a regular file of at most ``most`` bytes.
 

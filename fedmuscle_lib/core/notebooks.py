@@ -22,6 +22,7 @@ NOTEBOOKS = ROOT / "notebooks"
 FIGURES = ROOT / "figures"  # the reference
 RESULTS = ROOT / "results"  # which git ignores
 PROVENANCE = "provenance.json"  # in a folder of results
+OUTCOME = "result.json"  # likewise: how its execution went
 # The contract puts a notebook's results for any seeds in one folder; the others say where and on what it runs.
 UNNAMED = {"profile", "output", "seeds", "device", "threads", "data_dir", "models_path"}
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
@@ -48,14 +49,14 @@ def declared(path: Path) -> dict[str, Parameter]:
     return _parameters(read_bytes(path), str(path))
 
 
-def own(path: Path) -> dict[str, Parameter]:
-    """Return :func:`declared`, with the values that the last commit has."""
+def committed(path: Path) -> dict[str, Any]:
+    """Return the values of the :func:`declared` parameters: those of the last commit, where it has them."""
     try:  # a relative name: git knows where in the clone the folder lies
         said = subprocess.run(["git", "-C", path.parent, "show", f"HEAD:./{path.name}"], capture_output=True, check=False)
+        theirs = _parameters(said.stdout, f"HEAD:{path.name}") if said.returncode == 0 else {}
     except OSError:  # no git
-        return declared(path)
-    committed = _parameters(said.stdout, f"HEAD:{path.name}") if said.returncode == 0 else {}
-    return {name: committed.get(name, parameter) for name, parameter in declared(path).items()}
+        theirs = {}
+    return {name: theirs.get(name, parameter).value for name, parameter in declared(path).items()}
 
 
 def _parameters(content: bytes, name: str) -> dict[str, Parameter]:
@@ -139,11 +140,10 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
     Args:
         among: the folder of the notebook; by default the present one or the repository's.
     """
-    path = _found(notebook, among)
-    usual = _flat({name: parameter.value for name, parameter in own(path).items()}) if path else None
-    if usual is None:  # it can't be told what was changed
+    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
+    if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
         return notebook
-    theirs = _flat(reference_parameters(FIGURES / profile / notebook))
+    usual, theirs = _flat(committed(path.absolute())), _flat(reference_parameters(FIGURES / profile / notebook))
     changed = {
         name: value
         for name, value in _flat(parameters).items()
@@ -200,11 +200,6 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
-
-
-def _found(notebook: str, among: Path | None) -> Path | None:
-    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
-    return next((path.absolute() for path in paths if path.is_file()), None)
 
 
 def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,8 +42,11 @@ def reach(path: Path, root: Path) -> None:
             raise NotOurs(f"{place}: a file, where a folder is needed; {_ELSE}")
 
 
-def vacant(folder: Path, root: Path, but: Collection[str] = ()) -> None:
+def vacant(folder: Path, root: Path, but: Collection[str] = (), ours: bool = False) -> None:
     """Check that ``folder``, in or below ``root``, is a folder or can be made, and holds nothing but entries of these names.
+
+    Args:
+        ours: the folder is proven to be the command's; then it may hold anything.
 
     Raises:
         NotOurs: naming what does not fit. A folder in which an :func:`exchange` was killed fits.
@@ -52,7 +54,7 @@ def vacant(folder: Path, root: Path, but: Collection[str] = ()) -> None:
     reach(folder, root)
     if folder.exists() and not folder.is_dir():
         raise NotOurs(f"{folder}: a file, where a folder is needed; {_ELSE}")
-    if not (folder / _JOURNAL).is_file() and (found := sorted({path.name for path in folder.glob("*")} - {*but})):
+    if not (ours or (folder / _JOURNAL).is_file()) and (found := sorted({path.name for path in folder.glob("*")} - {*but})):
         raise NotOurs(f"{folder}: holds what this command did not write, such as {found[0]}; {_ELSE}")
 
 
@@ -78,9 +80,8 @@ def discard(path: Path) -> None:
 
 def clear(folder: Path, patterns: Collection[str]) -> None:
     """Remove the files of a folder of ours whose names fit a pattern."""
-    for path in folder.glob("*"):
-        if any(fnmatch(path.name, pattern) for pattern in patterns):
-            discard(path)
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        discard(path)
 
 
 def remove(folder: Path, patterns: Collection[str]) -> list[Path]:

@@ -43,7 +43,6 @@ HOUSE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
-OURS = {"ours": ("#555555", "o")}
 _LETTER = 0.075  # inches of a label's width
 _PANELS = 4  # in a row that can be read on a page
 _WORTH = 0.7  # a panel is clipped if it gets narrower than this share of its width
@@ -159,7 +158,8 @@ def forest(rows: pd.DataFrame, look: Mapping[str, Look], share: bool = True, the
             if clip:
                 _point_outside(ax, rows[rows.panel == ax.get_title()], look, list(dict.fromkeys(rows.line)))
     if theirs and rows.theirs.notna().any():
-        legend(figure, "upper center", OURS, {theirs: ("#555555", "o")}, "")
+        grey = ("#555555", "o")
+        legend(figure, "upper center", {"ours": grey}, {theirs: grey}, "")
     return figure
 
 

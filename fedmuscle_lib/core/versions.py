@@ -20,7 +20,6 @@ CORE = 1  # what every run computes by: data, draws, client, server, the loss, t
 # runs on two kinds of processor do. 2: SegFormer's decoder takes its products where the maps are small. 3: small layers with LoRA take one.
 # 4: large ones do too.
 ROUNDING = 4
-FINGERPRINTS = "fingerprints.json"  # of each system, in its room
 
 
 class Versioned:
@@ -65,7 +64,7 @@ def versions(cls: type) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def guarded() -> frozenset[str]:
     """Modules whose arithmetic has a committed fingerprint."""
-    files = PACKAGE.glob(f"*/{FINGERPRINTS}")
+    files = PACKAGE.glob("*/fingerprints.json")  # of each system, in its room
     return frozenset(name for path in files for name in json.loads(path.read_text(encoding="utf8"))["modules"])
 
 

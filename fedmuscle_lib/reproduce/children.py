@@ -22,12 +22,12 @@ from typing import Any
 
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import ROOT, put, user_path, write
-from fedmuscle_lib.core.notebooks import PROVENANCE
+from fedmuscle_lib.core.files import put, python_path, user_path, write
+from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE
 from fedmuscle_lib.reproduce import child, pages
 
 _PARTING = "KeyboardInterrupt caught in kernel"  # jupyter_client interrupts a kernel before it ends it, which some then report
-_RESULT, _EXECUTED, _PART = "result.json", "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
+_EXECUTED, _PART = "executed.ipynb", "executed.part.ipynb"  # in a notebook's folder
 LOG = "executed.log"  # likewise: the output of a child that failed
 _KINDS = {".csv", ".svg", ".png", ".json", ".ipynb", ".html", ".md", ".log"}  # of files that notebooks leave there
 _KEPT, _LONGEST = 1000, 500  # lines of the log, and characters of the one that is shown
@@ -68,8 +68,7 @@ class Children:
         self._scratch = TemporaryDirectory(prefix="fm-")  # also of what a killed kernel leaves
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
         places = dict.fromkeys(("JUPYTER_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP"), self._scratch.name)
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # this library, not another installed one
-        own = {"PYTHONPATH": path, "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
+        own = {"PYTHONPATH": python_path(), "FEDMUSCLE_PROGRESS": "lines"}  # nobody sees a bar
         self.environment = os.environ | threads | places | own | environment
         self.environment.pop("MPLBACKEND", None)  # the kernel's own shows figures in the notebook
         if runs := self.environment.get("FEDMUSCLE_RUNS"):
@@ -114,7 +113,7 @@ class Children:
                 process.kill()
 
     def clean(self) -> None:
-        """Remove what they left behind, and the copies of earlier results, which nobody needs once :func:`execute` has returned."""
+        """Remove what they left behind."""
         self._scratch.cleanup()
 
 
@@ -142,8 +141,8 @@ def claim(folder: Path) -> None:
     Raises:
         NotOurs: it holds something else.
     """
-    ours = any((folder / name).is_file() for name in (PROVENANCE, _RESULT, _EXECUTED, _PART))
-    ownership.vacant(folder, folder.parent.parent, but=[place.name for place in folder.glob("*")] if ours else ())
+    ours = any((folder / name).is_file() for name in (PROVENANCE, OUTCOME, _EXECUTED, _PART))
+    ownership.vacant(folder, folder.parent.parent, ours=ours)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -164,7 +163,7 @@ def _execute(path: Path, folder: Path, parameters: dict[str, Any], children: Chi
         pages.export(executed, path.parent)
     seconds, finished = round(time.monotonic() - started, 1), datetime.now(UTC).isoformat(timespec="seconds")
     outcome = Outcome(folder.name, parameters, seconds, finished, failure, missing)
-    write(folder / _RESULT, json.dumps(asdict(outcome), indent=1))
+    write(folder / OUTCOME, json.dumps(asdict(outcome), indent=1))
     return outcome
 
 
@@ -198,13 +197,13 @@ def _telling(lines: Sequence[str]) -> str:
 
 def _faults(path: Path, part: Path, code: int, last: str) -> tuple[str | None, str | None]:
     """Return why the notebook failed, or which of its runs are missing: by the last cell begun or, without one, the child's last line."""
+    if not code:
+        return None, None
     import nbformat  # seconds, which a notebook that imports this package need not wait for
 
     cells: Sequence[Any] = []
     with suppress(OSError, ValueError):  # there is no notebook, or half of one
         cells = [cell for cell in nbformat.read(part, as_version=4).cells if cell.metadata.get("papermill", {}).get("start_time")]
-    if not code:
-        return None, None
     if code != 1 or not cells:
         return f"exit code {code}: {last} (all of its output: {part.with_name(LOG)})", None
     cell = cells[-1]  # papermill goes no further, and calls the cell that a kernel died in completed

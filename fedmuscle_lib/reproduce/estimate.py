@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS, UNNAMED, own, reference_parameters, runs_of
+from fedmuscle_lib.core.notebooks import FIGURES, NOTEBOOKS, UNNAMED, committed, reference_parameters, runs_of
 from fedmuscle_lib.reproduce.plan import ALL, folder_of, select
 
 
@@ -23,7 +23,7 @@ def needed(path: Path, given: dict[str, Any], reference: Path) -> dict[str, floa
     folder = reference / folder_of(path, given)
     if not (runs := runs_of(folder)):
         return None
-    usual = {name: parameter.value for name, parameter in own(path).items()}
+    usual = committed(path)
     theirs, wanted = usual | reference_parameters(folder), usual | given
     if any(wanted[name] != theirs[name] for name in usual if name not in UNNAMED):
         return None
@@ -54,7 +54,7 @@ def announcement(planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path
     for path, given in planned:
         name, runs = folder_of(path, given), needed(path, given, reference)
         if runs is None:
-            asks = "time unknown, since the reference has no results of these parameters" if "seeds" in own(path) else "no runs"
+            asks = "time unknown, since the reference has no results of these parameters" if "seeds" in committed(path) else "no runs"
             lines.append(f"{name}: {asks}")
             continue
         stored = len(runs.keys() & here.keys())
@@ -74,7 +74,7 @@ def overview(profiles: Sequence[str], folder: Path = NOTEBOOKS, figures: Path = 
     """Return a Markdown table that says which notebooks are shown without computing: a row a notebook, a column a profile."""
     lines = [["notebook", *(f"`{profile}`" for profile in profiles)], ["---"] * (1 + len(profiles))]
     for path in select([ALL], folder):
-        if "seeds" in own(path):  # it asks for runs
+        if "seeds" in committed(path):  # it asks for runs
             lines.append([f"[{path.stem}]({path.name})", *(_told(path, figures / profile) for profile in profiles)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -82,7 +82,7 @@ def overview(profiles: Sequence[str], folder: Path = NOTEBOOKS, figures: Path = 
 def _told(path: Path, reference: Path) -> str:
     if (runs := needed(path, {"profile": reference.name}, reference)) is not None:
         return f"shown at once ({_count(len(runs))}; {_time(runs.values())} to compute)"
-    usual = {name: parameter.value for name, parameter in own(path).items()}
+    usual = committed(path)
     theirs = {name: value for name, value in reference_parameters(reference / path.stem).items() if name not in UNNAMED}
     changed = ", ".join(f"`{name} = {value!r}`" for name, value in theirs.items() if usual.get(name) != value)
     return f"shown at once with {changed}" if changed else "to compute"

@@ -67,11 +67,11 @@ def reproduce(
         common["seeds"] = list(seeds or [0])
     planned = []
     for path, given in plan(select(notebooks or ([ALL] if shipped_only else None), folder), common, overrides or {}).items():
-        committed, told = unsaved(path)
+        usual, told = unsaved(path)
         if told:
             _log.warning(told)
         made = in_reference(path, reference / profile, given) if shipped_only else [given]
-        planned += [(path, committed | parameters) for parameters in made]
+        planned += [(path, usual | parameters) for parameters in made]
     for path, given in planned:
         children.claim(target / folder_of(path, given))
     headed(target / "index.html", START)

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes, read_json, write
-from fedmuscle_lib.core.notebooks import FIGURES, fits, runs_of
+from fedmuscle_lib.core.notebooks import FIGURES, OUTCOME, PROVENANCE, fits, runs_of
 from fedmuscle_lib.core.ownership import headed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOMENTS = {"after_alignment": "After the last alignment", "after_local": "After the last local update"}
-_UNFINISHED = ("missing", "failed")
 _MOST = 1 << 28  # bytes of a file that the page shows
 _TEMPLATE = Path(__file__).with_name("index.html.j2")
 START = _TEMPLATE.read_bytes().partition(b"{{")[0]  # of every page
@@ -51,12 +50,12 @@ def made(entry: Path) -> Made:
     Raises:
         DataError: naming the one that can't be read or says something else.
     """
-    with _blamed(path := entry / "result.json"):
+    with _blamed(path := entry / OUTCOME):
         result = _read(path)
         executed = _minute(result.get("finished", ""))
     if result.get("failure") or result.get("missing"):
         return Made("failed" if result.get("failure") else "missing", executed, "")
-    with _blamed(path := entry / "provenance.json"):
+    with _blamed(path := entry / PROVENANCE):
         provenance, runs = _read(path), runs_of(entry)
         when = _minute(max(run["finished"] for run in runs)) if runs else executed
     origins = [run.get("origin", "computed") for run in runs]
@@ -76,7 +75,7 @@ def index(folder: Path) -> Path:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    entries = sorted(path for path in folder.iterdir() if any(os.path.exists(path / name) for name in ("result.json", "table.csv")))
+    entries = sorted(path for path in folder.iterdir() if any(os.path.exists(path / name) for name in (OUTCOME, "table.csv")))
     headed(page := folder / "index.html", START)
     text = environment.get_template(_TEMPLATE.name).render(profile=folder.name, sections=[_section(entry) for entry in entries])
     write(page, text.encode("utf8", "replace").decode("utf8"))  # JSON can hold half a character
@@ -96,9 +95,9 @@ def _contents(entry: Path) -> dict[str, Any]:
 
     What made the numbers is what their provenance says. An execution of other seeds, after which somebody drew them again, is not shown.
     """
-    by, result, provenance = made(entry), _read(entry / "result.json"), _read(entry / "provenance.json")
-    done = by.state not in _UNFINISHED
-    with _blamed(entry / "result.json"):
+    by, result, provenance = made(entry), _read(entry / OUTCOME), _read(entry / PROVENANCE)
+    done = by.state not in ("missing", "failed")
+    with _blamed(entry / OUTCOME):
         if (seconds := result.get("seconds")) is not None and not fits(seconds, "float"):
             raise DataError(f"its seconds are {shown(seconds)}, not a number")
         given = result.get("parameters", {})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmuscle_lib.core.files import read_json, user_path
-from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared, fits, folder_name, own, reference_parameters
+from fedmuscle_lib.core.notebooks import NOTEBOOKS, committed, declared, fits, folder_name, reference_parameters
 from fedmuscle_lib.core.registry import meant
 
 if TYPE_CHECKING:  # a help page waits for no torch
@@ -73,27 +73,21 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
                 parse(kind, {"profile": common["profile"]} | of_kind)
             except ValueError as error:
                 problems.append(str(error))
-    given = {
-        path: _given(own, common | wanted, _of_kind(overrides, kinds[path], known) if isinstance(overrides, dict) else overrides)
-        for path, own in types.items()
-    }
-    for path, values in given.items():
-        for name, value in values.items():
-            if not fits(value, types[path][name].type):
-                problems.append(f"{path.stem}: {name} is a {types[path][name].type}, not {value!r}")
-            if value in ([], "", {}) and types[path][name].value:
+    given = {}
+    for path, own in types.items():
+        rest = overrides  # settings that the notebook does not declare go there
+        if isinstance(overrides, dict):
+            rest = {name: value for name, value in _of_kind(overrides, kinds[path], known).items() if name not in own}
+        every = common | wanted | ({"overrides": rest} if rest else {})
+        given[path] = {name: every[name] for name in own if name in every}  # in the notebook's order, in which it names its folder too
+        for name, value in given[path].items():
+            if not fits(value, own[name].type):
+                problems.append(f"{path.stem}: {name} is a {own[name].type}, not {value!r}")
+            if value in ([], "", {}) and own[name].value:
                 problems.append(f"{path.stem}: {name} is empty")
     if problems:
         raise ValueError("; ".join(problems))
     return given
-
-
-def _given(types: Collection[str], wanted: dict[str, Any], overrides: Any) -> dict[str, Any]:
-    """Of ``wanted`` what a notebook declares; settings that it does not declare go into its ``overrides``."""
-    if isinstance(overrides, dict):
-        overrides = {name: value for name, value in overrides.items() if name not in types}
-    given = wanted | ({"overrides": overrides} if overrides else {})
-    return {name: given[name] for name in types if name in given}  # in the notebook's order, in which it names its folder too
 
 
 def settings_of(path: Path) -> type[RunSettings]:
@@ -116,11 +110,10 @@ def _of_kind(overrides: dict[str, Any], kind: type[RunSettings], known: Collecti
 def unsaved(path: Path) -> tuple[dict[str, Any], str]:
     """Return the committed values of parameters that the file has otherwise, and a sentence about them; both empty if there are none."""
     saved = {name: parameter.value for name, parameter in declared(path).items()}
-    committed = {name: parameter.value for name, parameter in own(path).items() if parameter.value != saved[name]}
-    if not committed:
+    if not (usual := {name: value for name, value in committed(path).items() if value != saved[name]}):
         return {}, ""
-    changes = ", ".join(f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in committed.items())
-    return committed, (
+    changes = ", ".join(f"{name} = {saved[name]!r} (committed: {value!r})" for name, value in usual.items())
+    return usual, (
         f"{path.stem}: the saved notebook's {changes} is not used; "
         f"-p NAME=VALUE uses it, `git restore {os.path.relpath(path)}` drops what was saved"
     )

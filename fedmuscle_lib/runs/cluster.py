@@ -31,17 +31,12 @@ def main() -> None:
     """Serve until the caller closes the input."""
     given = json.loads(sys.stdin.readline() or '{"workers": 0, "security": {}}')
     dask.config.set(_CONFIG)
-    options: dict[str, Any] = {
-        "threads_per_worker": 1,
-        "dashboard_address": "127.0.0.1:0",
-        "memory_limit": 0,
-        "silence_logs": logging.CRITICAL,
-    }
-    options |= {"n_workers": given["workers"], "host": "127.0.0.1", "security": Security(**given["security"])}
+    workers: dict[str, Any] = {"n_workers": given["workers"], "threads_per_worker": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+    place: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "security": Security(**given["security"])}
     with ExitStack() as stack:
         try:
             scratch = stack.enter_context(TemporaryDirectory())
-            cluster = stack.enter_context(LocalCluster(local_directory=scratch, **options))
+            cluster = stack.enter_context(LocalCluster(local_directory=scratch, **workers, **place))
         except Exception as error:  # memory for semaphores or room for files is missing: each library has its own error for it
             return _answer(str(error))
         _answer(cluster.scheduler_address)

@@ -13,7 +13,7 @@ from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.runs.address import Address, address_of, one_look
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.history import History, Origin
-from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.loop import Listener, train
 from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Entry, Store, default_store
@@ -54,9 +54,9 @@ def run(
         Damaged: its result was lost after it was stored.
         ValueError: models are to be saved and the system keeps none, or a stored run that is computed again for them has other metrics.
     """
-    if save_models is not None and not system_of(settings).keeps_models:
-        raise ValueError(f"runs of {settings.system} keep no models")
     if save_models is not None:
+        if not system_of(settings).keeps_models:
+            raise ValueError(f"runs of {settings.system} keep no models")
         save_models = user_path(save_models, "save_models")
         system_of(settings).claim(settings, save_models)
         save_models.mkdir(parents=True, exist_ok=True)  # a folder that can't be made is refused before the run, not after it
@@ -149,12 +149,12 @@ def compute_here(
     with entry.lock(wait):
         if store.find(address) is not None:
             return False
-        entry.save(train(settings, Desk(entry, tell), models).pack())
+        entry.save(train(settings, StoringListener(entry, tell), models).pack())
         return True
 
 
-class Desk(Post):
-    """The asking process's handling of a run's reports: it stores checkpoints and passes ticks on."""
+class StoringListener(Listener):
+    """A listener of the process that asks for a run: it stores checkpoints and passes ticks on."""
 
     def __init__(self, entry: Entry, tell: Progress) -> None:
         self._entry, self._tell = entry, tell

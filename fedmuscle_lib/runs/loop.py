@@ -1,4 +1,4 @@
-"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store, and reports to a post."""
+"""A run in progress: rounds, checkpoints, and at the end a record. It knows no store, and reports to a listener."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedmuscle_lib.runs.system import Tick, system_of
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-class Post:
+class Listener:
     """Receiver of what a run in progress reports, in this process or another. This one keeps nothing."""
 
     def tick(self, tick: Tick) -> None:
@@ -44,7 +44,7 @@ class Post:
         """The last checkpoint is of no use."""
 
 
-def train(settings: RunSettings, post: Post, models: Path | None = None) -> Record:
+def train(settings: RunSettings, listener: Listener, models: Path | None = None) -> Record:
     """Train and evaluate, from the last checkpoint on if there is one.
 
     Args:
@@ -56,7 +56,7 @@ def train(settings: RunSettings, post: Post, models: Path | None = None) -> Reco
     """
     try:
         with fixed_state(settings.threads):
-            training = _Training.resumed(settings, post)
+            training = _Training.resumed(settings, listener)
             record = training.complete()
             if models is not None:
                 training.system.save(training.experiment, models)
@@ -67,18 +67,18 @@ def train(settings: RunSettings, post: Post, models: Path | None = None) -> Reco
 
 
 class _Training:
-    def __init__(self, settings: RunSettings, post: Post) -> None:
-        self.settings, self.post = settings, post
+    def __init__(self, settings: RunSettings, listener: Listener) -> None:
+        self.settings, self.listener = settings, listener
         self.address = str(address_of(settings))
         self.system = system_of(settings)
         self.experiment = self.system.begin(settings)
         self.seconds, self.finished_rounds = 0.0, 0
 
     @classmethod
-    def resumed(cls, settings: RunSettings, post: Post) -> _Training:
+    def resumed(cls, settings: RunSettings, listener: Listener) -> _Training:
         """Return the run with its finished rounds. A checkpoint that is damaged, or another run's, is discarded."""
-        training = cls(settings, post)
-        if (content := post.last()) is None:
+        training = cls(settings, listener)
+        if (content := listener.last()) is None:
             return training
         try:
             training._restore(unpacked(content))
@@ -86,14 +86,14 @@ class _Training:
             if out_of_memory(error):
                 raise
             return training._anew(error)
-        post.tick(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
+        listener.tick(Tick(settings.title, training.finished_rounds, settings.rounds, resumed=True))
         return training
 
     def _anew(self, error: Exception) -> _Training:
         """The run from its start, where its checkpoint is of no use."""
         why = f"{type(error).__name__}: {line_of(str(error))}"
-        self.post.discard(f"{self.settings.title}: its checkpoint can't be gone on from ({why})")
-        return _Training(self.settings, self.post)
+        self.listener.discard(f"{self.settings.title}: its checkpoint can't be gone on from ({why})")
+        return _Training(self.settings, self.listener)
 
     def complete(self) -> Record:
         """The rounds that are left, then the result."""
@@ -113,8 +113,8 @@ class _Training:
                 return self._anew(error).complete()  # states that are restored without a word may fit nothing
             self.seconds += time.perf_counter() - began
             self.finished_rounds = round + 1
-            self.post.keep(packed(self._checkpoint()))
-            self.post.tick(replace(tick, seconds=self.seconds))
+            self.listener.keep(packed(self._checkpoint()))
+            self.listener.tick(replace(tick, seconds=self.seconds))
         tables = {name: _table(name, self.experiment.rows[name], columns) for name, columns in self.system.tables.items()}
         return Record(tables, self._provenance())
 

@@ -56,18 +56,24 @@ def showing(wanted: int, missing: Sequence[RunSettings], progress: Progress | No
     """
     stored = wanted - len(missing)
     last: dict[str, Tick] = {}
-    bar = _Bar(wanted, missing) if progress is None and missing and _watched() else None
+    rounds, drawn = sum(run.rounds for run in missing), progress is None and missing and _watched()
+    bar = tqdm(desc=f"{stored} of {wanted} runs", total=rounds, unit="round", dynamic_ncols=True) if drawn else None
     if progress is None and bar is None and stored:
         print(f"{stored} of {wanted} stored", flush=True)
 
     def tell(tick: Tick) -> None:
-        last[tick.address or tick.run] = tick
+        run = tick.address or tick.run
+        before = last[run].round if run in last else 0
+        last[run] = tick
         if progress is not None:
             progress(tick)
             return
         finished = stored + sum(tick.round == tick.rounds for tick in last.values())
         if bar is not None:
-            bar.show(tick, finished)
+            bar.update(max(0, tick.round - before))
+            if not tick.resumed:
+                bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
+            bar.set_description(f"{finished} of {wanted} runs")
         elif tick.round == tick.rounds and not tick.resumed:
             print(f"{tick.run}: finished in {tick.seconds:.0f} s ({finished} of {wanted})", flush=True)
 
@@ -97,22 +103,3 @@ def _left(before: int, wanted: int, heard: Sequence[Tick]) -> str:
     if kept:
         parts.append(f"Kept of what was begun: {kept}")
     return ". ".join([*parts, "Run this again to go on from there."])
-
-
-class _Bar:
-    """A bar over the rounds of all missing runs, with the last tick behind it."""
-
-    def __init__(self, wanted: int, missing: Sequence[RunSettings]) -> None:
-        self._wanted = wanted
-        self._bar = tqdm(total=sum(run.rounds for run in missing), unit="round", dynamic_ncols=True)
-        self._bar.set_description(f"{wanted - len(missing)} of {wanted} runs")
-        self._rounds: dict[str, int] = {}
-        self.close = self._bar.close
-
-    def show(self, tick: Tick, finished: int) -> None:
-        run = tick.address or tick.run
-        self._bar.update(max(0, tick.round - self._rounds.get(run, 0)))
-        self._rounds[run] = tick.round
-        if not tick.resumed:
-            self._bar.set_postfix_str(f"{tick.run}: round {tick.round}/{tick.rounds}")
-        self._bar.set_description(f"{finished} of {self._wanted} runs")

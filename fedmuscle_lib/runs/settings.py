@@ -91,12 +91,12 @@ class RunSettings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_at_home(cls, value: V, info: ValidationInfo) -> V | str:
+    def _with_home_folder(cls, value: V, info: ValidationInfo) -> V | str:
         return str(user_path(value)) if info.field_name in cls.places() and isinstance(value, str | Path) else value
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_truth_value(cls, value: V, info: ValidationInfo) -> V:
+    def _refuse_truth_values(cls, value: V, info: ValidationInfo) -> V:
         parts: Collection[Any] = value.values() if isinstance(value, dict) and info.field_name != "options" else (value,)
         if any(isinstance(part, bool) for part in parts):
             raise ValueError("no setting is a truth value")
@@ -104,7 +104,7 @@ class RunSettings(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _can_be_kept(cls, value: V) -> V:
+    def _refuse_what_cannot_be_kept(cls, value: V) -> V:
         """Refuse numbers that tables do not keep, and texts that are none, however deep in a value."""
         waiting: list[Any] = [value]
         while waiting:
@@ -125,7 +125,7 @@ class RunSettings(BaseModel):
 
     @field_validator("device")
     @classmethod
-    def _found(cls, device: str) -> str:
+    def _device_by_name(cls, device: str) -> str:
         return best_device() if device == "auto" else device
 
     @property
@@ -218,7 +218,7 @@ def parse(kind: type[S], given: dict[str, Any]) -> S:
 def _explained(error: ValidationError, settings: type[RunSettings]) -> ValueError:
     lines = []
     for item in error.errors():
-        name = ".".join(str(part) for part in item["loc"][:1])
+        name = str(item["loc"][0]) if item["loc"] else ""
         if item["loc"][1:2] == (BY,):
             name += f" of {item['loc'][2]}"
         if item["type"] == "extra_forbidden":

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.versions import Versioned, versions
-from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.loop import Listener, train
 from fedmuscle_lib.runs.settings import S
 from fedmuscle_lib.runs.system import system_of
 
@@ -26,7 +26,7 @@ def fingerprint(settings: S, families: Iterable[type] = ()) -> dict[str, Any]:
     every = dict(system_of(settings).asked(settings)["versions"])
     for family in families:
         every |= versions(family)
-    record = train(settings, Post())
+    record = train(settings, Listener())
     tables = record.tables
     losses = tables["losses"].iloc[:, 2:].astype(object)  # without the round and whose they are
     return {
@@ -44,8 +44,8 @@ def shipped(package: Any) -> dict[str, Any]:
 
     What a test or a user has put elsewhere is not among them.
     """
-    files = {name: Path(sys.modules[package.get(name).__module__].__file__ or "") for name in package.names()}
-    return {name: package.get(name) for name, file in files.items() if file.parent == Path(package.__file__).parent}
+    own = {name: Path(sys.modules[package.get(name).__module__].__file__ or "") for name in package.names()}
+    return {name: package.get(name) for name, file in own.items() if file.parent == Path(package.__file__).parent}
 
 
 def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:

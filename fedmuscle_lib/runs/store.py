@@ -107,7 +107,7 @@ def _table(content: bytes, name: str, columns: Mapping[str, type]) -> pd.DataFra
 
 
 @dataclass(frozen=True)
-class Said:
+class Description:
     """A run's description of itself.
 
     Attributes:
@@ -152,18 +152,18 @@ class Entry:
             return archive(self.path).nbytes(f"{self.address}.zip")
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.exists())
 
-    def said(self) -> Said:
+    def description(self) -> Description:
         """Return what the run, or its last checkpoint, says of itself. Each call reads it."""
         if record := self.read():
             facts = record.provenance
-            return Said(facts.get("system", _UNNAMED), facts.get("settings", {}), facts["finished"])
+            return Description(facts.get("system", _UNNAMED), facts["settings"], facts["finished"])
         path = self.path.with_name(CHECKPOINT)
         try:
             state = unpacked(path.read_bytes()) if path.is_file() else {}
         except Damaged:
-            return Said()
+            return Description()
         system, settings = state.get("system", _UNNAMED), state.get("settings")
-        return Said(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Said()
+        return Description(system, settings) if isinstance(settings, dict) and isinstance(system, str) else Description()
 
     def read(self) -> Record | None:
         """The finished run; None if there is none.
@@ -188,16 +188,13 @@ class Entry:
         """
         folder = self._own_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(str(folder / "lock"))
         try:
-            held.acquire(timeout=-1 if wait else 0)
+            held = FileLock(str(folder / "lock")).acquire(timeout=-1 if wait else 0)
         except Timeout:
             raise Busy(f"{folder}: another process is computing this run") from None
-        try:
+        with held:
             ownership.clear(folder, _HALF)
             yield
-        finally:
-            held.release()
 
     def save(self, content: bytes) -> None:
         """Store a finished run, as :meth:`Record.pack` gives it; afterwards it is :attr:`done` and has no checkpoint."""
@@ -304,22 +301,19 @@ class Store:
         if record := entry.read():
             entry.tidy()
             return record, entry, ()
-        candidates = [entry for entry in self._entries() if entry.address.startswith(f"{address.asked}-")]
+        candidates = [entry for entry in self._shipped_entries() if entry.address.startswith(f"{address.asked}-")]
         candidates.sort(key=lambda entry: entry.address != str(address))  # the very same first
         for entry in candidates:
-            if record := entry.read():
-                caveats = _differences(record.provenance, address)
-                if caveats is not None:
-                    return record, entry, caveats
+            if (record := entry.read()) and (caveats := _differences(record.provenance, address)) is not None:
+                return record, entry, caveats
         return None
 
     def entries(self) -> Iterator[Entry]:
         """All there is: computed, interrupted and shipped. A folder whose name is no address is no run."""
         if self.root.is_dir():
-            yield from (
-                self.entry(folder.name) for folder in sorted(self.root.iterdir()) if SPELT.fullmatch(folder.name) and folder.is_dir()
-            )
-        yield from self._entries()
+            folders = sorted(folder for folder in self.root.iterdir() if SPELT.fullmatch(folder.name) and folder.is_dir())
+            yield from (self.entry(folder.name) for folder in folders)
+        yield from self._shipped_entries()
 
     def ship(self, addresses: Collection[str], path: Path, keep: Collection[str] = ()) -> list[str]:
         """Make the archive ``path`` hold these finished runs and, of the others that it has, those to keep; return the ones it loses.
@@ -342,8 +336,7 @@ class Store:
             write_archive(path, runs)
         return [address for address in before if address not in runs]
 
-    def _entries(self) -> Iterator[Entry]:
-        """The shipped ones."""
+    def _shipped_entries(self) -> Iterator[Entry]:
         for path in self.shipped:
             yield from (Entry(name.removesuffix(".zip"), None, path) for name in archive(path).sums)
 

@@ -26,10 +26,11 @@ import torch
 
 from fedmuscle_lib.core import versions
 from fedmuscle_lib.core.errors import line_of
+from fedmuscle_lib.core.files import python_path
 from fedmuscle_lib.runs.address import Address, address_of, one_look
-from fedmuscle_lib.runs.compute import Desk, compute_here, fetched, refuse_to_compute
+from fedmuscle_lib.runs.compute import StoringListener, compute_here, fetched, refuse_to_compute
 from fedmuscle_lib.runs.history import History
-from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.loop import Listener, train
 from fedmuscle_lib.runs.progress import heard_by, showing
 from fedmuscle_lib.runs.settings import RunSettings, S
 from fedmuscle_lib.runs.store import Busy, Entry, Store, default_store
@@ -135,8 +136,7 @@ def _cluster(count: int) -> Iterator[tuple[str, Any]]:
     from distributed.security import Security
 
     security = Security.temporary()
-    path = os.pathsep.join(filter(None, (str(versions.PACKAGE.parent), os.environ.get("PYTHONPATH"))))  # this library, not another one
-    environment = os.environ | {"PYTHONPATH": path, "DASK_LOGGING__DISTRIBUTED": "critical"}
+    environment = os.environ | {"PYTHONPATH": python_path(), "DASK_LOGGING__DISTRIBUTED": "critical"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # a session of its own: Ctrl-C reaches this process alone, which then ends the others
     with subprocess.Popen([sys.executable, "-P", str(_CLUSTER)], env=environment, start_new_session=True, **pipes) as process:
@@ -161,7 +161,7 @@ class _Job:
     address: Address
     run: RunSettings
     entry: Entry
-    desk: Desk
+    listener: StoringListener
     held: ExitStack
     future: Future
     submitted: int = 1
@@ -225,7 +225,7 @@ class _Dispatch:
                 if self._store.find(address):  # it was finished elsewhere in the meantime
                     continue
                 future = self._submitted(address, run)
-                self._jobs[str(address)] = _Job(address, run, entry, Desk(entry, self._tell), lock.pop_all(), future)
+                self._jobs[str(address)] = _Job(address, run, entry, StoringListener(entry, self._tell), lock.pop_all(), future)
 
     def _submitted(self, address: Address, run: RunSettings) -> Future:
         return self._client.submit(work, self._queue.name, str(address), run.system, run.portable(), pure=False)
@@ -239,19 +239,19 @@ class _Dispatch:
     def _take(self, what: str, job: _Job, content: Any) -> None:
         """Do what a worker's message asks for."""
         if what == "tick":
-            job.desk.tick(Tick(**content | {"metrics": tuple(map(tuple, content["metrics"]))}))
+            job.listener.tick(Tick(**content | {"metrics": tuple(map(tuple, content["metrics"]))}))
         elif what == "keep":
             job.submitted = job.begun = 0
-            job.desk.keep(content)
+            job.listener.keep(content)
         elif what == "discard":
-            job.desk.discard(content)
+            job.listener.discard(content)
         elif what == "last":
             import distributed
 
             job.refuse_another(job.begun)
             job.begun += 1
             reply = distributed.Queue(content, self._client)
-            reply.put(job.desk.last())
+            reply.put(job.listener.last())
             reply.close()
 
     def _finish(self, job: _Job) -> None:
@@ -297,13 +297,13 @@ def work(queue: str, address: str, system: str, run: dict[str, Any]) -> tuple[by
 
     reports = distributed.Queue(queue, distributed.get_client(), _MESSAGES)
     try:
-        record = train(named(system).settings(**run), _Reports(reports, address))
+        record = train(named(system).settings(**run), _SendingListener(reports, address))
     finally:
         reports.close()
     return record.pack(), record.provenance["address"], versions.SOURCE
 
 
-class _Reports(Post):
+class _SendingListener(Listener):
     """A worker's reports, as messages to the caller."""
 
     def __init__(self, queue: Queue, address: str) -> None:

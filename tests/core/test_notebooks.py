@@ -9,7 +9,7 @@ import pytest
 
 from fedmuscle_lib.core import notebooks
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.notebooks import declared, folder_name, notebook_of, own, results_folder, written
+from fedmuscle_lib.core.notebooks import committed, declared, folder_name, notebook_of, results_folder, written
 from fedmuscle_lib.reproduce import overview, select
 from fedmuscle_lib.reproduce.estimate import announcement, needed
 from fedmuscle_lib.reproduce.grid import reproduce
@@ -99,10 +99,10 @@ def test_a_folders_name_is_one_whatever_the_values_are(clone):
 def test_saved_parameters_are_not_the_notebooks_own(clone, monkeypatch):
     path = notebook(clone, parameters=PARAMETERS.replace("overrides: dict = {}", 'overrides: dict = {"rounds": 5}\nfresh: int = 1'))
     assert declared(path)["overrides"].value == {"rounds": 5}
-    assert own(path)["overrides"].value == {} and own(path)["fresh"].value == 1
+    assert committed(path)["overrides"] == {} and committed(path)["fresh"] == 1
     assert folder_name("table", "mini", {"overrides": {"rounds": 5}}, clone) == "table_rounds=5"
-    committed, told = unsaved(path)
-    assert committed == {"overrides": {}}
+    usual, told = unsaved(path)
+    assert usual == {"overrides": {}}
     assert told.startswith("table: the saved notebook's overrides = {'rounds': 5} (committed: {}) is not used; ") and "git restore" in told
     assert unsaved(notebook(clone, "mine", parameters="a: int = 2")) == ({}, ""), "git does not know it"
 

@@ -13,8 +13,8 @@ from hostile.stored import warnings_said
 
 from fedmuscle_lib.runs import Damaged, Experiment, Record, RunSettings, Store, System, Tick
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.compute import Desk
-from fedmuscle_lib.runs.loop import Post, train
+from fedmuscle_lib.runs.compute import StoringListener
+from fedmuscle_lib.runs.loop import Listener, train
 from fedmuscle_lib.runs.store import packed
 from fedmuscle_lib.runs.system import SYSTEMS
 
@@ -75,8 +75,8 @@ SYSTEM = _Hostile()
 SYSTEMS["hostile"] = "hostile.resumed"
 
 
-class _Kept(Post):
-    """A post that keeps the checkpoint of the first round."""
+class _Kept(Listener):
+    """A listener that keeps the checkpoint of the first round."""
 
     first: bytes | None = None
 
@@ -87,10 +87,10 @@ class _Kept(Post):
 @cache
 def _true() -> tuple[Record, bytes]:
     """The record of an uninterrupted run, and its first checkpoint."""
-    post = _Kept()
-    record = train(Settings(), post)
-    assert post.first
-    return record, post.first
+    listener = _Kept()
+    record = train(Settings(), listener)
+    assert listener.first
+    return record, listener.first
 
 
 def _case(draws: random.Random) -> Case:
@@ -135,7 +135,7 @@ def _read(folder: Path) -> None:
     for aside in entry.path.parent.glob("*.damaged*"):
         aside.unlink()
     with warnings_said() as said, entry.lock():
-        record = train(Settings(), Desk(entry, lambda tick: None))
+        record = train(Settings(), StoringListener(entry, lambda tick: None))
     for name, table in _true()[0].tables.items():
         assert table.equals(record.tables[name]), f"other {name} than those of an uninterrupted run"
     if said:

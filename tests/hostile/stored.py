@@ -131,7 +131,7 @@ def _read(folder: Path) -> None:
         raise Damaged(said[0])
     if _packed(_members(content)) != _packed(_members(content), checked=False):
         raise AssertionError("a run is served whose checksums are wrong")
-    assert store.find(HERE) is not None and list(store.entries())[0].said().finished
+    assert store.find(HERE) is not None and list(store.entries())[0].description().finished
 
 
 FILE, SHIPPED = f"runs/{HERE}/run.zip", "shipped.zip"

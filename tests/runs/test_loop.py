@@ -18,7 +18,7 @@ from fedmuscle_lib import bridge, creamfl, fedloge, run
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.runs import RunSettings, Store, Tick
 from fedmuscle_lib.runs.archive import Damaged
-from fedmuscle_lib.runs.loop import Post, _Training, train
+from fedmuscle_lib.runs.loop import Listener, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
 
 SYSTEMS = ("fedmuscle", "fedloge", "creamfl", pytest.param("bridge", marks=pytest.mark.slow))  # the bridge's federation is FedMuscle's
@@ -43,7 +43,7 @@ def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettin
                 "creamfl": lambda: creamfl.Settings(**(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})),
                 "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
             }
-            training = _Training(asked[system](), Post())
+            training = _Training(asked[system](), Listener())
             training.experiment.round(0)
             training.finished_rounds = 1
             first_rounds[system] = training.settings, training._checkpoint()
@@ -100,7 +100,7 @@ OF_ALL: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system):
     """Each state on the way is changed once; what was kept is taken."""
     settings, kept = begun(system)
-    training = _Training(settings, Post())
+    training = _Training(settings, Listener())
     paths = list(_tensors({name: kept[name] for name in training.experiment.state()}))
     paths = [*paths[::19], *paths[-2:]]
     assert len(paths) > 3
@@ -120,7 +120,7 @@ def test_a_checkpoint_that_is_not_the_runs_is_not_gone_on_from(begun, system):
         with pytest.raises((ValueError, TypeError, AttributeError, KeyError)):
             training._restore(state)
         assert training.finished_rounds == 0, name
-    training = _Training(settings, Post())
+    training = _Training(settings, Listener())
     training._restore(kept)
     assert training.finished_rounds == 1
 
@@ -131,13 +131,13 @@ def test_an_optimiser_takes_no_state_that_does_not_fit(begun, change):
     settings, kept = begun("fedmuscle")
     OF_OPTIMISERS[change](kept["clients"][0]["local"])
     with pytest.raises(ValueError, match="its local optimiser|parameter group"):
-        _Training(settings, Post())._restore(kept)
+        _Training(settings, Listener())._restore(kept)
 
 
 def test_a_name_in_a_checkpoint_changes_no_weight_that_others_share(begun):
     """Every model of a process has the same frozen weights in memory."""
     settings, kept = begun("fedmuscle")
-    training = _Training(settings, Post())
+    training = _Training(settings, Listener())
     model = training.experiment.federation.clients[0].model
     frozen = next(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     before = model.get_parameter(frozen).clone()
@@ -184,7 +184,7 @@ def test_a_checkpoint_with_which_no_round_can_be_done_is_left(settings, store, t
     pd.testing.assert_frame_equal(history.losses, whole.losses, check_exact=True)
 
 
-class _Kept(Post):
+class _Kept(Listener):
     """To whom a run speaks that finds a checkpoint."""
 
     def __init__(self, checkpoint: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ OF_MEMORY = (MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:121] De
 @pytest.mark.parametrize("at", ["unpacked", "restore", "round"])
 def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, error, at):
     settings, kept = begun("fedmuscle")
-    post = _Kept(kept)
+    listener = _Kept(kept)
 
     def fails(*_, **__):
         raise error
@@ -214,18 +214,18 @@ def test_a_checkpoint_outlives_a_memory_that_is_too_small(begun, monkeypatch, er
     else:
         monkeypatch.setattr("fedmuscle_lib.fedmuscle.rounds.Rounds." + at, fails)
     with pytest.raises(type(error)):
-        _Training.resumed(settings, post).complete()
-    assert not post.discarded
+        _Training.resumed(settings, listener).complete()
+    assert not listener.discarded
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_run_has_the_same_numbers_whatever_the_caller_told_torch(system, begun, counted):
     settings = begun(system)[0].model_copy(update={"rounds": 1})
-    right = train(settings, Post())
+    right = train(settings, Listener())
     with ExitStack() as stack:
         for caller in (torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH)):
             stack.enter_context(caller)
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float64)
-        record = train(settings, Post())
+        record = train(settings, Listener())
     assert record.tables["metrics"].equals(right.tables["metrics"])

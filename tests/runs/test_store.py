@@ -210,7 +210,7 @@ def test_what_is_no_file_is_set_aside_and_again(tmp_path, caplog):
         with entry.lock():
             entry.path.mkdir()
             (entry.path / "inside").write_text("kept")
-            assert store.find(HERE) is None and list(store.entries())[0].said().settings == {}
+            assert store.find(HERE) is None and list(store.entries())[0].description().settings == {}
             (entry.folder / "checkpoint.pt").mkdir()
             assert entry.load_checkpoint() is None
             entry.save_checkpoint(b"x")

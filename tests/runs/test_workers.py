@@ -21,7 +21,7 @@ from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle.system import TABLES
 from fedmuscle_lib.runs import Damaged, stored, workers
 from fedmuscle_lib.runs.address import address_of
-from fedmuscle_lib.runs.compute import Desk
+from fedmuscle_lib.runs.compute import StoringListener
 from fedmuscle_lib.runs.store import unpacked
 
 # a cluster takes ten seconds to start and to end, and its workers count operations
@@ -189,12 +189,12 @@ def test_workers_that_die_over_a_run_again_and_again_are_told(tiny, store, two_c
     """As when memory runs out: killed before a round is finished."""
     asked = []
 
-    def kill(desk):
-        asked.append(desk)
+    def kill(listener):
+        asked.append(listener)
         for pid in computing(os.getpid()):
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Desk, "last", kill)
+    monkeypatch.setattr(StoringListener, "last", kill)
     with pytest.raises(ChildProcessError, match="local voc seed [01]: the process .* ended 3 times .* as happens when memory runs out"):
         quietly([tiny(**LONG), tiny(**LONG, seed=1)], store)
     assert 3 <= len(asked) <= 6 and not clusters(os.getpid())
@@ -209,12 +209,12 @@ def test_workers_that_can_not_even_start_are_told(tiny, store, two_cores, monkey
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def look(desk):
+    def look(listener):
         if not ending.is_set() and not killer.is_alive():
             killer.start()
 
     killer = threading.Thread(target=kill)
-    monkeypatch.setattr(Desk, "last", look)
+    monkeypatch.setattr(StoringListener, "last", look)
     monkeypatch.setattr(workers, "_SECONDS_WITHOUT_WORKERS", 5)
     try:
         with pytest.raises(ChildProcessError, match="worker processes end as soon as they are started"):
