@@ -1,6 +1,6 @@
 """``python -m data_prep NAME``: a command for each data set, and for the backbones that learn from them.
 
-The commands that train import torch themselves: the others never wait for it.
+The commands that train import transformers and what else they need themselves: the others never wait for it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ from fedmuscle_lib.core.files import ROOT
 
 app = App(add_completion=False, pretty_exceptions_enable=False, help=__doc__.splitlines()[0].replace("``", ""))
 _MINI, _REAL, _ARCHIVES = ROOT / "data/mini", ROOT / "data/real", ROOT / "data/real/archives"
-_MADE = {MINI_WEIGHTS: ", as shipped", MINI_DIFFUSION: ", as shipped", SMALL_WEIGHTS: ", as shipped"}
+_SHIPPED = (MINI_WEIGHTS, MINI_DIFFUSION, SMALL_WEIGHTS)
 
 
 def _default(path: Path, help: str) -> OptionInfo:
     """Return an option for a folder of the repository, which ``--help`` shows without the path on this machine."""
-    return typer.Option(help=help, show_default=f"{path.relative_to(ROOT)}{_MADE.get(path, ' of the repository')}")
+    return typer.Option(help=help, show_default=f"{path.relative_to(ROOT)}{', as shipped' if path in _SHIPPED else ' of the repository'}")
 
 
 Names = Annotated[list[str] | None, typer.Argument(help="Which to make; all by default.", show_default=False)]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of training, of each phase.", show_default="the recipe's")]
 Fresh = Annotated[bool, typer.Option("--fresh/--resume", help="Start again, or resume.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random draws.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be read, fetched and written, and do nothing.")]
 Prepared = Annotated[Path, _default(_REAL, "Where --check finds the prepared data.")]
 
@@ -95,7 +97,7 @@ def backbones(
     out: Annotated[Path, _default(SMALL_WEIGHTS, "Where to save them.")] = SMALL_WEIGHTS,
     pictures: Annotated[int, typer.Option(min=2, help="Use at most so many images of an archive.")] = 20_000,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of training.", show_default="the recipe's")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
+    seed: Seed = 0,
     fresh: Fresh = False,
     dry_run: DryRun = False,
     check: Annotated[bool, typer.Option("--check", help="Measure them on CIFAR-100, and write it on their cards: minutes.")] = False,
@@ -154,7 +156,7 @@ def diffusion(
     side: Annotated[int, typer.Option(min=16, help="Side of the images in pixels, a multiple of 4.")] = 32,
     out: Annotated[Path, _default(MINI_DIFFUSION, "Where to save it.")] = MINI_DIFFUSION,
     steps: Steps = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Train the small diffusion model, which `synthetic` uses: 20 minutes on one core. Needs the extra `diffusion`."""
     from data_prep.pretrain.diffusion import STEPS, train
@@ -176,7 +178,7 @@ def synthetic(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
     device: Annotated[str, typer.Option(help="Where Stable Diffusion runs, such as cuda.")] = "cpu",
     sheet: Annotated[Path | None, typer.Option(help="Write the images as one PNG file there instead, as mini ships them.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
+    force: Force = False,
 ) -> None:
     """Make the public sets synthetic and noise: 50 images a user of Setup1, from its own. Needs the extra `diffusion`."""
     from data_prep.pretrain.synthetic import PIPELINES, claim, write, write_sheet
@@ -324,7 +326,7 @@ def _data_set(entry: Entry) -> Callable[..., None]:
         archives: Archives = None,
         dry_run: DryRun = False,
         allow_subset: AllowSubset = False,
-        force: Annotated[bool, typer.Option("--force", help="Replace files that this command did not write.")] = False,
+        force: Force = False,
         **own: object,
     ) -> None:
         _write(entry.name, own, data_dir, Source.of(data_dir / "archives", base_url, archives), dry_run, allow_subset, force)

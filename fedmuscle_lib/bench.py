@@ -18,6 +18,7 @@ import torch
 from peft.tuners import lora
 from scipy.stats import ttest_1samp
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import normalize
 from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 from torch.profiler import ProfilerActivity, profile
@@ -221,9 +222,7 @@ def _step_row(client: Client, settings: Settings, rounds: int) -> dict:
     local = torch.arange(min(len(client.train), settings.batch_size))
     images = client.public[rows]
     others = normalize(torch.randn(settings.others, len(rows), settings.proj_dim, device=settings.device), dim=-1)  # (m, b, d)
-    optimizer = torch.optim.AdamW(
-        client.model.representation_parameters(), lr=settings.of(client.user, "lr"), weight_decay=settings.weight_decay, fused=True
-    )
+    optimizer = _optimizer(client, settings, client.model.representation_parameters())
 
     def forward() -> None:
         with torch.no_grad():
@@ -272,8 +271,7 @@ def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
     inputs, targets = client.train.inputs[batch], client.train.targets[batch]
 
     def step(model: UserModel, read: State | Tensor, outputs: Callable[[State | Tensor], Tensor] | None = None) -> Callable[[], None]:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=settings.of(client.user, "lr"), weight_decay=settings.weight_decay, fused=True)
+        optimizer = _optimizer(client, settings, [p for p in model.parameters() if p.requires_grad])
 
         def once() -> None:
             optimizer.zero_grad()
@@ -299,6 +297,10 @@ def _forms(client: Client, settings: Settings) -> Iterator[tuple[str, Callable[[
         yield "LoRA", step(model, read), step(plain, read), 0
     if isinstance(model, FeatureMaps) and isinstance(model.head, SegformerDecodeHead):
         yield "decoder", step(model, read), step(model, read, lambda seen: model.head(model.maps(seen))), 0
+
+
+def _optimizer(client: Client, settings: Settings, parameters: list[Parameter]) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, lr=settings.of(client.user, "lr"), weight_decay=settings.weight_decay, fused=True)
 
 
 def _copied(model: UserModel) -> UserModel:

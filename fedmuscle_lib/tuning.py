@@ -102,14 +102,10 @@ def tune(settings: Settings, seeds: Sequence[int], configurations: Mapping[str, 
 
 def _best(task: str, rows: pd.DataFrame, recipes: Mapping[str, Mapping[str, Recipe]]) -> list[str]:
     """The finalists of a task: the best configurations, those last that are the same training for this task as a better one."""
-    seen: list[Recipe] = []
-    same = []
     ranked = _ranked(rows)
-    for name in ranked:
-        recipe = _effective(task, recipes[name][task])
-        same.append(recipe in seen)
-        seen.append(recipe)
-    return [name for _, name in sorted(zip(same, ranked, strict=True), key=lambda pair: pair[0])][:_FINALISTS]
+    read = [_effective(task, recipes[name][task]) for name in ranked]
+    repeats = {name: recipe in read[:place] for place, (name, recipe) in enumerate(zip(ranked, read, strict=True))}
+    return sorted(ranked, key=repeats.__getitem__)[:_FINALISTS]
 
 
 def _effective(task: str, recipe: Recipe) -> Recipe:
@@ -221,13 +217,11 @@ def tune_options(settings: Settings, seeds: Sequence[int], tried: Sequence[Optio
     compared = [*whole[0], *(history for histories in told for history in histories)]
     deltas = {phase: report.delta(compared, phase).set_index("algorithm").delta for phase in PHASES}
     cells = report.table(compared).sort_values("user").groupby("algorithm")["mean"].apply(lambda means: " ".join(f"{m:.1f}" for m in means))
-    rows = []
-    for options in arms:
-        name = f"{kind.name}, {options}"
-        about = {"algorithm": kind.name, "setup": settings.setup, "public": settings.public, "seeds": " ".join(map(str, seeds))}
-        measured = {f"delta_{phase}": round(deltas[phase].get(name, math.nan), 2) for phase in PHASES}
-        rows.append(about | {"options": options, "users": cells.get(name, _DIVERGED), **measured})
-    table = pd.DataFrame(rows)
+    names = [f"{kind.name}, {options}" for options in arms]
+    about = {"algorithm": kind.name, "setup": settings.setup, "public": settings.public, "seeds": " ".join(map(str, seeds))}
+    columns: dict[str, Any] = about | {"options": arms, "users": [cells.get(name, _DIVERGED) for name in names]}
+    columns |= {f"delta_{phase}": [round(deltas[phase].get(name, math.nan), 2) for name in names] for phase in PHASES}
+    table = pd.DataFrame(columns)
     reached = table[f"delta_{report.HEADLINE}"]
     if reached.isna().all():
         raise ValueError(f"tune: no configuration of {kind.name} has a Delta: all diverged, or a metric of local training is 0")

@@ -157,11 +157,6 @@ class Run:
         }
 
 
-def _given(request: dict) -> dict:
-    """Return the options of a request that have a value: older manifests lack the options that were added since."""
-    return {name: value for name, value in request.items() if value is not None}
-
-
 def prepare(run: Run, write: Callable[[Run], None]) -> dict:
     """Write the places of a run below ``data_dir``, unless a run with the same request has already; return the manifest.
 
@@ -171,12 +166,7 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
     """
     name, data_dir = run.entry.name, run.data_dir
     there = [_read(data_dir / place.folder) or {} for place in run.places]
-    if all((m.get("dataset"), m.get("whole"), m.get("versions", {}).get("data_prep")) == (name, True, _VERSION) for m in there) and all(
-        _files(data_dir, place) == m.get("files")
-        and _given(m.get("request", {})) == _given(run.request)
-        and not _other_archives(run.source, m)
-        for place, m in zip(run.places, there, strict=True)
-    ):
+    if all(_is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)):
         run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
     refuse_others(run)
@@ -195,6 +185,22 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         for place in run.places:
             _move(run, place, manifest, scratch / "old")
     return manifest
+
+
+def _is_done(run: Run, place: Place, manifest: dict) -> bool:
+    """Return whether a place holds, as its manifest says, all of what a run with the same request wrote."""
+    made_by = manifest.get("dataset"), manifest.get("whole"), manifest.get("versions", {}).get("data_prep")
+    return (
+        made_by == (run.entry.name, True, _VERSION)
+        and _files(run.data_dir, place) == manifest.get("files")
+        and _given(manifest.get("request", {})) == _given(run.request)
+        and not _other_archives(run.source, manifest)
+    )
+
+
+def _given(request: dict) -> dict:
+    """Return the options of a request that have a value: older manifests lack the options that were added since."""
+    return {name: value for name, value in request.items() if value is not None}
 
 
 @contextmanager
@@ -223,12 +229,14 @@ def refuse_others(run: Run) -> None:
         folder = run.data_dir / place.folder
         for name in (MANIFEST, *place.entries):
             ownership.reach(folder / name, run.data_dir)
-        if manifest := _read(folder):
-            whose = f"made by `data_prep {manifest['dataset']}`" if manifest["dataset"] != run.entry.name else ""
-            more = _files(run.data_dir, place) - manifest.get("files", _MANY)
-            whose = whose or (f"that this command did not write ({more:,} more than its manifest says)" if more > 0 else "")
-        else:
-            whose = "that this command did not write" if _files(run.data_dir, place) or os.path.lexists(folder / MANIFEST) else ""
+        manifest, files, whose = _read(folder), _files(run.data_dir, place), ""
+        if not manifest:
+            if files or os.path.lexists(folder / MANIFEST):
+                whose = "that this command did not write"
+        elif manifest["dataset"] != run.entry.name:
+            whose = f"made by `data_prep {manifest['dataset']}`"
+        elif (more := files - manifest.get("files", _MANY)) > 0:
+            whose = f"that this command did not write ({more:,} more than its manifest says)"
         if whose and not run.force:
             raise SourceError(f"{folder} holds files {whose}; --force replaces them, --data-dir DIR writes elsewhere")
 

@@ -154,13 +154,13 @@ def _attempt(url: str, part: Path, note: Path, quiet: bool, whole: bool) -> None
 
 
 def _receive(blocks: Iterable[bytes], part: Path, have: int, total: int | None, quiet: bool) -> None:
-    name = part.name.removesuffix(".part")
+    name, most = part.name.removesuffix(".part"), MOST if total is None else total
     bar = tqdm(total=total, initial=have, unit="B", unit_scale=True, desc=name, leave=False, disable=True if quiet else None)
     with named(part), part.open("ab" if have else "wb") as out, bar:  # errors of reading are no OSErrors
         for block in blocks:
             have += len(block)
-            if have > (MOST if total is None else total):
-                raise _BrokeOff(f"the server sends more than {MOST if total is None else total:,} bytes", whole=True)
+            if have > most:
+                raise _BrokeOff(f"the server sends more than {most:,} bytes", whole=True)
             out.write(block)
             bar.update(len(block))
     if total is not None and have != total:

@@ -79,12 +79,12 @@ def write_client(
         except (ValueError, TypeError, OSError) as error:
             raise SourceError(f"{path}: row {number}: {error}") from None
     if text:
-        write_texts(Path(path), found, labels)
+        write_texts(path, found, labels)
         return len(found)
     if other := next((number for number, pixels in enumerate(found) if pixels.shape != found[0].shape), None):
         sides = " and ".join(f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (found[0], found[other]))
         raise SourceError(f"{path}: row {other}: images of {sides} px; size= makes them equal")
-    write_pickle(Path(path), np.stack(found), np.array(labels))
+    write_pickle(path, np.stack(found), np.array(labels))
     return len(found)
 
 

@@ -17,6 +17,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from fedmuscle_lib.core.files import named, put
+from fedmuscle_lib.data.labelled_sets import FOLDER
 
 # Folders below the data directory, for files of one's own. The original README's, with the validation split and this project's others.
 _SPLITS = ("train", "val", "test")
@@ -55,7 +56,7 @@ def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_leve
 
 def labelled(name: str) -> str:
     """Return the folder of a labelled set, below the data directory."""
-    return f"FedLT/{name}"
+    return f"{FOLDER}/{name}"
 
 
 def write_classes(folder: Path, names: Sequence[str]) -> None:

@@ -175,17 +175,21 @@ def _where(kind: str, record: dict[str, Any], row: int) -> str:
     return f"{kind} {shown(record['id'])}" if _is_id(record.get("id")) else f"number {row} of its {kind}s"
 
 
+def _is_integer(value: Any) -> bool:
+    """Return whether a value is an integer of a size that is read; those of more bits could be made to collide in sets."""
+    return type(value) is int and value.bit_length() <= 60
+
+
 def _is_id(value: Any) -> bool:
-    """Return whether a value can be an id; integers of more bits could be made to collide in sets."""
-    return isinstance(value, str) or (type(value) is int and value.bit_length() <= 60)
+    return isinstance(value, str) or _is_integer(value)
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int and value.bit_length() <= 60 or type(value) is float and math.isfinite(value)
+    return _is_integer(value) or type(value) is float and math.isfinite(value)
 
 
 def _are_integers(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value.bit_length() <= 60 for value in values)
+    return isinstance(values, list) and all(map(_is_integer, values))
 
 
 def _name_fault(name: Any) -> str:

@@ -1,6 +1,6 @@
 """The one reader of pickles: it knows numpy's arrays and builtin containers only, and builds them itself.
 
-``client_files`` calls it for users' files, ``data_prep`` for archives.
+Readers of users' files and of captions call it, and ``data_prep`` for archives.
 
 A pickle is a program for a small stack machine. Python's own machine calls what the program names and sets the state of what it made;
 this one knows the few instructions that arrays, lists, dicts, numbers and texts are written with, and refuses a file at the first other
@@ -95,11 +95,8 @@ class _Dtype:
         if self.finished or not isinstance(state, tuple) or len(state) != 8:
             _refuse_state("a type of arrays")
         version, order, *of_objects, size, alignment, flags = state
-        sized = {"S": 1, "U": 4}.get(self.dtype.kind)
-        sizes = ((self.dtype.itemsize, sized),) if sized else ((-1, -1),)
-        if version != 3 or order not in ("<", ">", "|", "=") or of_objects != [None] * 3 or (size, alignment) not in sizes:
-            _refuse_state("a type of arrays")
-        if flags not in ((8,) if self.dtype.kind == "U" else (0,)):
+        written = {"S": (self.dtype.itemsize, 1, 0), "U": (self.dtype.itemsize, 4, 8)}.get(self.dtype.kind, (-1, -1, 0))
+        if version != 3 or order not in ("<", ">", "|", "=") or of_objects != [None] * 3 or (size, alignment, flags) != written:
             _refuse_state("a type of arrays")
         self.dtype = self.dtype.newbyteorder(order)
         self.finished = True
@@ -148,8 +145,7 @@ def _array(content: object, dtype: object, shape: object, order: object) -> np.n
         codes = np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.dtype.byteorder))
         if (codes > 0x10FFFF).any() or ((codes >= 0xD800) & (codes < 0xE000)).any():
             raise DataError("it holds an array of texts with a character that does not exist")
-    array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order)
-    array = array.astype(native, copy=False)
+    array = np.frombuffer(content, dtype.dtype).reshape(shape, order=order).astype(native, copy=False)
     array.flags.writeable = False
     return array
 

@@ -11,9 +11,9 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from threading import Condition, Lock
-from types import SimpleNamespace
 from typing import Any, cast
 
 from torch import Tensor
@@ -57,11 +57,18 @@ class _Gone(Exception):
         self.user, self.refused, self.there = user, refused, there
 
 
+@dataclass(frozen=True)
+class _User:
+    """What FedMuscle asks of a client's user."""
+
+    number: int
+
+
 class _Seat:
     """A party's place in a round, which FedMuscle speaks to as to a client."""
 
     def __init__(self, number: int, lock: Lock) -> None:
-        self.user = SimpleNamespace(number=number)
+        self.user = _User(number)
         self.arrived, self.answered = Condition(lock), Condition(lock)
         self.message: tuple[Batch, bytes] | None = None  # where the last message belongs, and its digest
         self.earlier = set[tuple[Batch, bytes] | None]()  # the messages before it
@@ -96,14 +103,13 @@ class _Seat:
         self.answered.notify_all()
 
 
-class _Desk(Server):
-    """The server of a round; it hands on who sent something else than was asked for."""
+class _RoundServer(Server):
+    """FedMuscle's server of a round. A party that sends something else than was asked for leaves the round."""
 
     def receive(self, user: int, batch: Batch, z: Any) -> None:
-        """Take what a seat gives: where the party says that it belongs, and Z^n."""
-        said, z = z
+        """Take what a seat gives: the batch that the party says, and Z^n."""
         try:
-            super().receive(user, said, z)
+            super().receive(user, *z)
         except RefusedMessage as error:
             raise _Gone(user, str(error), refused=True) from None
 
@@ -305,29 +311,26 @@ class Aggregator:
             losses = self._align(round, seats)
             self._account(round, losses, waited - began, time.monotonic() - waited)
         with self._lock:
-            self._wait(lambda: not self._expected - self.history.over, self.bounds.round, lambda: self._expected - self.history.over)
+            self._wait(lambda: self._expected - self.history.over, self.bounds.round)
             self.history.keep()
         self._tell(", ".join(["all rounds are over", *self._delta(self.terms.rounds)]))
 
-    def _wait(self, done: Callable[[], bool], seconds: float, lacking: Callable[[], set[int]]) -> None:
-        """Wait for parties, and tell for whom now and then. The lock is held."""
+    def _wait(self, lacking: Callable[[], set[int]], seconds: float) -> None:
+        """Wait until nobody is lacking, and tell who is now and then. The lock is held."""
         end = time.monotonic() + seconds
-        while not self._changed.wait_for(done, max(0, min(POLL, end - time.monotonic()))) and time.monotonic() < end:
+        while not self._changed.wait_for(lambda: not lacking(), max(0, min(POLL, end - time.monotonic()))) and time.monotonic() < end:
             self._tell(f"waiting for {listed(lacking())}")
 
     def _gather(self, round: int) -> list[_Seat]:
         """Wait for the parties and close the round's roster."""
         seconds, fewest = self.bounds.start if self._round < 0 else self.bounds.round, self.bounds.fewest
+        everybody = set(self.users)
         with self._lock:
-            self._wait(
-                lambda: not self._expected - self._ready and len(self._ready) >= fewest,
-                seconds,
-                lambda: self._expected - self._ready or set(self._keys) - self._ready,
-            )
+            self._wait(lambda: self._expected - self._ready or (everybody - self._ready if len(self._ready) < fewest else set()), seconds)
             if len(self._ready) < fewest:
                 what = f"round {round + 1} needs {fewest} users and has {listed(self._ready)}"
-                raise Waited(f"waited {seconds:g} s for {listed(set(self._keys) - self._ready)}: {what}")
-            self._absent = {user: "absent" for user in set(self._keys) - self._ready}
+                raise Waited(f"waited {seconds:g} s for {listed(everybody - self._ready)}: {what}")
+            self._absent = dict.fromkeys(everybody - self._ready, "absent")
             self._absent |= {user: f"not ready within {seconds:g} s" for user in self._expected - self._ready}
             self._seats = {user: _Seat(user, self._lock) for user in sorted(self._ready)}
             self._round, self._expected, self._ready = round, self._ready, set()
@@ -338,31 +341,32 @@ class Aggregator:
     def _align(self, round: int, seats: list[_Seat]) -> list[float]:
         """Every batch of the round with those who are there."""
         losses: list[float] = []
-        self._desk = self._server([seat.user.number for seat in seats])
+        self._server = self._new_server(seats)
         for batch, rows in self.algorithm.public_batches(round):
             for seat in seats:
                 seat.deadline = time.monotonic() + self.bounds.batch
             while seats:
-                counted = dict(self._desk.uplink)
+                counted = dict(self._server.uplink)
                 try:
-                    losses += self.algorithm.align(Federation(cast(Any, seats), self._desk), batch, rows)
+                    losses += self.algorithm.align(Federation(cast(Any, seats), self._server), batch, rows)
                     break
                 except _Gone as gone:  # before any reply to the batch
                     self._left(gone, batch)
                     seats = [seat for seat in seats if seat.user.number != gone.user]
                     if len(seats) == 1:
                         self._left(_Gone(seats.pop().user.number, "nobody else is left", there=True), batch)
-                    before, self._desk = self._desk, self._server([seat.user.number for seat in seats])
-                    self._desk.uplink.update(counted)
-                    self._desk.downlink.update(before.downlink)
-        self._desk.judge(round)
+                    before, self._server = self._server, self._new_server(seats)
+                    self._server.uplink.update(counted)
+                    self._server.downlink.update(before.downlink)
+        self._server.judge(round)
         return losses
 
-    def _server(self, users: list[int]) -> _Desk:
+    def _new_server(self, seats: list[_Seat]) -> _RoundServer:
         """FedMuscle's server of those who are there, which draws the others' M among them."""
-        desk = _Desk(users, self.terms.others, self.terms.proj_dim, (self.terms.seed,), robust=bool(self.terms.robust))
-        desk.measures = [row | {"round": row["round"] - 1} for row in self.history.rows["measures"]]
-        return desk
+        users = [seat.user.number for seat in seats]
+        server = _RoundServer(users, self.terms.others, self.terms.proj_dim, (self.terms.seed,), robust=bool(self.terms.robust))
+        server.measures = [row | {"round": row["round"] - 1} for row in self.history.rows["measures"]]
+        return server
 
     def _left(self, gone: _Gone, batch: Batch) -> None:
         with self._lock:
@@ -380,10 +384,10 @@ class Aggregator:
         loss, about = fmean(losses) if losses else None, {"waiting_seconds": waiting, "exchange_seconds": exchange}
         with self._lock:
             for user in self.users:
-                cost = {"uplink_bytes": self._desk.uplink[round, user], "downlink_bytes": self._desk.downlink[round, user]}
+                cost = {"uplink_bytes": self._server.uplink[round, user], "downlink_bytes": self._server.downlink[round, user]}
                 there = {"took_part": user in self._seats, "why_not": self._absent.get(user)}
                 self.history.add("users", round=round + 1, user=user, **there, **cost)
-            for row in self._desk.measures:
+            for row in self._server.measures:
                 if row["round"] == round:
                     self.history.add("measures", **row | {"round": round + 1})
             self.history.add("rounds", round=round + 1, users=len(self._seats), alignment_loss=loss, **about)

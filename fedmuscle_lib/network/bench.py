@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import timeit
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -30,21 +29,18 @@ from fedmuscle_lib.network.relay import Relay
 from fedmuscle_lib.network.service import Connection, listening
 from fedmuscle_lib.network.terms import Address, Bounds, Limits, Terms
 
+_PARTIES, _BATCHES = (2, 6, 20), (16, 157)  # how many parties, and batches of a round
+_ROUNDS = 3  # that are timed, after one that is not
 _PUBLIC: tuple[Literal["images"], str] = ("images", "of no set")
 
 
-def bench_network(
-    parties: Sequence[int] = (2, 6, 20), batches: Sequence[int] = (16, 157), *, rounds: int = 3, batch: int = 32, dim: int = 256
-) -> pd.DataFrame:
+def bench_network(batch: int, dim: int) -> pd.DataFrame:
     """Print what a round's exchange costs for parties without models, which send the same representations in every batch.
 
     All parties are threads of this process, beside the server's, so they share what one process has; on machines of their own they would
     wait less. Bytes are those that a relay in between counts in one more round: TCP's payload, with TLS, HTTP/2 and heads.
 
     Args:
-        parties: how many of them.
-        batches: of a round.
-        rounds: that are timed, after one that is not.
         batch, dim: B and d.
 
     Returns:
@@ -52,12 +48,12 @@ def bench_network(
         cpu_s (of all sides together), ledger_mb, wire_mb, overhead_percent.
     """
     rows = []
-    for n in parties:
-        for count in batches:
+    for n in _PARTIES:
+        for count in _BATCHES:
             with TemporaryDirectory() as folder, fixed_state(1):
                 keys.make(Path(folder), range(1, n + 1), ["127.0.0.1"])
                 size: dict[str, Any] = {"public_size": count * batch, "public_batch": batch, "proj_dim": dim, "others": min(3, n - 1)}
-                terms = Terms(name="bench", public=dict([_PUBLIC]), rounds=rounds + 1, **size)
+                terms = Terms(name="bench", public=dict([_PUBLIC]), rounds=_ROUNDS + 1, **size)
                 history, cpu, _ = _federated(Path(folder), terms, n, relayed=False)
                 exchange = median(history.table("rounds").exchange_seconds[1:])
                 short = terms.model_copy(update={"rounds": 1, "public_size": min(count, 16) * batch})
@@ -69,7 +65,7 @@ def bench_network(
             about = {"parties": n, "batches": count, "exchange_s": exchange, "computing_s": computing, "network_s": exchange - computing}
             mega = count / min(count, 16) / 1e6
             sizes = {"ledger_mb": ledger * mega, "wire_mb": wire * mega, "overhead_percent": 100 * (wire / ledger - 1)}
-            rows.append(about | {"cpu_s": cpu / (rounds + 1)} | sizes)
+            rows.append(about | {"cpu_s": cpu / (_ROUNDS + 1)} | sizes)
             print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
     return pd.DataFrame(rows)
 

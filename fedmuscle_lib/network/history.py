@@ -87,8 +87,8 @@ class History:
 
     def add(self, table: str, **row: Any) -> None:
         """Append a row; a column that is not given has no value. A user's has what it reported of the round."""
-        if report := self._reports.pop((row["round"], row.get("user")), None) if table == "users" else None:
-            row |= report.model_dump() | {"gain_percent": gain(report)}
+        if table == "users" and (report := self._reports.pop((row["round"], row["user"]), None)):
+            row |= columns_of(report)
         self.rows[table].append({name: row.get(name) for name in TABLES[table]})
 
     def report(self, round: int, user: int, report: Report) -> None:
@@ -97,7 +97,7 @@ class History:
             self._reports[round + 1, user] = report
         for row in self.rows["users"]:
             if (row["round"], row["user"]) == (round + 1, user) and row["metric"] is None:
-                row |= report.model_dump() | {"gain_percent": gain(report)}
+                row |= columns_of(report)
 
     def lost(self, after: int, user: int) -> None:
         """Note that a party took part in rounds after this one, from 0, and was killed before it kept what it learned."""
@@ -123,9 +123,10 @@ class History:
         return pd.DataFrame(self.rows[name], columns=list(TABLES[name]))
 
 
-def gain(report: Report) -> float | None:
-    """By how many per cent a party's metric is better than that of its own local training; None where this is not known."""
-    return 100 * direction(report.metric) * (report.value / report.local - 1) if report.local else None
+def columns_of(report: Report) -> dict[str, Any]:
+    """What a party reports, by column; gain_percent is None where the metric of its own local training is 0 or not known."""
+    gain = 100 * direction(report.metric) * (report.value / report.local - 1) if report.local else None
+    return report.model_dump() | {"gain_percent": gain}
 
 
 def listed(users: Iterable[int]) -> str:

@@ -25,7 +25,6 @@ from fedmuscle_lib.core.ownership import reach
 
 VALID = timedelta(days=365)  # of a certificate
 _MOST = 1 << 16  # bytes of a key's file
-_RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 _PRIVATE = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 _PUBLIC = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -104,12 +103,12 @@ def public_key(path: Path) -> str:
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise DataError(f"{path}: no public key of Ed25519 in PEM")
-    return key.public_bytes(*_RAW).hex()
+    return key.public_bytes_raw().hex()
 
 
 def sign(key: Ed25519PrivateKey, federation: str, user: int, nonce: str) -> tuple[str, str]:
     """Return the public key and the signature that prove a user's identity to this federation, once."""
-    return key.public_key().public_bytes(*_RAW).hex(), key.sign(_statement(federation, user, nonce)).hex()
+    return key.public_key().public_bytes_raw().hex(), key.sign(_statement(federation, user, nonce)).hex()
 
 
 def signed(key: str, signature: str, federation: str, user: int, nonce: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -23,7 +23,7 @@ from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.network import keys
 from fedmuscle_lib.network.aggregator import LeftOut, NoSession
-from fedmuscle_lib.network.history import alone, gain, listed
+from fedmuscle_lib.network.history import alone, columns_of, listed
 from fedmuscle_lib.network.messages import REPRESENTATIONS, Finished, Next, Ready, Reply, Report, Roster, Sent, pack, unpacked_reply
 from fedmuscle_lib.network.public import fetch
 from fedmuscle_lib.network.service import Connection
@@ -86,7 +86,8 @@ class Party:
             most = 1e6 * self.file.limits.fetch
             fetch(self._connection.call, self.file.public_folder, self.file.user, self._terms, self.file.reads, most)
             round = self._connection.join(self.file.user, self._key, self._agree)
-        self._stand_at(self._terms.rounds if self._possible(round) is None else cast(int, round))
+        round = self._possible(round)
+        self._stand_at(self._terms.rounds if round is None else round)
         self._say_finished()
         return round
 
@@ -108,19 +109,15 @@ class Party:
         return self.file.reads, digest
 
     def _begin(self, terms: Terms) -> None:
-        """Build what the rounds need."""
+        """Build what the rounds need: the party's client and, if it compares, the copy that trains on local data alone."""
         self._settings = self.file.training(terms)
         try_device(self._settings.device)
         self._algorithm, self._local = algorithms.get(terms.algorithm)(terms), algorithms.get("local")(self._settings)
-        self._clients = self._built()
-
-    def _built(self) -> list[Client]:
-        """The party's client and, if it compares, the copy that trains on local data alone."""
         with fixed_state(self._settings.threads):
             clients = [build(self._settings).clients[0] for _ in range(1 + self.file.compare)]
             for client, sees_public in zip(clients, (True, False), strict=False):
                 client.prepare(public=sees_public)
-        return clients
+        self._clients = clients
 
     def _stand_at(self, round: int) -> None:
         """Have the state of a round's beginning: the present one, or that of the newest checkpoint that is not ahead of the round."""
@@ -177,7 +174,7 @@ class Party:
         report = self._evaluated(round)
         losses = self._clients[0].take_losses()
         row = {"round": round + 1, "took_part": bool(self._others), "local_loss": losses["local"], "alignment_loss": losses["alignment"]}
-        row |= report.model_dump() | {"gain_percent": gain(report)} if report else {}
+        row |= columns_of(report) if report else {}
         row |= {"seconds": time.perf_counter() - began, "exchange_seconds": self._exchange_seconds}
         self._rows.append({name: row.get(name) for name in COLUMNS})
         self._keep(round + 1)

@@ -13,10 +13,15 @@ _PART = 1 << 16  # bytes at once
 
 
 class Relay:
-    """Attributes:
-    address: where it listens.
-    up, down: bytes of TCP's payload from parties to the server and back, with all of TLS and HTTP/2.
-    spoil: is called with the number of bytes so far before each part goes on; it may sleep, and returns whether the connection breaks.
+    """A port of loopback, behind which parties reach the server.
+
+    Args:
+        to: the server's address.
+        spoil: is called with the number of bytes so far before each part goes on; it may sleep, and returns whether the connection breaks.
+
+    Attributes:
+        address: where it listens.
+        up, down: bytes of TCP's payload from parties to the server and back, with all of TLS and HTTP/2.
     """
 
     def __init__(self, to: Address, spoil: Callable[[int], bool] = lambda _: False) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,11 +20,10 @@ from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.encodings import Modality
 from fedmuscle_lib.network import keys, messages
 from fedmuscle_lib.network.aggregator import POLL, Aggregator, LeftOut, NoSession, StillWaiting
-from fedmuscle_lib.network.messages import REPRESENTATIONS, ROOM, SERVICE, Challenge, Head, Sent, Welcome, pack, unpack
+from fedmuscle_lib.network.messages import REPRESENTATIONS, ROOM, SERVICE, Challenge, H, Head, Sent, Welcome, pack, unpack
 from fedmuscle_lib.network.public import part
 from fedmuscle_lib.network.terms import Address, Limits, Terms
 
-H = TypeVar("H", bound=Head)
 _SESSION = "session"  # metadata of calls
 _MOST_PEM, _MOST_ANSWER = 1 << 20, 1 << 28  # bytes
 _GRACE = 1.0  # seconds that a server gives calls to end

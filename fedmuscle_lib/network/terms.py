@@ -27,9 +27,6 @@ from fedmuscle_lib.tasks import TASKS
 FORMAT = 1  # of messages and checkpoints; parties of another one are refused
 _MOST_TOML = 1 << 20  # bytes
 _HERE = "folder of the file"  # in pydantic's context: where relative paths start
-
-
-# a relative one starts at the file's folder
 Place = Annotated[Path, AfterValidator(lambda path, info: (info.context or {}).get(_HERE, Path()) / user_path(path, info.field_name))]
 
 
@@ -346,9 +343,10 @@ def read(kind: type[F], path: Path | None, given: Mapping[str, Any]) -> F:
             content = tomllib.loads(read_bytes(path, _MOST_TOML).decode())
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ValueError(f"{path}: not TOML ({line_of(str(error))})") from None
-    merged = {field: content[field] | value if isinstance(value, dict) and isinstance(content.get(field), dict) else value
-              for field, value in given.items()}  # fmt: skip
-    return _checked(kind, content | merged, name, path.absolute().parent if path else Path())
+    for field, value in given.items():
+        tables = isinstance(value, dict) and isinstance(content.get(field), dict)
+        content[field] = content[field] | value if tables else value
+    return _checked(kind, content, name, path.absolute().parent if path else Path())
 
 
 def _checked(kind: type[F], given: dict[str, Any], name: str, here: Path = Path()) -> F:

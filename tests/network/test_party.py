@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib.core.torch_state import fixed_state
-from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.network.party import Party
+from fedmuscle_lib.network.terms import Terms
 from fedmuscle_lib.runs.loop import _same
 
 _ONE_AT_A_TIME = threading.Lock()  # transformers sets the type of new tensors while it loads a model
@@ -20,9 +20,9 @@ _ONE_AT_A_TIME = threading.Lock()  # transformers sets the type of new tensors w
 class InAThread(Party):
     """A party that shares its process with others."""
 
-    def _built(self) -> list[Client]:
+    def _begin(self, terms: Terms) -> None:
         with _ONE_AT_A_TIME:
-            return super()._built()
+            super()._begin(terms)
 
 
 @pytest.mark.parametrize("users", [(5, 6), pytest.param((1, 2, 3, 4, 5, 6), marks=pytest.mark.slow)], ids=["two", "setup1"])
