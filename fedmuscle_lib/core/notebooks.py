@@ -139,14 +139,15 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
     Args:
         among: the folder of the notebook; by default the present one or the repository's.
     """
-    path = _found(notebook, among)
-    usual = _flat({name: parameter.value for name, parameter in own(path).items()}) if path else None
-    if usual is None:  # it can't be told what was changed
+    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
+    path = next((path.absolute() for path in paths if path.is_file()), None)
+    if path is None:  # it can't be told what was changed
         return notebook
-    theirs = _flat(reference_parameters(FIGURES / profile / notebook))
+    usual = flat({name: parameter.value for name, parameter in own(path).items()})
+    theirs = flat(reference_parameters(FIGURES / profile / notebook))
     changed = {
         name: value
-        for name, value in _flat(parameters).items()
+        for name, value in flat(parameters).items()
         if name not in UNNAMED and not any(name in known and known[name] == value for known in (usual, theirs))
     }
     parts = [_text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}" for name, value in changed.items()]
@@ -172,6 +173,12 @@ def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]
     if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
         raise DataError(f"{path}: not what a notebook leaves there: its parameters have no names")
     return parameters
+
+
+def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook's parameters with each of its ``overrides`` beside the others, in place of what they override."""
+    overrides = parameters.get("overrides") or {}
+    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
 
 
 def runs_of(folder: Path) -> list[dict[str, Any]]:
@@ -200,17 +207,6 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
-
-
-def _found(notebook: str, among: Path | None) -> Path | None:
-    paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
-    return next((path.absolute() for path in paths if path.is_file()), None)
-
-
-def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters, with each override beside them."""
-    overrides = parameters.get("overrides") or {}
-    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
 
 
 def _text(value: Any) -> str:
