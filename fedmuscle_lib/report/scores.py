@@ -78,8 +78,7 @@ def relative(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
 
 def beside_baseline(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """``rows`` with a column ``local``, the baseline's value on the same seed; arguments and errors as :func:`relative`."""
-    key = ["public", "user", "seed", "round", "phase"]
-    key = [name for name in key if name in rows]
+    key = [name for name in ("public", "user", "seed", "round", "phase") if name in rows]
     arms = rows.algorithm.unique()
     baselines = {name: baseline or baseline_of(name, arms) for name in arms}
     theirs = rows.loc[rows.algorithm.isin(baselines.values()), [*key, "algorithm", "value"]]
