@@ -21,8 +21,8 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
         paper: alignment steps of a user in the paper, by the name of their mark.
     """
     rows = rows[rows.algorithm != BASELINE]
-    forgotten, look = rows.groupby("place").forgotten.transform("mean"), styles(rows.algorithm)
-    rows = rows.assign(rank=-forgotten.fillna(-float("inf"))).sort_values(["steps", "rank"], kind="stable")
+    rows, look = rows.assign(rank=rows.groupby("place").forgotten.transform("mean")), styles(rows.algorithm)
+    rows = rows.sort_values(["steps", "rank"], ascending=[True, False], kind="stable")
     single = rows.ci_low.isna()
     panels, lines = rows.steps.map("{:,} alignment steps a user".format), rows.place.str.replace(", ", ",\n")
     rows = rows.assign(panel=panels, unit="Δ over local training (%)", line=lines, arm=rows.algorithm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import permutations
 
 import pandas as pd
 from scipy.stats import t as student
@@ -27,8 +28,7 @@ def listening(histories: Sequence[History]) -> pd.DataFrame:
     """
     rows = []
     for history, of in _measured(histories):
-        users = [user.number for user in history.settings.members]
-        for user, peer in ((n, m) for n in users for m in users if n != m):
+        for user, peer in permutations([user.number for user in history.settings.members], 2):
             r2 = {"r2": of[user, f"R2 from {peer}"], "r2_back": of[peer, f"R2 from {user}"]}
             about = {"algorithm": history.arm, "seed": history.settings.seed, "user": user, "peer": peer}
             rows.append(about | r2 | {"listens": bool(of[user, f"listens to {peer}"])})
