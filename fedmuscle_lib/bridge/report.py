@@ -16,7 +16,7 @@ from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.report import verdict
 from fedmuscle_lib.report import costs, departures
 from fedmuscle_lib.report.provenance import described, named, origins, spread, write_results
-from fedmuscle_lib.report.statistics import over_seeds, paired_difference, wide, with_intervals, with_std
+from fedmuscle_lib.report.statistics import over_seeds, paired_difference, wide, wide_intervals, with_std
 
 # A minuend and a subtrahend, each (algorithm, head).
 Pair = tuple[tuple[str, str], tuple[str, str]]
@@ -86,9 +86,8 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     rows = differences.assign(
         difference_of=[_told(row) for row in differences.itertuples()],
         by_head=differences.b_head,  # "head" is a group of classes, too
-        cell=with_intervals(differences, "difference"),
     )
-    return _in_order(wide(rows, ["difference_of", "by_head"], "group")).rename_axis(columns=None)
+    return _in_order(wide_intervals(rows, "difference", ["difference_of", "by_head"], "group"))
 
 
 def _in_order(cells: pd.DataFrame) -> pd.DataFrame:

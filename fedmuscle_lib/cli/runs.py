@@ -12,7 +12,7 @@ import typer
 
 from fedmuscle_lib.core.command_line import App
 from fedmuscle_lib.core.files import read_json, write
-from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, reference_parameters, runs_of
+from fedmuscle_lib.core.notebooks import OUTCOME, PROVENANCE, flat, reference_parameters, runs_of
 from fedmuscle_lib.core.ownership import reach
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.creamfl import algorithms as creamfl
@@ -181,8 +181,7 @@ def _parameters(folder: Path) -> dict[str, Any]:
 
 def _whole(command: str, parameters: dict[str, Any]) -> str:
     """The command of a provenance, which knows settings of runs alone, with all that the notebook was given."""
-    given = {**parameters, **parameters.get("overrides", {})}
-    options = [option(name, value) for name, value in given.items() if name not in ("seeds", "overrides")]
+    options = [option(name, value) for name, value in flat(parameters).items() if name != "seeds"]
     return command + "".join(one for one in options if one not in command)
 
 

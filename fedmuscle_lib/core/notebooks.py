@@ -143,10 +143,10 @@ def folder_name(notebook: str, profile: str, parameters: Mapping[str, Any], amon
     paths = [place / f"{notebook}.ipynb" for place in ([among] if among else [Path(), NOTEBOOKS])]
     if not (path := next(filter(Path.is_file, paths), None)):  # it can't be told what was changed
         return notebook
-    usual, theirs = _flat(committed(path.absolute())), _flat(reference_parameters(FIGURES / profile / notebook))
+    usual, theirs = flat(committed(path.absolute())), flat(reference_parameters(FIGURES / profile / notebook))
     changed = {
         name: value
-        for name, value in _flat(parameters).items()
+        for name, value in flat(parameters).items()
         if name not in UNNAMED and not any(name in known and known[name] == value for known in (usual, theirs))
     }
     parts = [_text(value) if name in ("setup", "protocol") else f"{name}={_text(value)}" for name, value in changed.items()]
@@ -172,6 +172,12 @@ def reference_parameters(folder: Path, file: str = PROVENANCE) -> dict[str, Any]
     if not isinstance(parameters, dict) or not isinstance(parameters.get("overrides", {}), dict):
         raise DataError(f"{path}: not what a notebook leaves there: its parameters have no names")
     return parameters
+
+
+def flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook's parameters with each of its ``overrides`` beside the others, in place of what they override."""
+    overrides = parameters.get("overrides") or {}
+    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
 
 
 def runs_of(folder: Path) -> list[dict[str, Any]]:
@@ -200,12 +206,6 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
 def _merged(known: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     both = {name for name in known.keys() & facts.keys() if isinstance(known[name], dict) and isinstance(facts[name], dict)}
     return known | facts | {name: _merged(known[name], facts[name]) for name in both}
-
-
-def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters, with each override beside them."""
-    overrides = parameters.get("overrides") or {}
-    return {name: value for name, value in parameters.items() if name != "overrides"} | (overrides if isinstance(overrides, dict) else {})
 
 
 def _text(value: Any) -> str:

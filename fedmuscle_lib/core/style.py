@@ -43,6 +43,7 @@ HOUSE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
 }
 HALO = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}
+GREY: Look = ("#555555", "o")  # what a legend explains without the colour of an arm
 _LETTER = 0.075  # inches of a label's width
 _PANELS = 4  # in a row that can be read on a page
 _WORTH = 0.7  # a panel is clipped if it gets narrower than this share of its width
@@ -123,14 +124,14 @@ def forest(rows: pd.DataFrame, look: Mapping[str, Look], share: bool = True, the
         theirs: what the legend calls published values; without it the figure has no legend.
         clip: cut off arms that would squeeze all others; an arrow and a number say where they are.
     """
-    units, panels = rows.drop_duplicates("panel").set_index("panel").unit, rows.groupby("panel", sort=False)
+    units = rows.drop_duplicates("panel").set_index("panel").unit
     n_columns = ceil(len(units) / ceil(len(units) / _PANELS)) if share else 1
     width = 1.5 if n_columns < len(units) else max(1.9, 4 / n_columns)  # of a panel, in inches
     letters = rows.line.str.split("\n").explode().str.len().max()
     arms = rows.groupby(["panel", "line"]).arm.nunique().max()
     line = max(0.12 + 0.14 * (rows.line.str.count("\n").max() + 1), 0.1 + 0.15 * arms)  # inches of its height
-    heights = panels.line.nunique()
-    heights = pd.Series([rows.line.nunique()] * ceil(len(units) / n_columns)) if share else heights
+    lines = rows.groupby("panel", sort=False).line.nunique()
+    heights = pd.Series([rows.line.nunique()] * ceil(len(units) / n_columns)) if share else lines
     size = width * n_columns + _LETTER * letters, 1.1 * len(heights) + line * heights.sum()
     beside = so.Dodge(empty="drop", by=["color"])
     plot = so.Plot(rows.reset_index(drop=True), x="value", y="line", color="arm", marker="arm", pointsize="arm")
@@ -158,8 +159,7 @@ def forest(rows: pd.DataFrame, look: Mapping[str, Look], share: bool = True, the
             if clip:
                 _point_outside(ax, rows[rows.panel == ax.get_title()], look, list(dict.fromkeys(rows.line)))
     if theirs and rows.theirs.notna().any():
-        grey = ("#555555", "o")
-        legend(figure, "upper center", {"ours": grey}, {theirs: grey}, "")
+        legend(figure, "upper center", {"ours": GREY}, {theirs: GREY}, "")
     return figure
 
 

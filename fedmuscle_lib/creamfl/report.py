@@ -31,6 +31,7 @@ from fedmuscle_lib.report.statistics import (
     paired_differences,
     side_of_zero,
     wide,
+    wide_intervals,
     with_intervals,
     with_std,
 )
@@ -177,11 +178,8 @@ def side_by_side(table: pd.DataFrame, delta: pd.DataFrame) -> pd.DataFrame:
 
 def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     """:func:`differences` laid out for reading: a row a difference and gallery, a column a recall, points with their interval in a cell."""
-    rows = differences.assign(
-        difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
-        cell=with_intervals(differences, "difference"),
-    )
-    return wide(rows, ["difference_of", "public"], "user").fillna("").rename_axis(columns=None)
+    rows = differences.assign(difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()])
+    return wide_intervals(rows, "difference", ["difference_of", "public"], "user").fillna("")
 
 
 def verdicts(differences: pd.DataFrame) -> str:

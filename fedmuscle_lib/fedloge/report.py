@@ -15,7 +15,7 @@ from fedmuscle_lib.fedloge.arms import Run
 from fedmuscle_lib.fedloge.authors import CELL, DATA, cells, logs, sweep
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.report.provenance import changed, described, manifests, named, origins, provenance_by_algorithm, spread, write_results
-from fedmuscle_lib.report.statistics import beside, interval, over_seeds, paired_difference, side_of_zero, wide, with_intervals, with_std
+from fedmuscle_lib.report.statistics import beside, interval, over_seeds, paired_difference, side_of_zero, wide, wide_intervals, with_std
 
 TABLE_COLUMNS = [*CELL, "mean", "std", "n_seeds", "ci_low", "ci_high", "authors_mean", "authors_log"]
 # What is subtracted from what: scope, minuend, subtrahend, each "<algorithm>, <head>".
@@ -181,9 +181,8 @@ def laid_out(differences: pd.DataFrame) -> pd.DataFrame:
     rows = differences.assign(
         measure=[_MEASURES[row.scope, row.masked] for row in differences.itertuples()],
         difference_of=[f"{label(row.a)} − {label(row.b)}" for row in differences.itertuples()],
-        cell=with_intervals(differences, "difference"),
     )
-    return wide(rows, ["measure", "difference_of"], "group").fillna("").rename_axis(columns=None)
+    return wide_intervals(rows, "difference", ["measure", "difference_of"], "group").fillna("")
 
 
 def verdict(row: Any) -> str:

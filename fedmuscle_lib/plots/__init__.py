@@ -5,7 +5,7 @@ A figure is a file; ``palette`` has the algorithms' colours. ``worlds`` and ``fi
 the former reads the committed references, the latter is of the documents.
 """
 
-from fedmuscle_lib.core.style import Marker, save
+from fedmuscle_lib.core.style import save
 from fedmuscle_lib.plots.ablation import ablation
 from fedmuscle_lib.plots.agreement import agreement
 from fedmuscle_lib.plots.bounds import bounds

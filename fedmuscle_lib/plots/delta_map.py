@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedmuscle_lib.core.style import Look, forest, housed, legend
+from fedmuscle_lib.core.style import GREY, forest, housed, legend
 from fedmuscle_lib.fedmuscle.arms import BASELINE, UNFORGETTING, label
 from fedmuscle_lib.plots.palette import styles
 
@@ -21,16 +21,15 @@ def delta_map(rows: pd.DataFrame, paper: dict[str, int]) -> Figure:
         paper: alignment steps of a user in the paper, by the name of their mark.
     """
     rows = rows[rows.algorithm != BASELINE]
-    forgotten, look = rows.groupby("place").forgotten.transform("mean"), styles(rows.algorithm)
-    rows = rows.assign(rank=-forgotten.fillna(-float("inf"))).sort_values(["steps", "rank"], kind="stable")
+    rows, look = rows.assign(rank=rows.groupby("place").forgotten.transform("mean")), styles(rows.algorithm)
+    rows = rows.sort_values(["steps", "rank"], ascending=[True, False], kind="stable")
     single = rows.ci_low.isna()
-    rows = rows.assign(value=rows.delta.mask(single), theirs=rows.delta.where(single), unit="Δ over local training (%)")
-    rows = rows.assign(
-        panel=rows.steps.map("{:,} alignment steps a user".format), line=rows.place.str.replace(", ", ",\n"), arm=rows.algorithm
-    )
+    panels, lines = rows.steps.map("{:,} alignment steps a user".format), rows.place.str.replace(", ", ",\n")
+    rows = rows.assign(panel=panels, unit="Δ over local training (%)", line=lines, arm=rows.algorithm)
+    rows = rows.assign(value=rows.delta.mask(single), theirs=rows.delta.where(single))
     figure = forest(rows, look)
     names = {name: f"{label(name)}{': what local training forgets' if name == UNFORGETTING else ''}" for name in look}
-    hollow: dict[str, Look] = {"hollow: a single seed": ("#555555", "o")} if single.any() else {}
+    hollow = {"hollow: a single seed": GREY} if single.any() else {}
     legend(figure, "upper center", {names[name]: each for name, each in look.items()}, hollow, "")
     figure.supxlabel("alignment steps a user: " + "; ".join(f"{name}, {n:,}" for name, n in paper.items()), fontsize=7.5)
     return figure

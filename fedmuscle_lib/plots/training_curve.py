@@ -7,7 +7,7 @@ import seaborn.objects as so
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from fedmuscle_lib.core.style import Look, forest, housed, legend, on_figure
+from fedmuscle_lib.core.style import GREY, Look, forest, housed, legend, on_figure
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import TUNED, setting_of
 from fedmuscle_lib.plots.palette import styles
@@ -32,8 +32,7 @@ def training_curve(curve: pd.DataFrame) -> Figure:
     if curve["round"].nunique() < _CURVE:
         return _dumbbells(curve, look)
     plot = so.Plot(curve, x="round", y="delta", color="algorithm", marker="algorithm").facet("public")
-    plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=4), legend=False)
-    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="Δ over local training (%)")
+    plot = _with_bands(plot, pointsize=4).label(y="Δ over local training (%)")
     figure = on_figure(plot, look, 2.2 * curve.public.nunique() + 2.5, 3)
     for ax in figure.axes:
         ax.axhline(0, color="black", linewidth=0.8)
@@ -54,14 +53,8 @@ def _dumbbells(curve: pd.DataFrame, look: dict[str, Look]) -> Figure:
     for ax in figure.axes:
         for y, (_, own) in enumerate(rows[rows.panel == ax.get_title()].groupby("line", sort=False)):
             ax.plot(own.delta, [y] * len(own), color=look[own.arm.iloc[0]][0], linewidth=0.8, linestyle=":", zorder=0.5)
-    grey, before = ("#555555", "o"), " and ".join(map(str, rounds[:-1]))
-    legend(
-        figure,
-        "upper center",
-        {f"after round {rounds[-1]}": grey},
-        {f"after round{'s' * (len(rounds) > 2)} {before}": grey} if before else {},
-        "",
-    )
+    before = f"after round{'s' * (len(rounds) > 2)} {' and '.join(map(str, rounds[:-1]))}"
+    legend(figure, "upper center", {f"after round {rounds[-1]}": GREY}, {before: GREY} if rounds[:-1] else {}, "")
     return figure
 
 
@@ -78,9 +71,13 @@ def loss_and_delta(losses: pd.DataFrame, curve: pd.DataFrame) -> Figure:
     rows = pd.concat([losses, deltas], ignore_index=True)
     look = styles(deltas.algorithm)
     plot = so.Plot(rows, x="round", y="value", color="algorithm", marker="algorithm").facet("panel", wrap=1).share(y=False)
-    plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=3), legend=False)
-    plot = plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round", y="")
-    figure = on_figure(plot, look, 5, 5.2)
+    figure = on_figure(_with_bands(plot, pointsize=3).label(y=""), look, 5, 5.2)
     figure.axes[1].axhline(0, color="black", linewidth=0.8)
     legend(figure, "upper center", {label(name): each for name, each in look.items()})
     return figure
+
+
+def _with_bands(plot: so.Plot, pointsize: float) -> so.Plot:
+    """Lines over communication rounds, with their 95 % bands."""
+    plot = plot.add(so.Band(alpha=0.15), ymin="ci_low", ymax="ci_high", legend=False).add(so.Line(pointsize=pointsize), legend=False)
+    return plot.scale(x=so.Continuous().tick(MaxNLocator(integer=True))).label(x="communication round")

@@ -23,9 +23,9 @@ def worlds(rows: pd.DataFrame) -> Figure:
         rows: as ``report.delta_of_worlds`` returns them.
     """
     paper = rows[rows.algorithm == "fedmuscle"].dropna(subset="paper_delta").head(1)
-    paper = paper.assign(world="the paper", theirs=paper.paper_delta, delta=float("nan"), ci_low=float("nan"), ci_high=float("nan"))
+    paper = paper[["algorithm"]].assign(world="the paper", theirs=paper.paper_delta)
     ours = pd.concat([rows[rows.algorithm == arm] for arm in IN_SHORT])
-    together = pd.concat([paper, ours.assign(theirs=float("nan"))], ignore_index=True)
+    together = pd.concat([paper, ours], ignore_index=True)
     look = styles(together.algorithm)
     lines = together.rename(columns={"algorithm": "arm", "delta": "value"}).assign(line=together.world.str.replace(", ", ",\n", n=1))
     figure = forest(lines.assign(panel="", unit="Δ over local training (%)"), look)

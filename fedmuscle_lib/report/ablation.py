@@ -20,7 +20,7 @@ from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import paper_cells, paper_points
 from fedmuscle_lib.report.provenance import save, write_results
-from fedmuscle_lib.report.statistics import wide, with_intervals
+from fedmuscle_lib.report.statistics import wide_intervals
 from fedmuscle_lib.report.write import file_of, provenance_of
 
 _THERE = "there"  # the setting of arms of another point than the first
@@ -32,8 +32,8 @@ def delta_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str
     Args:
         paper: the table of the paper whose Delta stands beside ours, such as "table5"; without one ``paper_delta`` is NaN.
     """
-    rows = _at_every(points, lambda histories: delta(histories, phase)).assign(paper_delta=float("nan"))
-    return rows.drop(columns="paper_delta").merge(paper_points(paper), how="left") if paper else rows
+    rows = _at_every(points, partial(delta, phase=phase)).drop(columns="paper_delta")
+    return rows.merge(paper_points(paper), how="left") if paper else rows.assign(paper_delta=float("nan"))
 
 
 def table_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str = "") -> pd.DataFrame:
@@ -54,10 +54,9 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
     first, *others = points
     columns = [*first.varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
     parts = [pd.DataFrame(columns=columns)]
-    seeds = {one.settings.seed for one in first.histories}
     users = [user.number for user in first.histories[0].settings.members]
     for point in others:
-        there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE) and one.settings.seed in seeds]
+        there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE)]
         rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{algorithm_of(name)}, {_THERE}", name, phase)
         parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
@@ -72,8 +71,7 @@ def lost_to_lies(points: Sequence[Point]) -> pd.DataFrame:
 def by_effect(points: Sequence[Point]) -> list[Point]:
     """The first point, then the others from the one that moves FedMuscle's Delta most from the first's to the one that does so least."""
     first, *others = points
-    moved = minus_first(points).difference.abs().tolist()
-    order = sorted(range(len(others)), key=lambda i: -moved[i])
+    order = minus_first(points).difference.abs().sort_values(ascending=False, kind="stable").index
     return [first, *(others[i] for i in order)]
 
 
@@ -85,17 +83,16 @@ def costs_at_points(points: Sequence[Point]) -> pd.DataFrame:
 def by_point(rows: pd.DataFrame) -> pd.DataFrame:
     """:func:`delta_at_points` laid out for reading: a row a point, a column an arm with its interval, and the paper's Delta."""
     varied = [name for name in rows if name not in DELTA_COLUMNS]
-    found = wide(rows.assign(cell=with_intervals(rows, "delta")), varied, "algorithm").drop(columns=BASELINE)
-    found = found.rename(columns=label).rename_axis(columns=None)
+    found = wide_intervals(rows, "delta", varied, "algorithm").drop(columns=BASELINE).rename(columns=label)
     theirs = rows.dropna(subset="paper_delta").set_index(varied).paper_delta
     return found.assign(**{"FedMuscle in the paper": theirs.reindex(found.index)}) if len(theirs) else found
 
 
 def of_groups(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows at several numbers of users as those of one table: arms of users alone at the largest number, then FedMuscle's at each."""
-    alone, fedmuscle = (rows[(rows.algorithm == "fedmuscle") == wanted] for wanted in (False, True))
+    """Rows at several numbers of users as those of one table: the other arms' at the largest number, then FedMuscle's at each."""
+    others, fedmuscle = (rows[(rows.algorithm == "fedmuscle") == wanted] for wanted in (False, True))
     named = fedmuscle.assign(algorithm="fedmuscle, N = " + fedmuscle.n_users.astype(str))
-    return pd.concat([alone[alone.n_users == alone.n_users.max()], named], ignore_index=True)
+    return pd.concat([others[others.n_users == others.n_users.max()], named], ignore_index=True)
 
 
 def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None:

@@ -107,11 +107,9 @@ def paired_deltas(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.D
     cells = {name: set(own[["public", "task", "seed"]].itertuples(index=False)) for name, own in rows.groupby("algorithm", sort=False)}
     pairs = [("fedmuscle", name) for name in cells if name not in ("fedmuscle", BASELINE, TUNED_BASELINE)]
     pairs += [(name, _OWN_CONTROL[of] + name.removeprefix(of)) for name in cells if (of := algorithm_of(name)) in _OWN_CONTROL]
-    parts = [pd.DataFrame(columns=["public", "task", "algorithm", "over", "difference", "n_seeds", "ci_low", "ci_high"])]
-    for a, b in pairs:
-        if cells.get(a, set()) & cells.get(b, set()):
-            parts.append(paired_difference(rows, a, b, ["public", "task"], "delta").assign(algorithm=a, over=b))
-    return pd.concat(parts[1:] or parts, ignore_index=True)[parts[0].columns]
+    pairs = [(a, b) for a, b in pairs if cells.get(a, set()) & cells.get(b, set())]
+    found = paired_differences(rows, pairs, ["public", "task"], "delta").rename(columns={"a": "algorithm", "b": "over"})
+    return found[["public", "task", "algorithm", "over", "difference", "n_seeds", "ci_low", "ci_high"]]
 
 
 def in_short(histories: Sequence[History]) -> pd.DataFrame:

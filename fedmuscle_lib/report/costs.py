@@ -9,7 +9,7 @@ import pandas as pd
 from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.fedmuscle.arms import BASELINE
 from fedmuscle_lib.fedmuscle.settings import Settings
-from fedmuscle_lib.muscle.wire import paper_cost_gb, reply_nbytes
+from fedmuscle_lib.muscle.wire import REPLIES, paper_cost_gb, reply_nbytes
 from fedmuscle_lib.report.paper import beside_paper, paper_table
 from fedmuscle_lib.runs.history import History
 
@@ -82,9 +82,8 @@ def ledger(settings: Settings, members: Iterable[int] = range(1, 6)) -> pd.DataF
     rows = []
     for m in members:
         row: dict[str, float] = {"M": m}
-        for kind in ("dense", "factored", "gradient"):
-            down = sum(reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes)
-            row[f"{kind}_mb"] = (down + sum(4 * b * settings.proj_dim for b in sizes)) / 1e6
+        for kind in REPLIES:
+            row[f"{kind}_mb"] = sum(4 * b * settings.proj_dim + reply_nbytes(kind, b, settings.proj_dim, m) for b in sizes) / 1e6
         rows.append(row | {"paper_formula_gb": paper_cost_gb(m), "paper_table5_gb": printed.get(m, float("nan"))})
     return pd.DataFrame(rows)
 

@@ -116,9 +116,8 @@ def _as_training_goes_on(histories: Sequence[History], over_last: bool) -> pd.Da
     rows = every_round(histories, [history.metrics for history in histories])
     rows = rows[rows.phase == HEADLINE]
     if over_last:
-        last = rows["round"].max()
-        ends = rows[rows["round"] == last].drop(columns="round")
-        baseline = rows.loc[rows.algorithm == BASELINE].drop(columns="value").merge(ends[ends.algorithm == BASELINE])
+        ends = rows[rows["round"] == rows["round"].max()].drop(columns="round")
+        baseline = rows[rows.algorithm == BASELINE].drop(columns="value").merge(ends)
         rows = pd.concat([rows[rows.algorithm != BASELINE], baseline], ignore_index=True)
     return relative(rows)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import permutations
 
 import pandas as pd
 from scipy.stats import t as student
 
 from fedmuscle_lib.fedmuscle.arms import Point, label
-from fedmuscle_lib.report.claims import holm
+from fedmuscle_lib.report.claims import LEVEL, holm
 from fedmuscle_lib.report.delta import delta_by_seed
 from fedmuscle_lib.report.scores import USER, scores
 from fedmuscle_lib.report.statistics import over_seeds, paired_differences, wide, with_interval
@@ -27,8 +28,7 @@ def listening(histories: Sequence[History]) -> pd.DataFrame:
     """
     rows = []
     for history, of in _measured(histories):
-        users = [user.number for user in history.settings.members]
-        for user, peer in ((n, m) for n in users for m in users if n != m):
+        for user, peer in permutations([user.number for user in history.settings.members], 2):
             r2 = {"r2": of[user, f"R2 from {peer}"], "r2_back": of[peer, f"R2 from {user}"]}
             about = {"algorithm": history.arm, "seed": history.settings.seed, "user": user, "peer": peer}
             rows.append(about | r2 | {"listens": bool(of[user, f"listens to {peer}"])})
@@ -70,13 +70,12 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
         metric, the mean over rehearsals), ci_low, ci_high (over rehearsals: half of their distance is the least loss that a user can
         see). The last three are NaN where there are too few rehearsals.
     """
-    heard = listening(histories)
     rows, gains = [], []
     for history, of in _measured(histories):
+        pairs = listening([history]).query("listens")
         for user in history.settings.members:
-            mine = heard[(heard.algorithm == history.arm) & (heard.seed == history.settings.seed) & (heard.user == user.number)]
             run = {"algorithm": history.arm, "seed": history.settings.seed, "user": user.number}
-            peers = ", ".join(map(str, mine.peer[mine.listens]))
+            peers = ", ".join(map(str, pairs.peer[pairs.user == user.number]))
             decided = {"listens_to": peers, "keeps_a_copy": bool(of[user.number, _KEEPS])}
             rows.append({**run, "model": user.model, "task": user.task, **decided})
             gains += [{**run, "gain": value} for (n, measure), value in of.items() if n == user.number and measure.startswith(_GAIN)]
@@ -110,9 +109,9 @@ def _tested(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(p=holm(p))
 
 
-def users_beside(rows: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
-    """What :func:`user_by_user` found, a pair a row and a user a column; a star says that its p is below the ``level``."""
-    cells = [with_interval(row.difference, row.ci_low, row.ci_high, digits=1) + " *" * bool(row.p < level) for row in rows.itertuples()]
+def users_beside(rows: pd.DataFrame) -> pd.DataFrame:
+    """What :func:`user_by_user` found, a pair a row and a user a column; a star says that its p is below ``claims.LEVEL``."""
+    cells = [with_interval(row.difference, row.ci_low, row.ci_high, digits=1) + " *" * bool(row.p < LEVEL) for row in rows.itertuples()]
     pair = rows.a.map(label) + " − " + rows.b.map(label)
     return wide(rows.assign(cell=cells, points=pair), "points", ["user", "model", "task"])
 

@@ -17,13 +17,13 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, label, runs_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, label, runs_of
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.ablation import minus_first
 from fedmuscle_lib.report.compare import delta_difference
 from fedmuscle_lib.report.delta import delta
 from fedmuscle_lib.report.provenance import save
-from fedmuscle_lib.report.statistics import side_of_zero, wide, with_intervals
+from fedmuscle_lib.report.statistics import side_of_zero, wide_intervals, with_intervals
 from fedmuscle_lib.report.write import file_of, write
 
 _WITHOUT_PEERS = ("self", "frozen_peers", UNFORGETTING)
@@ -48,8 +48,8 @@ def delta_map(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     for point in points:
         rows = delta(point.histories, phase).drop(columns="paper_delta")
         forgotten = rows[rows.algorithm == UNFORGETTING].delta.item()
-        varied = point.varied
-        where = {"place": varied["place"], "setup": point.histories[0].settings.setup, "steps": varied["steps"], "forgotten": forgotten}
+        setup = point.histories[0].settings.setup
+        where = {"place": point.varied["place"], "setup": setup, "steps": point.varied["steps"], "forgotten": forgotten}
         parts.append(rows.assign(**where)[[*where, *rows]])
     return pd.concat(parts, ignore_index=True)
 
@@ -87,11 +87,10 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 
 
 def write_map(points: Sequence[Point], folder: Path) -> None:
-    """Write ``delta_map.csv``, ``peers.csv`` and ``steps.csv``, each for both moments, and what ``report.write`` gives of the first point.
+    """Write the map's CSV files, and what ``report.write`` gives of the first point.
 
-    ``overview.csv`` is :func:`map_by_place`.
-
-    ``provenance.json`` names every run of the map once.
+    ``delta_map.csv``, ``peers.csv`` and ``steps.csv`` are :func:`delta_map`, :func:`map_peers` and :func:`map_steps`, each also for the
+    other moment, and ``overview.csv`` is :func:`map_by_place`. ``provenance.json`` names every run of the map once.
     """
     first = points[0].histories
     known = {history.provenance["address"] for history in first}
@@ -108,8 +107,7 @@ def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
     by = ["place", "steps"]
     rows = rows.assign(rank=rows.groupby("place").forgotten.transform("mean"))
     rows = rows.sort_values(["rank", "steps"], ascending=[False, True], kind="stable")
-    found = wide(rows.assign(cell=with_intervals(rows, "delta")), by, "algorithm").drop(columns="local")
-    found = found.rename(columns=label).rename_axis(columns=None)
+    found = wide_intervals(rows, "delta", by, "algorithm").drop(columns=BASELINE).rename(columns=label)
     own = rows[rows.algorithm == "fedmuscle"].set_index(by).reindex(found.index)
     if own.delta_tuned.notna().any():
         found[f"FedMuscle over {label(TUNED_BASELINE)}"] = with_intervals(own, "delta_tuned", "ci_low_tuned", "ci_high_tuned")
@@ -121,7 +119,7 @@ def map_by_place(rows: pd.DataFrame, peers: pd.DataFrame) -> pd.DataFrame:
 def map_in_words(rows: pd.DataFrame, peers: pd.DataFrame) -> str:
     """Markdown, three sentences: over what FedMuscle helps and at how many points, where most and least, and how much of it peers give."""
     deltas = rows.pivot(index=["place", "steps"], columns="algorithm", values="delta").dropna(subset="fedmuscle")
-    others = [name for name in ("local", UNFORGETTING, TUNED_BASELINE) if name in deltas]
+    others = [name for name in (BASELINE, UNFORGETTING, TUNED_BASELINE) if name in deltas]
     above = [f"of {label(name).lower()} at {_at(deltas.fedmuscle > deltas[name])}" for name in others]
     own = rows[rows.algorithm == "fedmuscle"].dropna(subset="delta")
     if own.empty:

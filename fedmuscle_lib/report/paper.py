@@ -15,7 +15,7 @@ from fedmuscle_lib.runs.history import History
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")
 _SETUP = {"table1": "setup1", "table6": "setup1", "table7": "setup1", "table2": "setup2", "table9": "setup2"}
-# They name public sets as the datasets' authors do, Table 7 the objective where we name the algorithm, and Table 9 no temperature.
+# The files name public sets as the datasets' authors do; Table 7's names objectives for our algorithms, Table 9's no temperature.
 _PUBLIC = {"Pascal VOC": "voc", "COCO": "coco", "CIFAR-100": "cifar100", "Flickr30K": "flickr30k"}
 _ALGORITHM = {"table7": {"muscle": "fedmuscle"}, "table9": {"fedmuscle": "fedmuscle, τ(SS, TC) = 100"}}
 # What their arms vary, as in our tables.
@@ -63,10 +63,10 @@ def paper_cells(name: str) -> pd.DataFrame:
 
     Local training's stand at every point. Other tables have none.
     """
+    columns = ["public", "user", "algorithm", "paper_mean", "paper_std"]
     if name not in _VARIED:
-        return pd.DataFrame(columns=["public", "user", "algorithm", "paper_mean", "paper_std"])
-    cells = paper_table(name).rename(columns={"mean": "paper_mean", "std": "paper_std"})
-    cells = cells[["public", "user", "algorithm", "paper_mean", "paper_std"]]
+        return pd.DataFrame(columns=columns)
+    cells = paper_table(name).rename(columns={"mean": "paper_mean", "std": "paper_std"})[columns]
     numbers = cells.algorithm.str.extract(_VARIED[name]).dropna().astype(int)
     local = cells[cells.algorithm == "local"].merge(numbers.drop_duplicates(), how="cross")
     return pd.concat([local, cells.join(numbers, how="inner").assign(algorithm="fedmuscle")], ignore_index=True)

@@ -62,7 +62,7 @@ def from_csv(text: str, root: Path = ROOT) -> str:
 def _rewritten(quote: re.Match[str], root: Path) -> str:
     mark, file, row, quoted = quote.groups()
     try:
-        values = _values(root / file, row.replace('\\"', '"'))  # a notebook's JSON escapes quotes
+        values = _values(root / file, row)
         if not 1 <= (n := len(_NUMBER.findall(quoted))) <= len(values):
             raise ValueError(f"{n} numbers for {len(values)} columns")
         if not all(map(isfinite, values[:n])):
@@ -84,7 +84,7 @@ def false_claims(text: str, root: Path = ROOT) -> list[str]:
     found = []
     for file, row, side in _CLAIM.findall(text):
         try:
-            value, *ends = _values(root / file, row.replace('\\"', '"'))
+            value, *ends = _values(root / file, row)
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(f"{file}: {row}: {error}") from None
         low, high = ends if len(ends) == 2 and all(map(isfinite, ends)) else (value, value)
@@ -95,7 +95,7 @@ def false_claims(text: str, root: Path = ROOT) -> list[str]:
 
 
 def _values(path: Path, row: str) -> list[float]:
-    where, _, shown = row.partition(" show=")
+    where, _, shown = row.replace('\\"', '"').partition(" show=")  # a notebook's JSON escapes quotes
     rows = selected(pd.read_csv(path, dtype=str, keep_default_na=False), where)
     if len(rows) != 1:
         raise ValueError(f"{len(rows)} rows instead of one")

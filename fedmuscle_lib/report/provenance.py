@@ -65,7 +65,7 @@ def changed(histories: Sequence[History[Any]], algorithm: Callable[[str], Any]) 
     rows = [(name, getattr(first, name), field.default) for name, field in told.items()]
     for one in {run.settings.algorithm: run.settings for run in histories if not run.setting}.values():
         usual = algorithm(one.algorithm).Options().model_dump()
-        rows += [(f"{one.algorithm}.{option}", value, usual[option]) for option, value in one.own_options.items()]
+        rows += [(f"{one.algorithm}.{own}", value, usual[own]) for own, value in one.own_options.items()]
     return [row for row in rows if row[1] != row[2]]
 
 
@@ -99,8 +99,7 @@ def provenance_of(
     seeds = ",".join(map(str, sorted({history.settings.seed for history in histories})))
     given = [history.settings.model_dump(mode="json") for history in histories]
     shared = {name: value for name, value in given[0].items() if all(one.get(name) == value for one in given)}
-    changed = {name: value for name, value in shared.items() if name not in unsaid and value != usual[name]}
-    overrides = "".join(option(name, value) for name, value in changed.items())
+    overrides = "".join(option(name, value) for name, value in shared.items() if name not in unsaid and value != usual[name])
     made_with = [{name: h.provenance[name] for name in _MADE_WITH if name in h.provenance} for h in histories]
     facts = [
         {"arm": arm, "system": h.settings.system, "settings": h.settings.recorded(), "origin": h.origin}

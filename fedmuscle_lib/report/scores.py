@@ -31,11 +31,11 @@ def scores(histories: Sequence[History], phase: Phase = HEADLINE) -> pd.DataFram
 def every_round(histories: Sequence[History], metrics: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """``metrics``, one frame a run, as :func:`scores` gives them, with the columns round and phase; raises as it does."""
     _refuse_unlike(histories)
-    sighted = {h.settings.public: None for h in histories if not is_blind(h.arm)}  # a dict keeps the order
+    publics = list(dict.fromkeys(history.settings.public for history in histories if not is_blind(history.arm)))
     parts = []
     for history, rows in zip(histories, metrics, strict=True):
         s = history.settings
-        for public in list(sighted) if is_blind(history.arm) and sighted else [s.public]:
+        for public in publics if is_blind(history.arm) and publics else [s.public]:
             parts.append(rows.assign(public=public, algorithm=history.arm, seed=s.seed))
     together = pd.concat(parts, ignore_index=True).drop_duplicates()
     key = ["public", "user", "algorithm", "seed", "round", "phase"]
@@ -78,8 +78,7 @@ def relative(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
 
 def beside_baseline(rows: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     """``rows`` with a column ``local``, the baseline's value on the same seed; arguments and errors as :func:`relative`."""
-    key = ["public", "user", "seed", "round", "phase"]
-    key = [name for name in key if name in rows]
+    key = [name for name in ("public", "user", "seed", "round", "phase") if name in rows]
     arms = rows.algorithm.unique()
     baselines = {name: baseline or baseline_of(name, arms) for name in arms}
     theirs = rows.loc[rows.algorithm.isin(baselines.values()), [*key, "algorithm", "value"]]

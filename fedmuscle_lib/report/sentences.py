@@ -217,17 +217,17 @@ def users_told_apart(histories: Sequence[History], a: str, b: str) -> str:
     if rows.ci_low.isna().all():
         better = [row.user for row in rows.itertuples() if direction(row.metric) * row.difference > 0]
         return (
-            f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)}; "
+            f"On its one seed {label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_in_brackets(better)}; "
             "one seed cannot tell how much of this is chance."
         )
     told = [(row.user, direction(row.metric) * side_of_zero(row.ci_low, row.ci_high)) for row in rows.itertuples()]
     better, worse = ([user for user, side in told if side == sign] for sign in (1, -1))
     return (
-        f"{label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_list(better)} "
-        f"and worse for {len(worse)}{_list(worse)}, "
+        f"{label(a)} is better than {label(b)} for {len(better)} of {len(rows)} users{_in_brackets(better)} "
+        f"and worse for {len(worse)}{_in_brackets(worse)}, "
         f"with the 95 % interval of the paired difference excluding 0; for the other {len(rows) - len(better) - len(worse)} it includes 0."
     )
 
 
-def _list(users: list[int]) -> str:
+def _in_brackets(users: list[int]) -> str:
     return f" (user{'s' * (len(users) > 1)} {', '.join(map(str, users))})" if users else ""

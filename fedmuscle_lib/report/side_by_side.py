@@ -10,7 +10,7 @@ import pandas as pd
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle.arms import added, label
 from fedmuscle_lib.report.scores import USER
-from fedmuscle_lib.report.statistics import beside, wide, with_intervals, with_std
+from fedmuscle_lib.report.statistics import beside, wide, wide_intervals, with_intervals, with_std
 from fedmuscle_lib.tasks import direction
 
 ORIGINS = ("the paper's algorithms", "controls and ours")
@@ -36,8 +36,7 @@ class SideBySide(pd.DataFrame):
         first = re.sub(r"(?<=</th>)(\s*<td>)(.*?)(?=<br>|</td>)", r"\1<b>\2</b>", text)
         return first.replace("<td>", "<td nowrap>")
 
-    def _repr_html_(self) -> str:
-        return self.page()
+    _repr_html_ = page
 
 
 def side_by_side(
@@ -83,19 +82,14 @@ def _delta_rows(deltas: pd.DataFrame) -> pd.DataFrame:
 
 def by_public(rows: pd.DataFrame) -> pd.DataFrame:
     """A row an algorithm and a column a public set, with the difference and its interval in a cell."""
-    return _wide(rows, "difference", ["algorithm"], "public").rename_axis(index=None)
+    return wide_intervals(rows, "difference", "algorithm", "public").rename(index=label).rename_axis(index=None)
 
 
 def by_task(rows: pd.DataFrame) -> pd.DataFrame:
     """A row a public set and algorithm and a column a task, with Delta and its interval in a cell."""
-    return _wide(rows, "delta", ["public", "algorithm"], "task")
+    return wide_intervals(rows, "delta", ["public", "algorithm"], "task").rename(index=label, level="algorithm")
 
 
 def _cell(mean: float, std: float, paper_mean: float, paper_std: float) -> str:
     ours = with_std(mean, std)
     return ours if pd.isna(paper_mean) else f"{ours} | {with_std(paper_mean, paper_std, digits=2)}"
-
-
-def _wide(rows: pd.DataFrame, column: str, index: list[str], across: str) -> pd.DataFrame:
-    cells = rows.assign(cell=with_intervals(rows, column))
-    return wide(cells, index, across).rename(index=label, level="algorithm").rename_axis(columns=None)

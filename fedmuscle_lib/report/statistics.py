@@ -77,6 +77,11 @@ def wide(rows: pd.DataFrame, index: str | list[str], columns: str | list[str]) -
     return rows.pivot_table(index=index, columns=columns, values="cell", aggfunc="first", sort=False)
 
 
+def wide_intervals(rows: pd.DataFrame, value: str, index: str | list[str], columns: str) -> pd.DataFrame:
+    """:func:`wide` with each row's ``value`` and its interval in a cell; the columns have no heading of their own."""
+    return wide(rows.assign(cell=with_intervals(rows, value)), index, columns).rename_axis(columns=None)
+
+
 def with_std(mean: float, std: float, digits: int = 1) -> str:
     """Such as "61.4 ± 0.8", or "61.4" if there is no deviation."""
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if pd.notna(std) else "")

@@ -223,18 +223,19 @@ def operations(members: Iterable[int] = range(1, 6), b: int = B, d: int = 256) -
     rows = []
     for m in members:
         products = 4 * d * b * b * m  # of the anchor with the others: similarities, and the gradient
+        equation_5 = 4 * d * b ** (m + 1)  # logits Z S^T, and their gradient
         determinants = b * b * (m + 1) ** 3
+        gramian = products + 2 * d * b * len(pairs(m)) + determinants
         rows.append(
             {
                 "M": m,
-                "equation_5": 4 * d * b ** (m + 1),  # logits Z S^T, and their gradient
+                "equation_5": equation_5,
                 "library": products + 2 * d * b * b * len(pairs(m)) + (4 * b ** (m + 1) if m > 1 else 0),
-                "gramian": products + 2 * d * b * len(pairs(m)) + determinants,
+                "gramian": gramian,
                 "determinants": determinants,
                 "pairwise": products,
+                "equation_5_over_gramian": equation_5 / gramian,
                 "section_6_2": (m + 1) ** -3,
             }
         )
-    table = pd.DataFrame(rows)
-    table.insert(6, "equation_5_over_gramian", table.equation_5 / table.gramian)
-    return table
+    return pd.DataFrame(rows)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.core.notebooks import UNNAMED, notebook_of, reference_parameters
+from fedmuscle_lib.core.notebooks import UNNAMED, flat, notebook_of, reference_parameters
 from fedmuscle_lib.fedmuscle.arms import BASELINE, alignment_steps, local_steps
 from fedmuscle_lib.fedmuscle.settings import Settings, parse
 from fedmuscle_lib.report.delta import delta, table
@@ -51,23 +51,21 @@ def world(histories: Sequence[History], shots: Mapping[str, float]) -> pd.DataFr
     """
     settings = histories[0].settings
     deltas = delta(histories).rename(columns={"algorithm": "arm", "delta": "value"})
-    cells = table(histories)
+    local = table(histories).query("algorithm == @BASELINE")
     rows = [{"measure": _ONE_SHOT, "of": checkpoint, "value": value} for checkpoint, value in shots.items()]
-    return _together(
-        rows, _of_deltas(deltas, _GAINS), _steps(settings), _spread(cells[cells.algorithm == BASELINE]), _of_deltas(deltas, _SIGNS)
-    )
+    return _together(rows, _of_deltas(deltas, _GAINS), _steps(settings), _spread(local), _of_deltas(deltas, _SIGNS))
 
 
 def shipped_one_shot(histories: Sequence[History], figures: Path = ROOT / "figures") -> dict[str, float]:
     """One-shot accuracy by checkpoint as the committed ``world.csv`` of these runs has it; empty where one of them was computed here."""
-    own = _references("world.csv", figures).get(_world(histories[0].settings))
+    own = _references("world.csv", figures).get(_key(histories[0].settings))
     if own is None or any(history.origin != "shipped" for history in histories):
         return {}
     return own[own.measure == _ONE_SHOT].set_index("of").value.to_dict()
 
 
 def papers_world(settings: Settings) -> pd.DataFrame:
-    """The same of the paper, as far as it prints it, in the setup that these settings' is made from."""
+    """:func:`world` of the paper, as far as it prints the numbers, in its setup of which the one of these settings is a variant."""
     setup = settings.setup.partition("_")[0]
     cells, deltas = (
         found[found.setup == setup] for found in (paper_table("table1", "table2"), paper_table("table1_delta", "table2_delta"))
@@ -85,12 +83,12 @@ def worlds(own: pd.DataFrame, settings: Settings, figures: Path = ROOT / "figure
 
     A sign is 0 where the 95 % interval includes 0, and stands in brackets where there is no interval.
     """
-    found = _references("world.csv", figures) | {_world(settings): own}
+    found = _references("world.csv", figures) | {_key(settings): own}
     named = {(profile if setup == USUAL_SETUP else f"{profile}, {setup}"): found[profile, setup] for profile, setup in _in_order(found)}
     shown = {name: _cells(world) for name, world in (named | {"the paper": papers_world(settings)}).items()}
     whole = pd.DataFrame(shown).reindex(_FORMATS).dropna(how="all").fillna("")
-    tasks = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
-    return whole.rename(index={measure: f"{measure}: {named}" for measure, named in tasks.items() if named})
+    about = {measure: " / ".join(rows.of.dropna()) for measure, rows in own.groupby("measure") if measure != _ONE_SHOT}
+    return whole.rename(index={measure: f"{measure}: {tasks}" for measure, tasks in about.items() if tasks})
 
 
 def delta_of_worlds(figures: Path = ROOT / "figures") -> pd.DataFrame:
@@ -118,15 +116,14 @@ def variant_in_words(folder: Path) -> str:
         return _models(profile, _setup(folder.name))
     if folder.name == notebook:
         return ""
-    given, usual = (reference_parameters(place) for place in (folder, folder.with_name(notebook)))
-    given, usual = given | given.get("overrides", {}), usual | usual.get("overrides", {})
-    changed = {name: value for name, value in given.items() if name not in UNNAMED | {"overrides"} and usual.get(name) != value}
-    worlds = {name: value for name, value in changed.items() if not isinstance(value, list)}
-    worlds = worlds or {name: ", ".join(map(str, value)) for name, value in changed.items()}
-    if "setup" in worlds and "protocol" in worlds:
-        worlds["setup"] += f"_{worlds.pop('protocol')}"
+    given, usual = (flat(reference_parameters(place)) for place in (folder, folder.with_name(notebook)))
+    changed = {name: value for name, value in given.items() if name not in UNNAMED and usual.get(name) != value}
+    told = {name: value for name, value in changed.items() if not isinstance(value, list)}
+    told = told or {name: ", ".join(map(str, value)) for name, value in changed.items()}
+    if "setup" in told and "protocol" in told:
+        told["setup"] += f"_{told.pop('protocol')}"
     special = {"setup": lambda setup: _models(profile, setup), "liar": "user {} lies".format}
-    return ", ".join(special.get(name, f"{name} {{}}".format)(value) for name, value in worlds.items())
+    return ", ".join(special.get(name, f"{name} {{}}".format)(value) for name, value in told.items())
 
 
 def _in_words(profile: str, variant: str) -> str:
@@ -137,8 +134,8 @@ def _models(profile: str, setup: str) -> str:
     return _MODELS.get((profile, setup), setup)
 
 
-def _world(settings: Settings) -> tuple[str, str]:
-    """Profile and setup, with the protocol as folders are named."""
+def _key(settings: Settings) -> tuple[str, str]:
+    """The profile, and the setup with the protocol behind it, as folders of references are named."""
     return settings.profile, settings.setup + ("" if settings.protocol == "fixed" else f"_{settings.protocol}")
 
 
