@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import permutations
 
 import pandas as pd
 from scipy.stats import t as student
@@ -28,7 +29,7 @@ def listening(histories: Sequence[History]) -> pd.DataFrame:
     rows = []
     for history, of in _measured(histories):
         users = [user.number for user in history.settings.members]
-        for user, peer in ((n, m) for n in users for m in users if n != m):
+        for user, peer in permutations(users, 2):
             r2 = {"r2": of[user, f"R2 from {peer}"], "r2_back": of[peer, f"R2 from {user}"]}
             about = {"algorithm": history.arm, "seed": history.settings.seed, "user": user, "peer": peer}
             rows.append(about | r2 | {"listens": bool(of[user, f"listens to {peer}"])})
@@ -100,7 +101,7 @@ def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]])
 
 
 def delta_by_pair(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """The same of Delta over all users: public, a, b, difference (points), std, n_seeds, ci_low, ci_high, p."""
+    """:func:`user_by_user` of Delta over all users: public, a, b, difference (points), std, n_seeds, ci_low, ci_high, p."""
     return _tested(paired_differences(delta_by_seed(histories), pairs, ["public"], "delta"))
 
 
@@ -118,6 +119,7 @@ def users_beside(rows: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
 
 
 def _measured(histories: Sequence[History]) -> list[tuple[History, dict[tuple[int, str], float]]]:
+    """The runs that measured who listens to whom, each with its last values by user and measure."""
     return [
         (history, {(row.user, row.measure): row.value for row in history.measures.itertuples()})
         for history in histories
