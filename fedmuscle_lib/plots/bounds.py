@@ -34,9 +34,9 @@ def bounds(rows: pd.DataFrame) -> Figure:
             ax.plot(truth[varied], truth[column], color="black", linestyle=line, label=text)
         for critic, (colour, marker) in _BOUNDS.items():
             own = panel[panel.critic == critic]
-            ends = own[["ci_low", "ci_high"]].add(own.information, axis=0)
             ax.plot(own[varied], own.bound, color=colour, marker=marker, label=f"M log B − loss, {critic}")
-            ax.fill_between(own[varied], ends.ci_low, ends.ci_high, color=colour, alpha=0.2, linewidth=0)
+            low, high = own.information + own.ci_low, own.information + own.ci_high
+            ax.fill_between(own[varied], low, high, color=colour, alpha=0.2, linewidth=0)
         ax.set(xlabel=_LABELS[varied], ylabel="nats")
         if varied != "overlap":
             ax.set_xscale("log" if varied == "B" else "linear")

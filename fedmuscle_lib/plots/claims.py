@@ -29,10 +29,7 @@ def claims(rows: pd.DataFrame) -> Figure:
         rows: as ``report.decided`` returns them.
     """
     rows = rows[rows.verdict != "not run"]
-    lines = [
-        fill(f"{row.claim} ({place.replace(' ', chr(0xA0))})", _LETTERS)
-        for row, place in zip(rows.itertuples(), rows["where"], strict=True)
-    ]
+    lines = [fill(f"{row.claim} ({row.where.replace(' ', chr(0xA0))})", _LETTERS) for row in rows.itertuples()]
     rows = rows.assign(panel=rows.unit, line=lines, arm=rows.verdict, value=rows.difference)
     figure = forest(rows, _VERDICTS, share=False)
     for ax in figure.axes:

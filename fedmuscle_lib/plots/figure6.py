@@ -39,12 +39,10 @@ def figure6(anchor: np.ndarray, vectors: np.ndarray, weights: dict[str, np.ndarr
 def _arrow(ax: Axes, end: np.ndarray, colour: str, width: float) -> None:
     head = {"width": width, "headwidth": 5 + 1.5 * width, "headlength": 5 + width}
     ax.annotate("", (end[0], end[1]), xytext=(0, 0), arrowprops={**head, "color": colour, "alpha": 0.7, "linewidth": 0, "shrink": 0})
-    ax.plot(*np.stack([np.zeros(2), end], axis=-1), alpha=0)  # annotations don't extend the axes' limits
+    ax.plot([0, end[0]], [0, end[1]], alpha=0)  # annotations don't extend the axes' limits
 
 
 def _at_tip(ax: Axes, end: np.ndarray, text: str) -> None:
-    away = end / np.linalg.norm(end)
-    x, y = 4 * away
-    ha = ("right", "center", "left")[1 + int(round(away[0]))]
-    va = ("top", "center", "bottom")[1 + int(round(away[1]))]
-    ax.annotate(text, (end[0], end[1]), xytext=(x, y), textcoords="offset points", ha=ha, va=va, fontsize=8, bbox=HALO)
+    x, y = end / np.linalg.norm(end)
+    ha, va = ("right", "center", "left")[1 + round(x)], ("top", "center", "bottom")[1 + round(y)]
+    ax.annotate(text, (end[0], end[1]), xytext=(4 * x, 4 * y), textcoords="offset points", ha=ha, va=va, fontsize=8, bbox=HALO)

@@ -35,6 +35,6 @@ def user_curves(curves: pd.DataFrame, rounds: int) -> Figure:
         ax.set_ylabel(metric, visible=True)  # seaborn hides all but the first column's
         if curves["round"].max() > rounds:
             ax.axvline(rounds, color="black", linewidth=0.6, linestyle=":")
-    own, other = (list(dict.fromkeys(curves.algorithm[curves.stored == stored])) for stored in (False, True))
+    own, other = (curves.algorithm[curves.stored == stored].unique() for stored in (False, True))
     legend(figure, "upper center", {label(name): look[name] for name in own}, {f"{label(name)}, stored run": look[name] for name in other})
     return figure

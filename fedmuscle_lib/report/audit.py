@@ -5,7 +5,7 @@ Every function returns a table with a row for each number or sentence of the pap
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -154,10 +154,9 @@ def vit_counts() -> pd.DataFrame:
         32 public images, one batch, by each user), in 10^12 operations, two a multiply-add; agrees (both, to the printed digits).
     """
     rows = []
-    for patch in (32, 16):
-        for attention in (False, True):
-            local, image = _tera(patch, attention)
-            rows.append({"base_patch": patch, "attention": attention, "local": local, "fedhenn": local + 32 * image})
+    for patch, attention in product((32, 16), (False, True)):
+        local, image = _tera(patch, attention)
+        rows.append({"base_patch": patch, "attention": attention, "local": local, "fedhenn": local + 32 * image})
     printed = paper_table("table1_teraflops").set_index("algorithm").teraflops
     found = pd.DataFrame(rows)
     return found.assign(agrees=(found[["local", "fedhenn"]].round() == printed[["local", "fedhenn"]].to_numpy()).all(axis=1))
@@ -216,10 +215,9 @@ def baselines() -> pd.DataFrame:
         user, model, task, table2, std, table9, in_stds (the distance in Table 2's standard deviations; one of three runs is at most
         sqrt(2) from their mean).
     """
-    ours, theirs = (paper_table(name).query("algorithm == @BASELINE") for name in ("table2", "table9"))
-    key = ["user", "model", "task"]
-    both = ours[[*key, "mean", "std"]].merge(theirs[[*key, "mean"]], on=key, suffixes=("", "_9"))
-    both = both.rename(columns={"mean": "table2", "mean_9": "table9"})
+    names, key = ("table2", "table9"), ["user", "model", "task"]
+    ours, theirs = (paper_table(name).query("algorithm == @BASELINE").rename(columns={"mean": name}) for name in names)
+    both = ours[[*key, "table2", "std"]].merge(theirs[[*key, "table9"]], on=key)
     return both.assign(in_stds=(both.table9 - both.table2) / both["std"])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import isnan, nan
@@ -42,7 +43,7 @@ class Claim:
     text: str
     where: str
     file: str
-    contrasts: tuple[tuple[str, ...], ...]
+    contrasts: Sequence[Sequence[str]]
     within: float | None = None
     column: str = "delta"
     unit: str = "points of Δ"
@@ -65,7 +66,7 @@ class _Tested(NamedTuple):
 def claims() -> list[Claim]:
     """The claims of ``claims.toml``, in its order."""
     listed = tomllib.loads(resources.files("fedmuscle_lib.report").joinpath("claims.toml").read_text(encoding="utf8"))["claim"]
-    return [Claim(**one | {"contrasts": tuple(map(tuple, one["contrasts"]))}) for one in listed]
+    return [Claim(**one) for one in listed]
 
 
 def decided(folder: Path, listed: list[Claim]) -> pd.DataFrame:
@@ -99,14 +100,14 @@ def verdicts(folder: Path) -> dict[str, str]:
     if not (path := folder / "claims" / "claims.csv").exists():
         return {}
     found, texts = pd.read_csv(path), {claim.text: claim.file.split("/")[0] for claim in claims()}
-    found = found[found.verdict != "not run"].assign(notebook=lambda rows: rows.claim.map(texts))
-    return {str(name): counted(each) for name, each in found.groupby("notebook").verdict}
+    found = found[found.verdict != "not run"]
+    return {str(name): counted(each) for name, each in found.groupby(found.claim.map(texts)).verdict}
 
 
 def ledger(found: pd.DataFrame) -> str:
     """The claims as :func:`decided` returns them, in a Markdown table."""
     rows = [["claim", "where", "verdict", "difference", "decidable", "unit", "seeds", "p"]]
-    for place, row in zip(found["where"], found.itertuples(), strict=True):
+    for row in found.itertuples():
         tested = [
             with_interval(row.difference, row.ci_low, row.ci_high).replace(" ", "\N{NO-BREAK SPACE}"),
             f"{row.decidable:.2f}",
@@ -115,7 +116,7 @@ def ledger(found: pd.DataFrame) -> str:
             f"{row.p:.3f}",
         ]
         cells = ["" if cell == "nan" else cell for cell in tested] if row.n_seeds else [""] * len(tested)
-        rows.append([row.claim, place, row.verdict, *cells])
+        rows.append([row.claim, row.where, row.verdict, *cells])
     return markdown(rows)
 
 

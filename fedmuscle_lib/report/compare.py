@@ -65,7 +65,7 @@ def delta_difference(histories: Sequence[History], a: str, b: str, phase: Phase 
     return paired_difference(delta_by_seed(histories, phase), a, b, ["public"], "delta")
 
 
-def public_difference(histories: Sequence[History], reference: str, phase: Phase = HEADLINE) -> pd.DataFrame:
+def public_difference(histories: Sequence[History], reference: str) -> pd.DataFrame:
     """Delta of each arm that looks at public data on each public set minus its Delta on the set ``reference``, on the same seeds.
 
     Returns:
@@ -74,7 +74,7 @@ def public_difference(histories: Sequence[History], reference: str, phase: Phase
     Raises:
         ValueError: a set has no seed in common with the reference.
     """
-    rows = delta_by_seed(histories, phase)
+    rows = delta_by_seed(histories)
     rows = rows[~rows.algorithm.map(is_blind)].rename(columns={"algorithm": "arm", "public": "algorithm"})
     sets = [name for name in dict.fromkeys(rows.algorithm) if name != reference]
     parts = [paired_difference(rows, name, reference, ["arm"], "delta").assign(public=name, over=reference) for name in sets]

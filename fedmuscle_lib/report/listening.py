@@ -99,7 +99,7 @@ def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]])
 
 
 def delta_by_pair(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """The same of Delta over all users: public, a, b, difference (points), std, n_seeds, ci_low, ci_high, p."""
+    """:func:`user_by_user` of Delta over all users: public, a, b, difference (points), std, n_seeds, ci_low, ci_high, p."""
     return _tested(paired_differences(delta_by_seed(histories), pairs, ["public"], "delta"))
 
 
@@ -117,6 +117,7 @@ def users_beside(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(histories: Sequence[History]) -> list[tuple[History, dict[tuple[int, str], float]]]:
+    """The runs that measured who listens to whom, each with its last values by user and measure."""
     return [
         (history, {(row.user, row.measure): row.value for row in history.measures.itertuples()})
         for history in histories

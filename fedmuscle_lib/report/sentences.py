@@ -52,7 +52,7 @@ def about(histories: Sequence[History | Point], paper: bool = False, seeds_are: 
     Args:
         histories: runs, or the points of an ablation.
         paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
-        seeds_are: such as "arrows are as wide as the share of seeds".
+        seeds_are: what several seeds are in the figure, such as "arrows are as wide as the share of seeds".
     """
     groups = [list(one.histories) for one in histories if isinstance(one, Point)] or [
         [one for one in histories if isinstance(one, History)]
@@ -79,7 +79,8 @@ def models(histories: Sequence[History]) -> dict[str, str]:
     """
     found = {}
     for model, checkpoint in histories[0].settings.backbones.items():
-        if "/" not in checkpoint and checkpoint not in (plain := model.lower().replace(" ", "-")) and plain not in checkpoint:
+        plain = model.lower().replace(" ", "-")
+        if "/" not in checkpoint and checkpoint not in plain and plain not in checkpoint:
             words = (_WORDS.get(word, word.capitalize()) for word in checkpoint.split("-"))
             found[model] = f"{'-'.join(words)}, for {model}"
     return found

@@ -34,10 +34,10 @@ def paired_difference(rows: pd.DataFrame, a: str, b: str, by: list[str], column:
     """
     key = [*by, "seed"]
     first, second = (rows[rows.algorithm == name].set_index(key)[column] for name in (a, b))
-    difference = (first - second.reindex(first.index)).loc[first.index.intersection(second.index)]
-    if difference.empty:
+    common = first.index.intersection(second.index)
+    if common.empty:
         raise ValueError(f"{a} and {b} have no run with the same seed and public set")
-    pairs = difference.rename("difference").reset_index()
+    pairs = (first.reindex(common) - second.reindex(common)).rename("difference").reset_index()
     return over_seeds(pairs, by, "difference").rename(columns={"mean": "difference"})
 
 

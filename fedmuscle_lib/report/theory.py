@@ -134,11 +134,11 @@ def venn(correlation: float = 0.5, d: int = 8) -> pd.DataFrame:
     rows = []
     for world, overlap in worlds.items():
         i = partial(mutual_information, correlated(2, correlation, overlap), d=d)
-        whole, i12, i13 = i([0], [1, 2]), i([0], [1]), i([0], [2])
+        whole, i12, i13, i12_given_3 = i([0], [1, 2]), i([0], [1]), i([0], [2]), i([0], [1], [2])
         rows.append(
             {"world": world, "overlap": overlap, "whole": whole, "pairwise_sum": i12 + i13, "difference": i12 + i13 - whole}
-            | {"i12": i12, "i13": i13, "i13_given_2": i([0], [2], [1]), "i12_given_3": (alone := i([0], [1], [2]))}
-            | {"i23_given_1": i([1], [2], [0]), "all_three": i12 - alone}
+            | {"i12": i12, "i13": i13, "i13_given_2": i([0], [2], [1]), "i12_given_3": i12_given_3}
+            | {"i23_given_1": i([1], [2], [0]), "all_three": i12 - i12_given_3}
         )
     return pd.DataFrame(rows).round(9).replace(-0.0, 0.0)  # where the sum is the whole, no sign is left to rounding
 
@@ -148,12 +148,7 @@ def venn(correlation: float = 0.5, d: int = 8) -> pd.DataFrame:
 
 @fixed_state(threads=1)
 def linear(
-    taus: Iterable[float] = (0.05, 0.2, 1.0, 100.0),
-    centres: Iterable[float] = (0.0, 4.0),
-    d: int = 8,
-    width: int = 16,
-    batches: int = 16,
-    seed: int = 0,
+    taus: Iterable[float] = (0.05, 0.2, 1.0, 100.0), centres: Iterable[float] = (0.0, 4.0), batches: int = 16, seed: int = 0
 ) -> pd.DataFrame:
     """The steps of Appendix S, for M + 1 users with linear models z = W x of the same public samples: what each leaves of the loss.
 
@@ -164,14 +159,13 @@ def linear(
     Args:
         taus: temperatures.
         centres: lengths of the mean of the samples x, whose coordinates have a variance of 1.
-        d: coordinates of z.
-        width: coordinates of x.
         batches: of B samples.
 
     Returns:
         centre, tau; loss and largest_term, equation (28), in nats; norm of the loss's gradient in W; of the gradients of (29) and (31) the
         cosine with the loss's, and their norm over the loss's.
     """
+    d, width = 8, 16  # coordinates of z and of x
     rows = []
     for centre in centres:
         draws = partial(torch.randn, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -222,6 +216,7 @@ def operations(members: Iterable[int] = range(1, 6), b: int = B, d: int = 256) -
     """
     rows = []
     for m in members:
+        equation_5 = 4 * d * b ** (m + 1)  # logits Z S^T, and their gradient
         products = 4 * d * b * b * m  # of the anchor with the others: similarities, and the gradient
         equation_5 = 4 * d * b ** (m + 1)  # logits Z S^T, and their gradient
         determinants = b * b * (m + 1) ** 3
