@@ -25,7 +25,7 @@ SHIP       = $(RUN) -m fedmuscle_lib runs ship $(or $(patsubst %,figures/$(PROFI
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce figures reference notebook lessons lint lock test test-all fuzz lab site browser-test clean
+.PHONY: help reproduce figures reference notebook lessons lint lock mini test test-all fuzz lab site browser-test clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
@@ -34,12 +34,13 @@ help:  ## list the targets
 	@echo 'of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
-# CUDA build of several GB. The stamp comes last, so that an interrupted installation does not count as one.
+# CUDA build of several GB. Python compiles a module when it first imports it; pip would compile all of them, for a minute.
+# The stamp comes last, so that an interrupted installation does not count as one.
 $(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(RUN) -m pip install $$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
-	$(RUN) -m pip install --constraint requirements.lock --editable '.[test]'
+	$(RUN) -m pip install --no-compile $$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+	$(RUN) -m pip install --no-compile --constraint requirements.lock --editable '.[test]'
 	@touch $@
 
 reproduce: $(INSTALLED)  ## compute the notebooks' runs; tables and figures go to results/
@@ -75,12 +76,14 @@ lint: $(INSTALLED)
 	$(RUN) -m mypy
 	@$(RUN) tests/code_size.py
 
-test: lint  ## lint, then every test that takes seconds
+mini: $(INSTALLED)
 	$(RUN) -m data_prep mini
+
+test: $(INSTALLED)  ## lint, then every test that takes seconds
+	$(MAKE) --jobs 2 lint mini  # each takes most of a minute of one core
 	$(RUN) -m pytest $(PARALLEL)
 
-test-all: lint  ## lint, then every test, also those that take minutes
-	$(RUN) -m data_prep mini
+test-all: lint mini  ## lint, then every test, also those that take minutes
 	$(RUN) -m pytest -m 'not browser' $(PARALLEL)
 
 fuzz: $(INSTALLED)  ## try malformed inputs of every kind: make fuzz MINUTES=30 SEED=1
