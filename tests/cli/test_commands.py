@@ -20,7 +20,7 @@ from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.cli.verify import verify
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
-from fedmuscle_lib.runs import Busy, Record
+from fedmuscle_lib.runs import Busy, Record, stored
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.runs.archive import archive, write_archive
 from fedmuscle_lib.runs.store import faults
@@ -198,8 +198,6 @@ def test_a_mistake_is_one_line(line, message, capsys, tmp_path, monkeypatch, sto
     assert last.startswith("error: ") and message.replace("MINI", str(mini_world)) in last
     assert len(last) < 1100 and last.isprintable()
     assert (tmp_path / "taken").read_text() == "by something else"
-    assert main([*arguments, "--traceback"]) == 2
-    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -233,6 +231,12 @@ def test_whatever_fails_is_one_line(error, code, line, monkeypatch, capsys):
     assert said.count("\n") == (line is not None) and len(said) < 1100
 
 
+@pytest.mark.parametrize("line", ["run --setup SETUP2 --traceback", "--traceback run --setup SETUP2", "runs --traceback delete"])
+def test_a_traceback_is_shown_to_who_asks_for_it(line, capsys):
+    assert main(line.split()) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_into_memory_is_one_line(mini_world, store, capsys):
     """A tensor of 256 terabytes, and one whose bytes can't be counted."""
     for line in (f"{CHEAP} --proj-dim {10**12}", f"{CHEAP} --proj-dim {2**52}"):
@@ -251,13 +255,13 @@ def test_a_run_that_is_not_stored_where_nothing_may_be_computed_is_one_line(stor
 
 def test_who_watches_a_run_sees_delta_over_local_training_after_each_evaluated_round(settings, store, monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    given = settings(users=(5, 6), others=1, rounds=4, evaluate_every=2)
+    given = settings(users=(5, 6), others=1, rounds=3, evaluate_every=2, public_size=32)
     names = ("users", "others", "rounds", "evaluate_every", "local_epochs", "public_size", "data_dir", "models_path")
     options = [f"--{name.replace('_', '-')}={json.dumps(given.model_dump(mode='json')[name])}".replace('"', "") for name in names]
     assert main(["run", *options, "--with-local"]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if ", Delta " in line]
-    assert [line.rpartition(",")[0] for line in told] == [f"fedmuscle voc seed 0: round {k}/4" for k in (1, 2, 4)]
-    runs = [run(given.model_copy(update={"algorithm": name})) for name in ("local", "fedmuscle")]
+    assert [line.rpartition(",")[0] for line in told] == [f"fedmuscle voc seed 0: round {k}/3" for k in (1, 2, 3)]
+    runs = [stored(given.model_copy(update={"algorithm": name}), store) for name in ("local", "fedmuscle")]
     assert told[-1].endswith(f"Delta {report.delta(runs).delta[1]:+.1f} %")
 
 
