@@ -50,7 +50,7 @@ def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_
     cut_off_and_resumed(tiny.settings(mini_world, algorithm="frozen"), 2)
 
 
-def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store, tmp_path, monkeypatch):
+def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store, counted, tmp_path, monkeypatch):
     """It ends it in the round after a resumption, too. What a resumed client computes again is not counted twice."""
     settings, receive = tiny.settings(mini_world, rounds=2, label_order=1, augmented_public=1), Server.receive
 
