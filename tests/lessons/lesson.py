@@ -38,8 +38,8 @@ def executed(path: Path, folder: Path, *further: str) -> nbformat.NotebookNode:
             for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
                 with capture_output() as told:
                     shell.run_cell(cell.source).raise_error()
-                shown = [nbformat.v4.new_output("display_data", output._repr_mimebundle_()[0]) for output in told.outputs]
-                cell.outputs = [nbformat.v4.new_output("stream", text=told.stdout), *shown]
+                cell.outputs = [nbformat.v4.new_output("display_data", output._repr_mimebundle_()[0]) for output in told.outputs]
+                cell.outputs += [nbformat.v4.new_output("stream", text=told.stdout)] if told.stdout else []
         finally:
             InteractiveShell.clear_instance()
     return notebook
