@@ -22,18 +22,13 @@ def test_bench_loss_compares_both_forms_or_says_why_not():
     assert "cannot run" in table.loc[(5, 16)].note and table.loc[(5, 16)].library_ms > 0
 
 
-def test_bench_step_times_every_user(small_world):
-    settings = Settings(users=(2, 6), others=1, data_dir=small_world, models_path=small_world / "models")
-    table = bench_step(settings, rounds=1)
-    assert list(table.user) == [2, 6]
-    assert (table.filter(like="_ms") > 0).all(axis=None) and table.filter(like="_ms").shape[1] == 5
-    assert table.speedup.tolist() == pytest.approx((table.readme_ms / table.library_ms).tolist())
-    assert (table.readme_ms > table.forward_ms).all()  # it holds two of them
-
-
-def test_an_alignment_step_has_the_public_batch(small_world, counted):
+def test_bench_step_times_every_user_with_the_public_batch(small_world, counted):
     own = {"users": (2, 6), "others": 1, "data_dir": small_world, "models_path": small_world / "models"}
     whole, part = (bench_step(Settings(**own, public_batch_size=size), rounds=1) for size in (32, 8))
+    assert list(whole.user) == [2, 6]
+    assert (whole.filter(like="_ms") > 0).all(axis=None) and whole.filter(like="_ms").shape[1] == 5
+    assert whole.speedup.tolist() == pytest.approx((whole.readme_ms / whole.library_ms).tolist())
+    assert (whole.readme_ms > whole.forward_ms).all()  # it holds two of them
     # but for the products of LoRA matrices with each other, which no sample takes part in
     assert part.gflop.tolist() == pytest.approx((whole.gflop / 4).tolist(), rel=0.1)
 

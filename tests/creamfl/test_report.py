@@ -42,15 +42,6 @@ def test_delta_is_the_mean_of_six_relative_gains_over_server_alone(runs):
     assert best.delta[WHOLE, "creamfl_muscle"] == pytest.approx(350)
 
 
-def test_the_papers_own_cells_give_its_deltas():
-    from fedmuscle_lib.report.paper import paper_table
-
-    cells = paper_table("table3").pivot(index=["public", "user"], columns="algorithm", values="mean")
-    for name, printed in (("creamfl", {"1K": 0.93, "5K": 0.88}), ("creamfl_muscle", {"1K": 1.17, "5K": 1.94})):
-        gains = (100 * (cells[name] / cells["local"] - 1)).groupby("public").mean()
-        assert {public[:2]: round(value, 2) for public, value in gains.items()} == printed
-
-
 def test_delta_over_a_recall_of_0_is_undefined(runs):
     nothing = history("local", [0.0], 2)
     found = report.delta([*runs, nothing, history("creamfl_muscle", [1.0], 2)])

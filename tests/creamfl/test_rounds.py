@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pandas as pd
 import pytest
 import tiny
@@ -31,18 +33,26 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.parametrize(
-    "given", [{"label_order": 1, "augmented_public": 1}, pytest.param({"algorithm": "frozen"}, marks=pytest.mark.slow)]
-)
-def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed, given):
-    """Costs, too: what a resumed client computes again is not counted twice."""
-    history = cut_off_and_resumed(tiny.settings(mini_world, **given), 2)
-    assert len(history.costs) == 3 * 5 and set(history.costs.kind) == {"server", "images", "texts", "pairs"}
+@pytest.fixture(scope="module")
+def after_one(mini_world):
+    """Gives the federation after a first round with settings, the same for all tests: only look at it."""
+    return cache(lambda algorithm, seed=0: rounds(mini_world, 1, algorithm=algorithm, seed=seed))
 
 
-def test_a_refused_message_ends_a_run_whose_finished_rounds_stay(mini_world, store, tmp_path, monkeypatch):
-    """It ends it in the round after a resumption, too, and the run goes on from there once the client mends its ways."""
-    settings, receive = tiny.settings(mini_world, rounds=2), Server.receive
+@pytest.fixture(scope="module")
+def start(mini_world):
+    """The federation before its first round: only look at it."""
+    return rounds(mini_world, 0).federation
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed):
+    cut_off_and_resumed(tiny.settings(mini_world, algorithm="frozen"), 2)
+
+
+def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store, counted, tmp_path, monkeypatch):
+    """It ends it in the round after a resumption, too. What a resumed client computes again is not counted twice."""
+    settings, receive = tiny.settings(mini_world, rounds=2, label_order=1, augmented_public=1), Server.receive
 
     def spoilt(self, client, round, embeddings):
         receive(self, client, round, {name: 2 * z for name, z in embeddings.items()} if round == 1 else embeddings)
@@ -56,32 +66,34 @@ def test_a_refused_message_ends_a_run_whose_finished_rounds_stay(mini_world, sto
             assert [tick.round for tick in finished] == [1]
     finished = []
     resumed = run(settings, progress=finished.append, store=store)
-    assert finished[0].resumed and finished[0].round == 1
-    pd.testing.assert_frame_equal(resumed.metrics, run(settings, progress=str, store=Store(tmp_path / "whole")).metrics, check_exact=True)
+    assert finished[0].resumed and [tick.round for tick in finished] == [1, 2]
+    whole = run(settings, progress=str, store=Store(tmp_path / "whole"))
+    for name in ("metrics", "costs", "losses", "measures"):
+        pd.testing.assert_frame_equal(getattr(resumed, name), getattr(whole, name), check_exact=True)
+    assert len(whole.costs) == 2 * 5 and set(whole.costs.kind) == {"server", "images", "texts", "pairs"}
 
 
-def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(mini_world):
-    runs = [rounds(mini_world, 1, algorithm=name, seed=seed) for name, seed in (("creamfl", 0), ("shuffled", 0), ("creamfl", 1))]
+def test_one_seed_gives_one_schedule_to_all_arms_and_another_seed_another(after_one):
+    runs = [after_one("creamfl"), after_one("shuffled"), after_one("creamfl", 1)]
     drawn = [set(run.federation.server.downlink) for run in runs]
     assert drawn[0] == drawn[1] != drawn[2]
     first = [run.rows["losses"][0]["local"] for run in runs]
     assert first[0] == first[1] != first[2], "the server's first pass comes before anybody answers"
 
 
-def test_who_rests_is_not_trained_and_who_takes_part_is(mini_world):
-    run, start = rounds(mini_world, 1, algorithm="creamfl_muscle"), rounds(mini_world, 0)
-    drawn = {number for _, number in run.federation.server.downlink}
+def test_who_rests_is_not_trained_and_who_takes_part_is(after_one, start):
+    federation = after_one("creamfl_muscle").federation
+    drawn = {number for _, number in federation.server.downlink}
     assert len(drawn) == 4
-    assert drawn == {k for k, client in run.federation.clients.items() if not same(client, start.federation.clients[k])}
+    assert drawn == {k for k, client in federation.clients.items() if not same(client, start.clients[k])}
 
 
-def test_controls_leave_out_what_they_say(mini_world):
-    start = rounds(mini_world, 0)
-    by = {name: rounds(mini_world, 1, algorithm=name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled")}
+def test_controls_leave_out_what_they_say(after_one, start):
+    by = {name: after_one(name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled")}
     for name in ("local", "own"):
         assert not by[name].server.downlink and not by[name].server.uplink
     for name in ("local", "own", "frozen"):
-        assert all(same(client, start.federation.clients[k]) for k, client in by[name].clients.items())
+        assert all(same(client, start.clients[k]) for k, client in by[name].clients.items())
     for k in range(6):
         assert same(by["shuffled"].clients[k], by["creamfl_muscle"].clients[k]), "clients are shuffled at the server"
     servers = [by[name].server for name in by]
@@ -126,17 +138,17 @@ def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
     assert not trained[0] & trained[1]
 
 
-def test_labels_of_sorted_texts_are_those_of_others(mini_world):
+def test_labels_of_sorted_texts_are_those_of_others(mini_world, start):
     """The authors' code sorts a batch's texts by length, and not its labels."""
-    kinds = [tiny.federation(mini_world, label_order=order).clients[2].kind for order in (0, 1)]
+    kinds = [federation.clients[2].kind for federation in (start, tiny.federation(mini_world, label_order=1))]
     rows = torch.arange(40)
     lengths = (kinds[0].samples.inputs[rows] != 0).sum(1)
     assert torch.equal(kinds[0].read_order(rows), rows)
     assert torch.equal((kinds[1].samples.inputs[kinds[1].read_order(rows)] != 0).sum(1), lengths.sort(descending=True).values)
 
 
-def test_augmented_pairs_differ_between_parties_and_not_between_rounds(mini_world):
-    plain, one = (tiny.federation(mini_world, augmented_public=value) for value in (0, 1))
+def test_augmented_pairs_differ_between_parties_and_not_between_rounds(mini_world, start):
+    plain, one = start, tiny.federation(mini_world, augmented_public=1)
     images = [one.clients[k].public["images"] for k in (0, 1)]
     assert not torch.equal(images[0], images[1]) and not torch.equal(images[0], plain.clients[0].public["images"])
     assert torch.equal(one.server.public["texts"], plain.server.public["texts"]), "the server reads captions as they are"
@@ -146,7 +158,7 @@ def test_augmented_pairs_differ_between_parties_and_not_between_rounds(mini_worl
 
 def test_a_loss_that_is_not_finite_names_its_party(mini_world):
     with pytest.raises(Diverged, match=r"^(the server|client \d): "):
-        rounds(mini_world, 3, server_lr=1e30)
+        rounds(mini_world, 2, server_lr=1e30)
 
 
 def test_learning_rates_fall_as_the_code_has_it(mini_world):
@@ -166,7 +178,7 @@ def test_learning_rates_fall_as_the_code_has_it(mini_world):
     assert rates == [pytest.approx(row) for row in ([1, 1, 1], [0.75, 0.1, 1], [0.25, 0.01, 1])]
 
 
-def test_an_aggregation_of_ones_own_is_a_subclass(mini_world, monkeypatch):
+def test_an_aggregation_of_ones_own_is_a_subclass(mini_world, after_one, monkeypatch):
     monkeypatch.setattr(algorithms.Algorithm, "registry", dict(algorithms.Algorithm.registry))
 
     class Mean(CreamFL):
@@ -175,5 +187,5 @@ def test_an_aggregation_of_ones_own_is_a_subclass(mini_world, monkeypatch):
         def aggregate(self, uploads, received, modality):
             return torch.stack(list(uploads)).mean(0)
 
-    mean, weighted = (rounds(mini_world, 1, algorithm=name).federation.server for name in ("mean_of_clients", "creamfl"))
-    assert not same(mean, weighted)
+    mean = rounds(mini_world, 1, algorithm="mean_of_clients").federation.server
+    assert not same(mean, after_one("creamfl").federation.server)

@@ -16,7 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.data.encodings import Pixels
+from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.arms import ABLATION_ARMS
 from fedmuscle_lib.reproduce import declared
 from fedmuscle_lib.tasks import ImageClassification
@@ -68,21 +70,26 @@ class House:
                     path.write_text(text.replace(old, new), encoding="utf8")
 
     def run(self, section: str, *further: str) -> list[str]:
-        """What the section's commands print; the last one is also given ``further`` options, in place of those of the same name."""
-        (block,) = re.findall(r"^```bash\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
-        commands = [shlex.split(line) for line in block.splitlines()]
-        for flag in further[::2]:
-            if flag.startswith("--") and flag in commands[-1]:
-                at = commands[-1].index(flag)
-                del commands[-1][at : at + 2]
-        commands[-1] += further
+        """What the section's commands print (:func:`typed`)."""
         printed = []
-        for python, *arguments in commands:
-            assert python == "python"
+        for arguments in typed(section, *further):
             done = subprocess.run([sys.executable, *arguments], cwd=self.root, env=self.environment, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
             printed += done.stdout.splitlines()
         return printed
+
+
+def typed(section: str, *further: str) -> list[list[str]]:
+    """Arguments of the section's commands; the last one is also given ``further`` options, in place of those of the same name."""
+    (block,) = re.findall(r"^```bash\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    for flag in further[::2]:
+        if flag.startswith("--") and flag in commands[-1]:
+            at = commands[-1].index(flag)
+            del commands[-1][at : at + 2]
+    commands[-1] += further
+    assert all(command[:2] == ["python", "-m"] for command in commands)
+    return [command[1:] for command in commands]
 
 
 @pytest.fixture
@@ -103,11 +110,17 @@ def named(section: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", line))
 
 
-def test_an_algorithm_is_one_file(house, small):
+def test_an_algorithm_is_one_file(small, store, tmp_path, monkeypatch, capsys):
     """It is known by its name, and so is its option; its users send each public batch once."""
-    house.lay("An algorithm")
-    printed = house.run("An algorithm", *small, "--users", "4,5,6", "--others", "2")
-    assert house.touched() == named("An algorithm")
+    section = "An algorithm"
+    ((name, code),) = re.findall(r"^`([\w/.]+)`:\n\n```python\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+    assert {name} == named(section) and Path(name).parent == Path(algorithms.__file__).parent.relative_to(ROOT)
+    (tmp_path / Path(name).name).write_text(code, encoding="utf8")
+    monkeypatch.setattr(algorithms, "__path__", [*algorithms.__path__, str(tmp_path)])
+    monkeypatch.setattr(algorithms.Algorithm, "registry", dict(algorithms.Algorithm.registry))
+    ((_, _, *arguments),) = typed(section, *small, "--users", "5,6", "--others", "1")
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
     megabytes = 64 * 256 * 4 / 1e6
     assert any(line.startswith(f"per user and round: {megabytes:.2f} MB up") for line in printed)
     assert any(line.startswith("Delta after alignment: ") for line in printed)

@@ -9,6 +9,7 @@ import shutil
 import miniature_archives
 import pandas as pd
 import pytest
+import toy
 
 from data_prep.__main__ import main as prepare
 from fedmuscle_lib import Settings as FedMuscle
@@ -24,13 +25,6 @@ from fedmuscle_lib.runs.archive import write_archive
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
 FLAGS = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
-QUICK = {"rounds": 2, "clients": 4, "options": {"fedloge.etf_steps": 50}}
-
-
-@pytest.fixture
-def quick(mini_world):
-    """Makes settings of a run of seconds."""
-    return lambda **given: Settings(**QUICK | {"data_dir": mini_world} | given)
 
 
 @pytest.fixture
@@ -42,10 +36,10 @@ def world(mini_world, tmp_path):
 
 @pytest.fixture
 def line(world, monkeypatch):
-    """Such a run on the command line."""
+    """A short run on the command line."""
     monkeypatch.setenv("COLUMNS", "100")
-    sizes = ["--rounds", "2", "--clients", "4", "--options"]
-    return ["fedloge", *sizes, json.dumps(QUICK["options"]), "--data-dir", str(world)]
+    sizes = [text for name, value in toy.RUN.items() for text in (f"--{name.replace('_', '-')}", json.dumps(value))]
+    return ["fedloge", *sizes, "--data-dir", str(world)]
 
 
 @pytest.mark.slow
@@ -209,17 +203,28 @@ def test_each_systems_algorithms_are_listed(capsys):
     listed = ["run --algorithm", "fedloge --algorithm", "creamfl --algorithm"]
     assert [part.splitlines()[0] for part in (first, second, third)] == listed
     assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
+    assert "fedmuscle        FedMuscle                     the paper" in first
     assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second and "FedProx" not in first
 
 
 # --- both systems' runs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def finished(small_settings, mini_world, tmp_path_factory):
+    """A folder with a finished run of each system, and their histories."""
+    fedmuscle = small_settings(algorithm="local", users=(5, 6), others=1, rounds=1, public_size=32)
+    fedloge = Settings(algorithm="fedavg", data_dir=mini_world, **toy.RUN)
+    store = Store(tmp_path_factory.mktemp("finished"))
+    return store.root, [run(each, progress=str, store=store) for each in (fedmuscle, fedloge)]
+
+
 @pytest.fixture
-def both(quick, settings, store):
-    """A finished run of each system."""
-    fedmuscle = settings(algorithm="local", users=(5, 6), others=1, rounds=1, public_size=32)
-    return [run(each, progress=str, store=store) for each in (fedmuscle, quick(algorithm="fedavg", rounds=1))]
+def both(finished, store):
+    """The histories of both runs, which lie in the store."""
+    folder, histories = finished
+    shutil.copytree(folder, store.root)
+    return histories
 
 
 def listed(capsys, *arguments):
@@ -279,7 +284,7 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, small_world, c
     assert verify(figures, small_world, "--tolerance", "4") == 1
 
 
-def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, quick, monkeypatch, capsys):
+def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, capsys):
     history = both[1]
     store.ship([history.provenance["address"]], tmp_path / "shipped.zip")
     again = run(history.settings, store=Store(tmp_path / "empty", (tmp_path / "shipped.zip",)))

@@ -8,21 +8,28 @@ import shutil
 import pandas as pd
 import pytest
 import torch
+import toy
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from fedmuscle_lib import run
+from fedmuscle_lib import Store, run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.ownership import NotOurs
 from fedmuscle_lib.fedloge import Settings
-from fedmuscle_lib.fedloge.export import FILE, load
-
-QUICK = {"rounds": 2, "clients": 4, "evaluate_every": 1, "options": {"fedloge.etf_steps": 50}}
+from fedmuscle_lib.fedloge.export import FILE, load, save
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def settings(mini_world):
-    return lambda **given: Settings(**QUICK | {"data_dir": mini_world} | given)
+    return lambda **given: Settings(**toy.RUN | {"data_dir": mini_world} | given)
+
+
+@pytest.fixture(scope="module")
+def saved(settings, tmp_path_factory):
+    """The folder of a trained federation."""
+    folder = tmp_path_factory.mktemp("saved")
+    run(settings(), progress=str, store=Store(folder / "runs"), save_models=folder)
+    return folder
 
 
 def evaluated(path, norm=None, **changes) -> pd.DataFrame:
@@ -33,7 +40,7 @@ def evaluated(path, norm=None, **changes) -> pd.DataFrame:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedloge", "ditto"])
 def test_a_saved_model_predicts_as_at_the_end_of_its_run(settings, store, tmp_path, mini_world, algorithm):
-    history = run(settings(algorithm=algorithm), progress=str, store=store, save_models=tmp_path / "models")
+    history = run(settings(algorithm=algorithm, rounds=2), progress=str, store=store, save_models=tmp_path / "models")
     again = evaluated(tmp_path / "models", data_dir=mini_world)
     pd.testing.assert_frame_equal(again, history.final(), check_exact=True)
 
@@ -46,23 +53,22 @@ def test_a_stored_run_is_computed_again_for_its_models_and_compared(settings, st
     assert evaluated(tmp_path / "models", data_dir=mini_world).equals(first.final())
 
 
-def test_another_norm_changes_the_realigned_global_head_alone(settings, store, tmp_path, mini_world):
-    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
-    usual, other = (evaluated(tmp_path, norm, data_dir=mini_world) for norm in (None, 0.01))
+def test_another_norm_changes_the_realigned_global_head_alone(saved, mini_world):
+    usual, other = (evaluated(saved, norm, data_dir=mini_world) for norm in (None, 0.01))
     changed = usual[usual.value != other.value]
     assert set(changed["head"]) == {"realigned"} and set(changed.scope) == {"global"}
 
 
-def test_a_disk_that_gets_full_is_told_with_the_files_name(settings, store, tmp_path, monkeypatch):
+def test_a_disk_that_gets_full_is_told_with_the_files_name(saved, tmp_path, mini_world, monkeypatch):
     def full(*_):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("fedmuscle_lib.fedloge.export.save_file", full)
     with pytest.raises(OSError, match=f"{FILE}: I/O error: No space left"):
-        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+        save(load(saved, data_dir=mini_world), tmp_path)
 
 
-def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_world):
+def test_a_file_that_is_no_saved_model_is_named(settings, saved, store, tmp_path, mini_world):
     with pytest.raises(DataError, match=f"{FILE}: no such file"):
         load(tmp_path)
     path = tmp_path / FILE
@@ -70,10 +76,11 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
     with pytest.raises(DataError, match=f"{FILE}: not readable tensors"):
         load(path)
     with pytest.raises(NotOurs, match=f"{FILE}: not a model that was saved by this command"):
-        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+        run(settings(), progress=lambda tick: pytest.fail("a round was trained"), store=store, save_models=tmp_path)
     path.unlink()
+    trained = load(saved, data_dir=mini_world)
     for _ in range(2):  # its own is replaced
-        run(settings(rounds=1), progress=str, store=store, save_models=tmp_path)
+        save(trained, tmp_path)
     with safe_open(path, "pt") as file:
         about, names = file.metadata(), list(file.keys())
     save_file({name: torch.zeros(3) for name in names}, path, about)
@@ -90,17 +97,16 @@ def test_a_file_that_is_no_saved_model_is_named(settings, store, tmp_path, mini_
     ],
 )
 def test_settings_that_would_take_for_ever_are_refused_by_the_files_name(tmp_path, algorithm, wrong, said):
-    settings = json.dumps(Settings(algorithm=algorithm, **QUICK).recorded() | wrong)
+    settings = json.dumps(Settings(algorithm=algorithm, **toy.RUN).recorded() | wrong)
     save_file({"w": torch.zeros(1)}, tmp_path / FILE, {"system": "fedloge", "settings": settings, "inputs": "{}"})
     with pytest.raises(DataError, match=f"{FILE}: not a saved model .*{said}"):
         load(tmp_path)
 
 
-def test_other_data_than_those_of_the_training_are_refused(settings, store, tmp_path, mini_world):
-    run(settings(rounds=1), progress=str, store=store, save_models=tmp_path / "models")
-    other = tmp_path / "data/FedLT/glyphs"
+def test_other_data_than_those_of_the_training_are_refused(saved, tmp_path, mini_world):
+    other = tmp_path / "FedLT/glyphs"
     shutil.copytree(mini_world / "FedLT/glyphs", other)
-    assert load(tmp_path / "models", data_dir=tmp_path / "data")
+    assert load(saved, data_dir=tmp_path)
     (other / "test.npz").write_bytes((other / "train.npz").read_bytes())
     with pytest.raises(DataError, match="trained with another FedLT/glyphs than that in"):
-        load(tmp_path / "models", data_dir=tmp_path / "data")
+        load(saved, data_dir=tmp_path)

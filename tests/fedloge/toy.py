@@ -18,6 +18,8 @@ GROUPS = {"head": [0], "middle": [1], "tail": [2, 3]}
 RECIPE = Recipe(epochs=1)
 LOCAL_TESTS = (torch.tensor([0, 1, 2, 5]), torch.tensor([0, 5, 10, 15]))  # the first client has no class 2 or 3
 QUICK = {"fedloge": {"etf_steps": 20}, "fedrep": {"head_epochs": 1}}  # options of methods that take long by default
+# Settings of a run in the embedded world.
+RUN = {"rounds": 1, "clients": 4, "local_epochs": 1, "evaluate_every": 1, "options": {"fedloge.etf_steps": 50}}
 
 
 def samples(counts: tuple[int, ...], seed: int = 0) -> Samples:

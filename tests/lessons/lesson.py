@@ -10,9 +10,13 @@ from typing import Any
 
 import nbformat
 import numpy as np
-import papermill
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+from IPython.utils.capture import capture_output
+from matplotlib import rc_context
 from staged import NOTEBOOKS
+from traitlets.config import Config
 
 from fedmuscle_lib.lessons import EXERCISES, check
 
@@ -22,14 +26,23 @@ SOLUTIONS = LESSONS / "solutions"
 
 
 def executed(path: Path, folder: Path, *further: str) -> nbformat.NotebookNode:
-    """The notebook as a kernel of its own executes it, with further cells at its end."""
+    """The notebook as a fresh shell of this process executes it in ``folder``, with further cells at its end."""
     notebook = nbformat.read(path, as_version=4)
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in further]
-    nbformat.write(notebook, folder / path.name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.delenv("MPLBACKEND", raising=False)  # figures are drawn into the notebook
-        return papermill.execute_notebook(folder / path.name, None, cwd=folder, progress_bar=False)
+    with pytest.MonkeyPatch.context() as patch, rc_context():
+        patch.chdir(folder)
+        patch.setenv("IPYTHONDIR", str(folder))
+        shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+        shell.display_trap.hook = lambda value: value is None or display(value)  # where it is captured
+        try:
+            for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+                with capture_output() as told:
+                    shell.run_cell(cell.source).raise_error()
+                cell.outputs = [nbformat.v4.new_output("display_data", output._repr_mimebundle_()[0]) for output in told.outputs]
+                cell.outputs += [nbformat.v4.new_output("stream", text=told.stdout)] if told.stdout else []
+        finally:
+            InteractiveShell.clear_instance()
+    return notebook
 
 
 def printed(cell: nbformat.NotebookNode) -> str:

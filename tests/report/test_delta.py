@@ -6,8 +6,20 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from histories import history
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedmuscle_lib import report
+
+metrics = st.lists(st.floats(1, 50), min_size=6, max_size=6)
+
+
+@given(metrics, metrics)
+@settings(max_examples=10)
+def test_delta_is_the_mean_relative_gain_of_the_users(local, other):
+    table = report.delta([history("local", local), history("fedmuscle", other)])
+    by_hand = 100 * sum(b / a - 1 for a, b in zip(local, other, strict=True)) / 6
+    assert table.set_index("algorithm").delta["fedmuscle"] == pytest.approx(by_hand, abs=1e-9)
 
 
 def test_delta_compares_runs_of_the_same_seed():

@@ -16,20 +16,6 @@ def test_delta_of_the_papers_own_cells_is_the_papers_delta(paper_runs):
     assert (delta.delta.round(2) == delta.paper_delta).all()
 
 
-def test_two_of_table_1s_deltas_are_not_those_of_its_cells(table1_runs):
-    delta = report.delta(table1_runs).set_index(["algorithm", "public"])
-    assert len(delta) == 27
-    others = delta[delta.delta.round(2) != delta.paper_delta]
-    assert others.delta.round(2).to_dict() == {("fedhenn", "voc"): 1.36, ("fedhenn", "coco"): 2.51}
-    assert others.paper_delta.to_dict() == {("fedhenn", "voc"): -0.41, ("fedhenn", "coco"): 2.57}
-
-
-def test_table_1_stands_beside_its_cells(table1_runs):
-    table = report.table(table1_runs)
-    assert len(table) == 162
-    assert (table["mean"] == table.paper_mean).all() and table.paper_std.notna().all()
-
-
 @pytest.mark.parametrize(("suffix", "cells"), [("", 162 + 72 - 36), ("_delta", 27 + 12 - 6)])
 def test_tables_1_and_7_agree_on_what_both_have(suffix, cells):
     union = report.paper_table(f"table1{suffix}", f"table7{suffix}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -132,31 +133,39 @@ def notebook(folder, reached, public="voc"):
     return folder
 
 
-def test_a_cell_that_differs_is_found(tmp_path):
-    one, same, other = (notebook(tmp_path / name, reached) for name, reached in (("a", (44, 46)), ("b", (44, 46)), ("c", (44, 46.1))))
-    assert disagreements(one, same) == []
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two notebooks' folders that differ in a run of FedMuscle."""
+    place = tmp_path_factory.mktemp("folders")
+    return notebook(place / "one", (44, 46)), notebook(place / "other", (44, 46.1))
+
+
+def test_a_cell_that_differs_is_found(folders, tmp_path):
+    one, other = folders
+    assert disagreements(one, shutil.copytree(one, tmp_path / "same")) == []
     found = disagreements(one, other)
     assert len([row for row in found if row.startswith("table.csv: mean of voc 1 ViT-Base MLC ")]) == 1
     assert "delta_after_local.csv: delta of voc fedmuscle 0,1" in found
     assert not [row for row in found if " local " in row]
 
 
-def test_cells_of_other_seeds_public_sets_or_users_are_others(tmp_path):
-    one, fewer_seeds = notebook(tmp_path / "a", (44, 46)), notebook(tmp_path / "b", (50,))
-    on_coco, other_users = notebook(tmp_path / "c", (50, 50), public="coco"), notebook(tmp_path / "d", (50, 50))
+def test_cells_of_other_seeds_public_sets_or_users_are_others(folders, tmp_path):
+    one, other = folders
+    fewer_seeds, on_coco = notebook(tmp_path / "b", (50,)), notebook(tmp_path / "c", (50, 50), public="coco")
+    other_users = shutil.copytree(other, tmp_path / "d")
     for path in other_users.glob("table*.csv"):
         pd.read_csv(path).query("user != 6").to_csv(path, index=False)
-    assert [disagreements(one, other) for other in (fewer_seeds, on_coco, other_users)] == [[], [], []]
+    assert [disagreements(one, each) for each in (fewer_seeds, on_coco, other_users)] == [[], [], []]
 
 
-def test_notebooks_of_two_systems_share_no_cell(tmp_path):
+def test_notebooks_of_two_systems_share_no_cell(folders, tmp_path):
     """And those of the second system are compared by its own columns."""
-    folders = [tmp_path / name for name in ("fedloge", "same", "other")]
+    fedloges = [tmp_path / name for name in ("fedloge", "same", "other")]
     run = {"arm": "fedloge", "settings": {"seed": 0}, "address": "01", "finished": "2026-01-01"}
     told = {"shared": {}, "arms": {"fedloge": {}}, "runs": [run]}
-    for folder, mean in zip(folders, (50.0, 50.0, 50.1), strict=True):
+    for folder, mean in zip(fedloges, (50.0, 50.0, 50.1), strict=True):
         folder.mkdir()
         (folder / "table.csv").write_text(f"algorithm,scope,head,masked,group,mean,n_seeds\nfedloge,global,shared,False,all,{mean},1\n")
         (folder / "provenance.json").write_text(json.dumps(told))
-    assert disagreements(folders[0], notebook(tmp_path / "a", (44,))) == disagreements(*folders[:2]) == []
-    assert disagreements(folders[0], folders[2]) == ["table.csv: mean of global shared False all fedloge 0"]
+    assert disagreements(fedloges[0], folders[0]) == disagreements(*fedloges[:2]) == []
+    assert disagreements(fedloges[0], fedloges[2]) == ["table.csv: mean of global shared False all fedloge 0"]

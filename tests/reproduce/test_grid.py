@@ -349,7 +349,9 @@ def test_a_full_disk_is_one_line(folder, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device", "results/mini/good/result.json")
 
-    notebook(folder, "good", "x = 1")
+    notebook(folder, "good")
+    monkeypatch.setattr(children.Children, "start", lambda *_, **__: None)
+    monkeypatch.setattr(children, "_followed", lambda *_: (1, "failed"))
     monkeypatch.setattr(children, "write", full)
     assert main(["reproduce", "--output", str(tmp_path / "results")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: results/mini/good/result.json: No space left on device"
