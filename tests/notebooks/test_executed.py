@@ -18,7 +18,7 @@ from fedmuscle_lib import Settings, Store, report
 from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.fedmuscle.arms import ABLATION_ARMS
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
-from fedmuscle_lib.reproduce import Outcome, children, reproduce
+from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs import stored
 
 ROOT = Path(__file__).parents[2]
@@ -48,21 +48,7 @@ def drawn_from_shipped_runs_is_the_reference(name, folder, monkeypatch):
         assert [name for name in sorted(names) if (own / name).read_bytes() != (reference / name).read_bytes()] == []
 
 
-def in_this_process(path, folder, parameters, children):
-    """What a kernel would do with the notebook, but for showing anything."""
-    names = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(path.parent)
-        for name, value in children.environment.items():
-            patch.setenv(name, value)
-        for cell in (cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"):
-            exec(cell.source, names)
-            names |= parameters if "parameters" in cell.metadata.get("tags", []) else {}
-    return Outcome(folder.name, parameters, 0.0, "")
-
-
 def test_a_reference_is_drawn_from_shipped_runs_as_it_was(mini_world, tmp_path, monkeypatch):
-    monkeypatch.setattr(children, "execute", in_this_process)
     drawn_from_shipped_runs_is_the_reference(IN_THE_GATE, tmp_path, monkeypatch)
     delta = pd.read_csv(tmp_path / f"results/mini/{IN_THE_GATE}/delta.csv").set_index(["public", "algorithm"])
     assert delta.paper_delta["voc", "fedmuscle"] == 26.7
