@@ -70,7 +70,7 @@ CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "another shape": lambda tensor: torch.zeros(7, 3, 2, dtype=tensor.dtype),
     "one number for all": lambda tensor: tensor.reshape(-1)[:1].reshape([1] * (tensor.ndim + 1)),
     "another type": lambda tensor: tensor.to(torch.float16 if tensor.is_floating_point() else torch.int8),
-    "no number": lambda tensor: torch.full_like(tensor, math.nan) if tensor.is_floating_point() else tensor.to(torch.float32) * math.nan,
+    "no end": lambda tensor: torch.full_like(tensor, math.inf) if tensor.is_floating_point() else tensor.to(torch.float32) * math.inf,
     "no tensor": lambda tensor: "weights",
 }
 OF_OPTIMISERS: dict[str, Callable[[dict[str, Any]], object]] = {
