@@ -283,17 +283,6 @@ def test_code_in_a_cifar_pickle_never_runs(archives, data_dir, capsys):
     assert not (archives / "ran").exists()
 
 
-def test_a_checksum_beside_the_archives_must_match(archives, data_dir, capsys):
-    miniature.voc(archives)
-    path = archives / "VOCtrainval_11-May-2012.tar"
-    (archives / "SHA256SUMS").write_text(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
-    content = bytearray(path.read_bytes())
-    content[700] ^= 1  # in an image, where tar has no checksum of its own
-    path.write_bytes(content)
-    assert _run("voc", "--archives", archives, "--data-dir", data_dir) == 2
-    assert f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS" in capsys.readouterr().err
-
-
 def test_what_the_checksums_do_not_cover_is_said(archives, data_dir, capsys):
     """An archive that no line names, and lines that name nothing."""
     MAKE["ag-news"](archives)
@@ -343,17 +332,6 @@ def test_a_manifest_that_is_none_of_ours_is_never_taken_for_a_whole_folder(archi
         assert code == 0 and json.loads(path.read_bytes()) == before
 
 
-def test_the_official_host_must_send_the_official_archive(server, archives, data_dir, capsys, monkeypatch):
-    miniature.cifar100(archives)
-    server.files["cifar-100-python.tar.gz"] = (archives / "cifar-100-python.tar.gz").read_bytes()
-    monkeypatch.setattr(fetch.Source, "url", lambda self, archive: f"{server.url}/{archive.name}")
-    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"]) == 2
-    assert "its MD5 is not the official eb9058c3a382ffc7106e4002c42a8d85" in capsys.readouterr().err
-    assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"], "--allow-subset") == 0
-    assert "SUBSET" in capsys.readouterr().out
-    assert _manifests(data_dir)[0]["official"] is False
-
-
 def test_without_a_checksum_the_size_must_be_the_official_one(server, archives, data_dir, capsys, monkeypatch):
     MAKE["ag-news"](archives)
     content = (archives / "ag_news_csv.tar.gz").read_bytes()
@@ -375,8 +353,9 @@ def test_an_archive_that_a_person_put_there_is_used(server, archives, data_dir, 
     monkeypatch.setattr(fetch.Source, "url", lambda self, archive: f"{server.url}/{archive.name}")
     shutil.copytree(archives, data_dir / "archives")
     assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"]) == 2
-    assert "its MD5 is not the official" in capsys.readouterr().err
+    assert "its MD5 is not the official eb9058c3a382ffc7106e4002c42a8d85" in capsys.readouterr().err
     assert _run("cifar100", "--data-dir", data_dir, *SMALL["cifar100"], "--allow-subset") == 0
+    assert "SUBSET" in capsys.readouterr().out and _manifests(data_dir)[0]["official"] is False
     assert server.log == []
 
 
@@ -913,13 +892,6 @@ def test_topics(archives, data_dir, name, folder, classes):
             seen |= set(content["texts"])
 
 
-def test_a_row_that_is_none_is_named(archives, data_dir, capsys):
-    rows = b'"1","a","b"\n"5","a","b"\n'
-    miniature.write_tar(archives / "ag_news_csv.tar.gz", {"ag_news_csv/train.csv": rows, "ag_news_csv/test.csv": rows})
-    assert _run("ag-news", "--archives", archives, "--data-dir", data_dir) == 2
-    assert "ag_news_csv/train.csv, line 2: not a row of the data set (class 5" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["cifar10", "food101"])
 def test_a_pool_is_one_file_a_split_beside_the_users_own(archives, data_dir, name):
     MAKE[name](archives)
@@ -1071,7 +1043,7 @@ def test_lists_lead_to_the_users_images(archives, data_dir, tmp_path, name, fold
     assert _tree(moved) == before
 
 
-def test_images_that_moved_with_their_lists_are_linked_anew(archives, data_dir, capsys):
+def test_images_that_moved_with_their_lists_are_linked_anew(archives, data_dir):
     """The manifest, which does not name the folder, is the same."""
     miniature.imagenet_lt(archives)
     assert _run("imagenet-lt", "--archives", archives, "--data-dir", data_dir) == 0

@@ -445,26 +445,6 @@ def test_an_unknown_backbone_lists_the_known(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_folder_is_one_line(tmp_path, capsys):
-    (tmp_path / "file").write_text("no folder")
-    assert _exit_code("mini", "--data-dir", str(tmp_path / "file/mini")) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert str(tmp_path / "file") in said
-
-
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capsys):
-    def fails(*_, **__):
-        raise OSError(28, "No space left on device", str(tmp_path))
-
-    monkeypatch.setattr(shutil, "copytree", fails)
-    shrink(monkeypatch)
-    assert _exit_code("mini", "--data-dir", str(tmp_path / "mini")) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: No space left on device\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow  # two to four minutes
 def test_the_recipe_makes_what_is_shipped(tmp_path):
     """To the bit on the processor that made it; others round differently, and 2500 steps later only the quality is alike."""
