@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ os.environ |= {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}  # read when numpy, 
 
 import pandas as pd
 import pytest
+import typer.main
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from torch.utils.flop_counter import FlopCounterMode
@@ -53,6 +55,14 @@ def one_operation_a_step() -> Iterator[None]:
     """Torch's counter makes a first step several times as long, and short runs have few others; no number but the count depends on it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "FlopCounterMode", lambda display: nullcontext(SimpleNamespace(get_total_flops=lambda: 1)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once() -> Iterator[None]:
+    """Typer makes all commands anew for each command line, which takes ten times as long as most of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 

@@ -24,7 +24,7 @@ def picture(key: int, width: int = 20, height: int = 14, form: str = "JPEG") -> 
 
 
 def write_tar(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+    with tarfile.open(path, "w:gz", compresslevel=1) if path.name.endswith("gz") else tarfile.open(path, "w") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)

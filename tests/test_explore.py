@@ -121,11 +121,10 @@ def test_a_stored_run_of_the_same_users_stands_beside(given, store):
     keep(history("fedmuscle", [70, 80], **same.model_dump(include={*given, "rounds", "evaluate_every"})), store)
     explorer.run()
     assert explorer.said.endswith("Dashed: the stored run of 2 users, M = 1, 20 rounds.")
-    explorer.run()
     assert curves_of(explorer.figure)["user 5: ViT-Small, IC100", "FedMuscle, stored run"] == [35, 70]
 
 
 def test_an_interrupt_without_widgets_is_told_as_everywhere(given, monkeypatch):
     monkeypatch.setattr(Explorer, "_draw", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(Interrupted, match="Run this again to go on from there"):
-        explore(live=False, **given | {"rounds": 1, "algorithm": "local"})
+        explore(live=False, **given | {"rounds": 1, "algorithm": "local", "users": [6]})

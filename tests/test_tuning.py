@@ -35,10 +35,24 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path / "profiles"
 
 
+FEW = {"IC100": 40, "IC10": 40}
+
+
 @pytest.fixture
 def base(settings):
     """Users of two tasks, for one round."""
-    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2, train_samples={"IC100": 40, "IC10": 40})
+    return settings(algorithm="local", users=(5, 6), rounds=1, local_epochs=2, train_samples=FEW)
+
+
+@pytest.fixture(scope="module")
+def quick(small_settings, tmp_path_factory) -> pd.DataFrame:
+    """What three users of two tasks, for one round, reach with a recipe."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "_LENGTHS", (0, 2))
+        patch.setenv("FEDMUSCLE_RUNS", str(tmp_path_factory.mktemp("runs")))
+        patch.setenv("FEDMUSCLE_SHIPPED", "0")
+        three = small_settings(algorithm="local", users=(4, 5, 6), rounds=1, local_epochs=2, train_samples=FEW)
+        return tune(three, (100,), {"quick": QUICK})
 
 
 def test_at_most_twelve_configurations_are_tried_and_each_is_another_recipe():
@@ -70,13 +84,11 @@ def test_a_task_gets_what_is_best_for_its_own_users_over_all_seeds(base):
     assert lengths.tolist() == [[0, 2]] * 2
 
 
-def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base):
+def test_a_score_is_the_mean_over_the_tasks_users_alone_on_the_validation_split(base, quick):
     """A user trains alone, so what the others of its run are given changes nothing for it."""
-    three = base.model_copy(update={"users": (4, 5, 6)})
-    table = tune(three, (100,), {"quick": QUICK})
     for task, users in (("IC100", (4, 5)), ("IC10", (6,))):
         alone = base.model_copy(update={**QUICK, "users": users, "seed": 100, "evaluate_on": "validation"})
-        (value,) = table[(table.task == task) & (table.configuration == "quick")].value
+        (value,) = quick[(quick.task == task) & (quick.configuration == "quick")].value
         assert value == pytest.approx(run(alone).final().value.mean(), abs=1e-4)
 
 
@@ -88,9 +100,7 @@ def test_a_listed_recipe_that_is_the_fixed_one_is_not_tried_twice(base):
 
 
 def test_a_head_of_another_width_is_not_tried_where_no_head_has_one(settings):
-    text_users = settings(
-        setup="setup2", users=(9, 10), others=1, public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40}
-    )
+    text_users = settings(setup="setup2", users=(9,), public="flickr30k", algorithm="local", rounds=1, train_samples={"TC": 40})
     wide = tuning._recipe_of(text_users, text_users.members[0]) | {"head_hidden": 999}
     table = tune(text_users, (100,), {"wide": wide, "quick": wide | {"lr": 3e-3}})
     assert table[table.role == "candidate"].configuration.tolist() == [FIXED, "quick"]
@@ -126,19 +136,17 @@ def test_the_command_writes_both_files_and_a_second_call_computes_nothing(small_
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figures/mini/tuning.csv"), table)
 
 
-def test_tasks_of_another_call_are_kept(base, folder, tmp_path):
-    both = tune(base, (100,), {"quick": QUICK})
-    write(both, base, tmp_path)
-    one = base.model_copy(update={"users": (6,)})
-    recipes, rows = write(tune(one, (100,), {"slow": SLOW}), one, tmp_path)
+def test_tasks_of_another_call_are_kept(base, quick, folder, tmp_path):
+    write(quick, base, tmp_path)
+    one = quick[quick.task == "IC10"].replace({"configuration": {"quick": "slow"}})
+    recipes, rows = write(one, base.model_copy(update={"users": (6,)}), tmp_path)
     assert set(json.loads(recipes.read_text())) == {"IC10", "IC100"}
     table = pd.read_csv(rows)
     assert set(table[table.task == "IC100"].configuration) > {"quick"} and "quick" not in set(table[table.task == "IC10"].configuration)
 
 
-def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeypatch):
-    table = tune(base, (100,), {"quick": QUICK})
-    recipes, _ = write(table, base, tmp_path)
+def test_an_interrupt_leaves_the_earlier_recipes(base, quick, folder, tmp_path, monkeypatch):
+    recipes, _ = write(quick, base, tmp_path)
     before = recipes.read_bytes()
 
     def interrupt(path, content):
@@ -147,7 +155,7 @@ def test_an_interrupt_leaves_the_earlier_recipes(base, folder, tmp_path, monkeyp
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "write_bytes", interrupt)
-        write(table, base, tmp_path)
+        write(quick, base, tmp_path)
     assert recipes.read_bytes() == before
 
 
@@ -221,7 +229,13 @@ def test_options_are_compared_by_delta_over_the_same_seeds_local_training(base, 
 
 def test_tune_writes_what_was_tried_and_keeps_other_algorithms(small_world, contrast, store, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(contrast, "tried", contrast.tried[:2])
-    places = [f"data_dir={small_world}", f"models_path={small_world / 'models'}", "users=[5, 6]", "rounds=1"]
+    places = [
+        f"data_dir={small_world}",
+        f"models_path={small_world / 'models'}",
+        "users=[5, 6]",
+        "rounds=1",
+        f"train_samples={json.dumps(FEW)}",
+    ]
     line = ["tune", "--algorithm", "fedrcl", "--figures", str(tmp_path), *(part for p in places for part in ("-p", p))]
     path = tmp_path / "mini/tuning_options.csv"
     assert main(line) == 0

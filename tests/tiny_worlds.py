@@ -20,12 +20,13 @@ def blots() -> Vocabulary:
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make worlds small until the test ends: a few samples of every set, of blots, and neither synthetic images nor noise."""
+    """Make worlds small until the test ends: a few samples of every set, of blots, one backbone, and neither synthetic images nor noise."""
     for module in (mini, mini_backbones):
         monkeypatch.setattr(module, "vocabulary", blots)
     for name in ("POOL", "VALIDATION", "TEST"):
-        monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 4))
+        monkeypatch.setattr(mini, name, dict.fromkeys(mini.FOLDERS, 2))
     monkeypatch.setattr(mini, "PUBLIC", 4)
     monkeypatch.setattr(mini, "LABELLED", {"train": 2, "test": 1})
     monkeypatch.setattr(mini, "SCENES", {name: (instances, 3) for name, (instances, _) in mini.SCENES.items()})
     monkeypatch.setattr(mini, "_synthetic", lambda root: None)
+    monkeypatch.setattr(mini, "MINI_WEIGHTS", mini.MINI_WEIGHTS / "weak-vit-tiny")

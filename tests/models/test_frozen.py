@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,23 @@ import torch
 
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.models import FrozenStates, UserModel, frozen
+from fedmuscle_lib.tasks import Task
 
 FAMILIES = {"vit": 3, "segformer": 7, "bert": 9, "distilbert": 10, "gpt2": 11}  # a user with such a model
 ROWS = torch.arange(3, 9)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def files_read_once() -> Iterator[None]:
+    """Of a user whose model is built several times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Task, "read", cache(Task.read))
+        yield
+
+
 def _client(settings, user: int, **given):
-    given = {"setup": "setup2_generation", "users": (user,), "algorithm": "local", "train_samples": {"SS": 12}} | given
+    few = dict.fromkeys(("MLC", "SS", "TC", "TG"), 12)
+    given = {"setup": "setup2_generation", "users": (user,), "algorithm": "local", "train_samples": few} | given
     return build(settings(**{"lora_layers": "linear", "public": "flickr30k", **given})).clients[0]
 
 

@@ -135,10 +135,10 @@ def test_the_shipped_checkpoints_are_small_and_grow():
     assert sizes == sorted(sizes) and sum(sizes) < 15e6
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_runs_are_found_with_the_shipped_checkpoints(name):
+def test_shipped_runs_are_found_with_the_shipped_checkpoints():
     """No fingerprint guards this family, so its source stands in addresses: any edit of it, a docstring's too, loses hours of runs."""
     with ZipFile(FIGURES / "small" / ARCHIVE) as archive:
         runs = [ZipFile(io.BytesIO(archive.read(run))) for run in archive.namelist() if run.endswith(".zip")]
     inputs = [json.loads(run.read("provenance.json")).get("inputs", {}) for run in runs]
-    assert {own[f"checkpoint {name}"] for own in inputs if f"checkpoint {name}" in own} == {checkpoint_digest(SMALL_WEIGHTS / name)}
+    for name in SHIPPED:
+        assert {own[f"checkpoint {name}"] for own in inputs if f"checkpoint {name}" in own} == {checkpoint_digest(SMALL_WEIGHTS / name)}

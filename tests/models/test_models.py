@@ -19,7 +19,7 @@ from fedmuscle_lib import Settings
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, load_tokenizer, untrained
+from fedmuscle_lib.models import UserModel, checkpoint_folder, load_backbone, untrained
 from fedmuscle_lib.models.vision import VisionTransformer
 
 TINY = "WinKawaks/vit-tiny-patch16-224"
@@ -61,27 +61,18 @@ def test_a_checkpoint_is_found_by_name_or_in_hugging_faces_cache(models_path, tm
 
 
 def test_minis_checkpoints_are_shipped():
-    """Every model of the paper's setups, with its tokenizer if it reads text, and nothing else."""
+    """Every model of the paper's setups, and nothing else."""
     settings = Settings(profile="mini")
     assert {row.model for name in ("setup1", "setup2_generation", "setup1_unequal") for row in SETUPS[name]} == set(settings.backbones)
     files = list(settings.models_path.rglob("*.safetensors"))
     assert {path.parent.name for path in files} == set(settings.backbones.values()) and sum(path.stat().st_size for path in files) < 25e6
-    for name in settings.backbones.values():
-        folder = checkpoint_folder(settings.models_path, name)
-        config = load_backbone(folder).config
-        if config.model_type == "vit":
-            assert config.image_size == 32
-        elif config.model_type != "segformer":
-            assert len(load_tokenizer(folder)) == config.vocab_size
 
 
 def test_smalls_checkpoints_are_those_that_data_prep_writes():
-    """One for every model of every setup; what the repository ships is loaded as it lies there."""
+    """One for every model of every setup."""
     backbones = Settings(profile="small").backbones
     assert set(backbones) == {row.model for users in SETUPS.values() for row in users}
     assert set(backbones.values()) <= CHECKPOINTS.keys() | shipped() | RECIPES.keys()
-    for folder in shipped().values():
-        load_backbone(folder)
 
 
 def test_a_vits_cls_token_stands_before_its_patches(models_path):
@@ -148,18 +139,6 @@ def test_too_little_memory_is_no_damaged_checkpoint(models_path, tmp_path, monke
         load_backbone(_changed(models_path, tmp_path / "vit"))
 
 
-def test_an_image_size_may_be_height_and_width(models_path, mini_world, tmp_path):
-    """As Hugging Face allows."""
-    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": tmp_path}
-    settings = Settings(users=(6,), algorithm="self", public_size=32, **given)
-    _changed(models_path, tmp_path / TINY, image_size=[224, 224])
-    assert build(settings).clients[0].public.shape == (32, 3, 224, 224)
-    shutil.rmtree(tmp_path / TINY)
-    _changed(models_path, tmp_path / TINY, image_size=[112, 448])  # of as many patches
-    with pytest.raises(ValueError, match=rf"user 6: .*{TINY}: image_size \[112, 448\] in its config.json"):
-        build(settings)
-
-
 def test_a_family_that_is_not_known_is_named_with_its_file(models_path, tmp_path):
     folder = _changed(models_path, tmp_path / "x", model_type="llama")
     with pytest.raises(ValueError, match=f"^{folder / 'config.json'}: model_type 'llama' is not known; known: vit, "):
@@ -207,12 +186,18 @@ def test_bfloat16_touches_the_backbone_alone(models_path):
     assert rounded(images).dtype == torch.float32  # autocast around the head too would give bfloat16
 
 
-def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path, mini_world):
-    """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU."""
-    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": mini_world, "models_path": models_path}
-    settings = Settings(users=(6,), algorithm="self", public_size=32, **given)
+def test_the_paper_profile_builds_a_user_that_trains_and_represents(models_path, small_world, tmp_path):
+    """The paper's numbers and architecture at 224 px, on the embedded world's pictures; the machine's device in place of a GPU. A config
+    may give the height and the width, as Hugging Face allows."""
+    given = {"profile": "paper", "device": "cpu", "precision": "float32", "data_dir": small_world, "models_path": tmp_path}
+    settings = Settings(users=(6,), algorithm="self", public_size=32, train_samples={"IC10": 8}, **given)
     assert settings.rounds == 150 and settings.proj_dim == 256
+    _changed(models_path, tmp_path / TINY, image_size=[224, 224])
     client = build(settings).clients[0]
     assert client.public.shape == (32, 3, 224, 224)
     assert client.fit_batch(torch.arange(2)).isfinite()
     assert client.represent(torch.arange(2)).shape == (2, 256)
+    shutil.rmtree(tmp_path / TINY)
+    _changed(models_path, tmp_path / TINY, image_size=[112, 448])  # of as many patches
+    with pytest.raises(ValueError, match=rf"user 6: .*{TINY}: image_size \[112, 448\] in its config.json"):
+        build(settings)

@@ -51,17 +51,16 @@ def test_a_class_without_samples_is_not_predicted_and_a_constant_feature_changes
     assert torch.allclose(wider(torch.cat([x, torch.full((30, 1), -1e6)], 1)), layer(x), atol=1e-3)
 
 
-def test_the_probe_is_fitted_once_to_the_frozen_features(settings, store):
-    given = {"algorithm": "probe", "users": (4, 6), "rounds": 3, "evaluate_every": 1}
-    s = settings(**given)
-    history = run(s, store=store)
-    assert (history.metrics.groupby("user").value.nunique() == 1).all() and len(history.metrics) == 2 * 2 * 3
-    for client in build(settings(**given | {"algorithm": "local"})).clients:
-        with torch.no_grad():
-            seen, unseen = (client.model.features(samples.inputs) for samples in (client.train, client.evaluation))
-        layer = linear_probe(seen, client.train.targets, client.task.loss, client.task.n_outputs(client.classes))
-        expected = client.task.score(client.task.count(layer(unseen), client.evaluation.targets))
-        assert history.final().set_index("user").value[client.user.number] == pytest.approx(expected, abs=1)
+def test_the_probe_is_fitted_once_to_the_frozen_features_also_where_it_was_cut_off(settings, store, cut_off_and_resumed):
+    given = {"algorithm": "probe", "users": (6,), "train_samples": {"IC10": 100}}
+    history = cut_off_and_resumed(settings(**given))
+    assert history.metrics.value.nunique() == 1 and len(history.metrics) == 2 * 2
+    (client,) = build(settings(**given | {"algorithm": "local"})).clients
+    with torch.no_grad():
+        seen, unseen = (client.model.features(samples.inputs) for samples in (client.train, client.evaluation))
+    layer = linear_probe(seen, client.train.targets, client.task.loss, client.task.n_outputs(client.classes))
+    expected = client.task.score(client.task.count(layer(unseen), client.evaluation.targets))
+    assert history.metrics.value.iloc[0] == pytest.approx(expected, abs=1)
     assert history.losses.local.isna().all()
     other = run(settings(**given, head_on="representation"), store=store)  # where a head would read the projection
     assert other.final().value.tolist() == history.final().value.tolist()
@@ -73,10 +72,6 @@ def test_what_training_depends_on_is_not_in_the_probes_address(settings):
         for own in ({}, {"local_epochs": 7}, {"epochs": 9}, {"refit": 1}, {"public": "coco"}, {"tau": 0.3})
     }
     assert len(addresses) == 1
-
-
-def test_a_probe_that_was_cut_off_goes_on(settings, cut_off_and_resumed):
-    cut_off_and_resumed(settings(algorithm="probe", users=(4, 6), rounds=2))
 
 
 @pytest.mark.parametrize(

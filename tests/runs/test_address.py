@@ -112,18 +112,13 @@ def test_two_ways_of_writing_the_members_values_are_one_run(settings, name, one_
 
 
 def test_what_a_member_has_by_its_task_is_in_the_address(settings):
-    for name, value in {
-        "lr": 2e-3,
-        "head_layers": 1,
-        "head_hidden": 9,
-        "lora_layers": "attention",
-        "lora_blocks": "last",
-        "epochs": 9,
-    }.items():
-        usual = getattr(settings(), name)
-        by_task = {"default": usual, "IC10": value}
-        assert address_of(settings(**{name: by_task})) != address_of(settings())
-        assert address_of(settings(**{name: by_task}, users=(2, 5), others=1)) == address_of(settings(users=(2, 5), others=1))
+    values = {"lr": 2e-3, "head_layers": 1, "head_hidden": 9, "lora_layers": "attention", "lora_blocks": "last", "epochs": 9}
+    with one_look():
+        usual, without = address_of(settings()), address_of(settings(users=(2, 5), others=1))
+        for name, value in values.items():
+            by_task = {"default": getattr(settings(), name), "IC10": value}
+            assert address_of(settings(**{name: by_task})) != usual
+            assert address_of(settings(**{name: by_task}, users=(2, 5), others=1)) == without
 
 
 def test_raising_a_version_moves_the_runs_that_it_is_about_and_no_other(settings, monkeypatch):
@@ -179,7 +174,7 @@ def test_an_algorithm_that_reads_what_it_says_to_ignore_is_refused(settings, sto
     )
     importlib.import_module("fedmuscle_lib.fedmuscle.algorithms.careless")
     with pytest.raises(IgnoredSetting, match="careless.*tau"):
-        run(settings(algorithm="careless"), progress=str, store=store)
+        run(settings(algorithm="careless", users=(5, 6), others=1), progress=str, store=store)
     assert not any(entry.done for entry in store.entries())
     sys.modules.pop("fedmuscle_lib.fedmuscle.algorithms.careless")
 
@@ -196,21 +191,6 @@ def test_a_checkpoints_card_is_not_in_the_address_and_its_weights_are(settings, 
     weights = models / "vit-small/model.safetensors"
     weights.write_bytes(weights.read_bytes() + b" ")
     assert address_of(s) != before
-
-
-def test_digests_follow_links_and_end(tmp_path):
-    real = tmp_path / "real"
-    real.mkdir()
-    (real / "a.png").write_bytes(b"white")
-    linked = tmp_path / "data"
-    linked.mkdir()
-    (linked / "images").symlink_to(real)
-    (real / "back").symlink_to(linked)
-    before = files_digest(linked)
-    assert before
-    (real / "a.png").write_bytes(b"black")
-    os.utime(real / "a.png", (1, 1))
-    assert files_digest(linked) != before
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -242,13 +222,6 @@ def test_pictures_that_are_exchanged_with_their_size_and_time_are_read_again(tmp
     assert found[0] != found[1]
 
 
-def test_a_link_that_leads_nowhere_is_no_file(tmp_path):
-    (tmp_path / "a.png").write_bytes(b"white")
-    before = files_digest(tmp_path)
-    (tmp_path / "b.png").symlink_to("nowhere")
-    assert files_digest(tmp_path) == before
-
-
 def test_the_digests_of_folders_are_those_of_the_stored_runs(tmp_path):
     """Their addresses were made of them."""
     (tmp_path / "train").mkdir()
@@ -256,6 +229,7 @@ def test_the_digests_of_folders_are_those_of_the_stored_runs(tmp_path):
     (tmp_path / "manifest.json").write_bytes(b"{}")
     (tmp_path / "train/back").symlink_to(tmp_path)
     (tmp_path / "b.png").symlink_to("train/a.png")
+    (tmp_path / "c.png").symlink_to("nowhere")
     lines = b"".join(name + b" 5\n" + hashlib.sha256(b"white").digest() for name in (b"/b.png", b"/train/a.png"))
     assert files_digest(tmp_path) == hashlib.sha256(lines).hexdigest()
 

@@ -50,14 +50,14 @@ def test_where_nobody_watches_each_finished_run_is_a_line(capsys):
     assert told.out.splitlines() == ["2 of 12 stored", "fedmuscle voc seed 0: finished in 43 s (3 of 12)"] and not told.err
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, monkeypatch, watched):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
-    wanted = [settings(algorithm="local", rounds=1)]
+def test_where_all_is_stored_this_is_all_that_is_said(settings, store, capsys, monkeypatch):
+    wanted = [settings(algorithm="local", users=(6,), rounds=1)]
     run_all(wanted, progress=str, store=store)
-    run_all(wanted, store=store)
-    told = capsys.readouterr()
-    assert told.out == "1 of 1 stored\n" and not told.err
+    for watched in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda watched=watched: watched)
+        run_all(wanted, store=store)
+        told = capsys.readouterr()
+        assert told.out == "1 of 1 stored\n" and not told.err
 
 
 @pytest.mark.parametrize(("lines", "watched"), [("lines", False), ("", True)])
