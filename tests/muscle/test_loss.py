@@ -147,20 +147,6 @@ def test_a_second_derivative_is_refused():
         gradient.sum().backward()
 
 
-# --- symmetries -------------------------------------------------------------------------------------------------------------------------
-
-
-def test_order_of_the_other_members_does_not_matter():
-    raw, others = vectors(5, 8), members(4, 5, 8)[1]
-    tau, tau_prime = random_temperatures(4)
-    order = torch.tensor([2, 0, 3, 1])
-    places = torch.cat([torch.tensor([0]), order + 1])
-    permuted = others[order], tau[places][:, places], tau_prime[places][:, places]
-    torch.testing.assert_close(
-        value_and_gradient(muscle_loss, raw, others, tau, tau_prime), value_and_gradient(muscle_loss, raw, *permuted)
-    )
-
-
 # --- the weighting coefficients ---------------------------------------------------------------------------------------------------------
 
 
