@@ -12,7 +12,7 @@ RECORDED = json.loads(fingerprints.FILE.read_text())
 NAMES = list(fingerprints.runs())
 WHOLE = {"probe", "tasks"}  # whose metrics are computed, too, in the gate; the probe has no loss
 # Whose steps are another's, of other members; whom the directed listen to is tested in test_directed.py.
-LIKE_OTHERS = {"directed", "frozen_peers", "head_only", "local", "own_teacher", "self", "shuffled"}
+LIKE_OTHERS = {"anchored", "directed", "frozen_peers", "head_only", "local", "own_teacher", "self", "shuffled"}
 FEWEST = 200  # evaluation samples of a user in the embedded world
 REMEDY = "run `python -m fedmuscle_lib.fedmuscle.fingerprints` and commit what it writes"
 
