@@ -7,6 +7,7 @@ import ast
 import copy
 import pickle
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,10 +31,10 @@ from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.runs.address import address_of
 from fedmuscle_lib.tasks import TASKS
 
-PUBLIC = 66
+PUBLIC = 34
 INSIDE = {"cofed", "fedhenn", "fedrcl", "pseudo_labeling", "sage"}  # all that they train on is in the local update
 ALONE = {"simclr", "pseudo_labeling", "fedrcl", "local", "own_teacher"}  # exchange nothing
-FEW = {"users": (4, 5, 6), "public_size": 34}
+FEW = {"users": (4, 5, 6)}
 EAGER = {"cofed.margin": 0.0, "sage.threshold": 0.02}  # so that models of a few steps have something to say
 SECOND_HALF = 3  # a round of six in which every algorithm does all that it does
 SHIPPED = sorted(path.stem for path in Path(algorithms.__file__).parent.glob("*.py"))
@@ -42,16 +43,17 @@ TOLD = {"cofed", "feddf", "fedhenn", "fedmuscle", "fedrcl", "frozen_peers", "hea
 BASELINES = ["cofed", "feddf", "fedhenn", "fedrcl", "pseudo_labeling", "sage", "simclr"]
 
 
-@pytest.fixture
-def settings(settings):
+@pytest.fixture(scope="module")
+def settings(small_settings):
     small = {
         "users": (2, 4, 5, 6),
         "rounds": 6,
         "public_size": PUBLIC,
+        "batch_size": 16,
         "head_hidden": 32,
-        "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 34),
+        "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18),
     }
-    return lambda **given: settings(**(small | given))
+    return lambda **given: small_settings(**(small | given))
 
 
 def begun(settings, name, where=lambda client: client, **given):
@@ -63,12 +65,43 @@ def begun(settings, name, where=lambda client: client, **given):
     return federation, algorithm
 
 
+def play(settings, name, where=lambda client: client):
+    """A round in which every algorithm does all that it does: its losses, and users' weights and operations after each phase."""
+    federation, algorithm = begun(settings, name, where, options=EAGER | {"pseudo_labeling.restart": True}, **FEW)
+    clients = [getattr(client, "_client", client) for client in federation.clients]
+    losses, after = [], []
+    for step in (algorithm.local_update, algorithm.communicate):
+        losses.append(step(federation, SECOND_HALF))
+        after.append([(weights(client), client.meter.total) for client in clients])
+    return SimpleNamespace(losses=losses, after=after, server=federation.server)
+
+
+@pytest.fixture(scope="module")
+def played(settings):
+    return cache(lambda name: play(settings, name))
+
+
+@pytest.fixture(scope="module")
+def locally(settings):
+    """Users' weights after each round of local training."""
+    federation, algorithm = begun(settings, "local")
+    after = []
+    for round in range(algorithm.settings.rounds):
+        algorithm.local_update(federation, round)
+        after.append([weights(client) for client in federation.clients])
+    return after
+
+
 def weights(client):
     return {name: p.clone() for name, p in client.model.trainable_state().items()}
 
 
+def equal(one, other):
+    return all(torch.equal(one[name], p) for name, p in other.items())
+
+
 def same(before, client):
-    return all(torch.equal(before[name], p) for name, p in client.model.trainable_state().items())
+    return equal(before, client.model.trainable_state())
 
 
 def unlike(n, classes, seed=0):
@@ -79,16 +112,13 @@ def unlike(n, classes, seed=0):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_round_trains_with_finite_losses_and_counts_its_operations(settings, name):
-    federation, algorithm = begun(settings, name, options=EAGER, **FEW)
-    assert algorithm.local_update(federation, SECOND_HALF) > 0
-    flops = [client.meter.total for client in federation.clients]
-    states = [weights(client) for client in federation.clients]
-    loss = algorithm.communicate(federation, SECOND_HALF)
-    assert loss is None if name in INSIDE else 0 < loss < 50
-    for client, counted, state in zip(federation.clients, flops, states, strict=True):
-        skips = name in INSIDE or (name == "feddf" and client.user.number == 6)
-        assert counted > 0 and (client.meter.total == counted) == same(state, client) == skips
+def test_a_round_trains_with_finite_losses_and_counts_its_operations(played, name):
+    one = played(name)
+    local, loss = one.losses
+    assert local > 0 and (loss is None if name in INSIDE else 0 < loss < 50)
+    for user, (before, counted), (after, total) in zip(FEW["users"], *one.after, strict=True):
+        skips = name in INSIDE or (name == "feddf" and user == 6)  # who is alone in its label space
+        assert counted > 0 and (total == counted) == equal(before, after) == skips
 
 
 @pytest.mark.slow
@@ -115,16 +145,13 @@ def test_test_data_choose_nothing(settings, name):
             client.evaluate()
         algorithm.communicate(federation, SECOND_HALF)
         states.append([weights(client) for client in federation.clients])
-    for a, b in zip(*states, strict=True):
-        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert all(map(equal, *states))
 
 
 @pytest.mark.parametrize("name", sorted(ALONE))
-def test_users_on_their_own_send_and_get_nothing(settings, name):
-    federation, algorithm = begun(settings, name, **FEW)
-    algorithm.local_update(federation, SECOND_HALF)
-    algorithm.communicate(federation, SECOND_HALF)
-    assert not federation.server.uplink and not federation.server.downlink
+def test_users_on_their_own_send_and_get_nothing(played, name):
+    server = played(name).server
+    assert not server.uplink and not server.downlink
 
 
 @pytest.mark.parametrize(("name", "coupled"), [("feddf", True), ("sage", True), ("sage", False)])
@@ -137,21 +164,21 @@ def test_predictions_travel_within_a_label_space(settings, name, coupled):
 
 
 def test_a_client_that_sends_nonsense_is_named(settings):
-    federation, algorithm = begun(settings, "feddf")
-    federation.clients[2].do = lambda part: torch.full((PUBLIC, 100), torch.nan)
+    federation, algorithm = begun(settings, "feddf", **FEW)
+    federation.clients[1].do = lambda part: torch.full((PUBLIC, 100), torch.nan)
     with pytest.raises(RefusedMessage, match="user 5 sent predictions that are not finite"):
         algorithm.communicate(federation, 0)
-    federation.clients[2].do = lambda part: torch.zeros(PUBLIC, 10)
-    with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(66, 10\); \(66, 100\)"):
+    federation.clients[1].do = lambda part: torch.zeros(PUBLIC, 10)
+    with pytest.raises(RefusedMessage, match=r"user 5 sent predictions of shape \(34, 10\); \(34, 100\)"):
         algorithm.communicate(federation, 1)
 
 
 def test_groups_are_label_spaces(settings):
-    federation = build(settings(users=(1, 2, 3, 4, 5, 6)))
-    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 2, 3], [4, 5], [6]]
-    assert federation.groups()[2].space == LabelSpace("IC10", tuple(range(10)))
+    federation = build(settings(users=(1, 2, 3, 6)))
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 2, 3], [6]]
+    assert federation.groups()[1].space == LabelSpace("IC10", tuple(range(10)))
     federation.clients[1].classes = federation.clients[1].classes[:-1]
-    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 3], [2], [4, 5], [6]]
+    assert [[c.user.number for c in group.clients] for group in federation.groups()] == [[1, 3], [2], [6]]
 
 
 # --- messages -----------------------------------------------------------------------------------------------------------------
@@ -190,18 +217,10 @@ def carried(value):
 
 
 @pytest.mark.parametrize("name", [each if each in TOLD else pytest.param(each, marks=pytest.mark.slow) for each in algorithms.names()])
-def test_an_algorithm_does_the_same_to_clients_elsewhere(settings, name):
-    states = []
-    options = EAGER | {"pseudo_labeling.restart": True}
-    for where in (lambda client: client, Elsewhere):
-        federation, algorithm = begun(settings, name, where, options=options, **FEW)
-        algorithm.local_update(federation, SECOND_HALF)
-        algorithm.communicate(federation, SECOND_HALF)
-        clients = [getattr(client, "_client", client) for client in federation.clients]
-        states.append(([weights(client) for client in clients], federation.server.uplink, federation.server.downlink))
-    (here, *counted), (there, *counted_there) = states
-    assert counted == counted_there
-    assert all(torch.equal(a[name], b[name]) for a, b in zip(here, there, strict=True) for name in a)
+def test_an_algorithm_does_the_same_to_clients_elsewhere(settings, played, name):
+    here, there = played(name), play(settings, name, Elsewhere)
+    assert (here.server.uplink, here.server.downlink) == (there.server.uplink, there.server.downlink)
+    assert all(equal(a, b) for (a, _), (b, _) in zip(here.after[1], there.after[1], strict=True))
 
 
 # --- which settings an algorithm reads ----------------------------------------------------------------------------------------
@@ -218,7 +237,7 @@ def test_a_setting_that_is_read_and_ignored_is_an_error_that_names_both(settings
         name, label = "warm", "Warm"
         ignores = ("tau",)
 
-    federation, algorithm = begun(settings, "warm")
+    federation, algorithm = begun(settings, "warm", **FEW)
     with pytest.raises(IgnoredSetting, match="^warm ignores 'tau' but reads it: take it out of Warm.ignores$"):
         algorithm.communicate(federation, 0)
 
@@ -228,9 +247,9 @@ def test_a_setting_that_is_read_and_ignored_is_an_error_that_names_both(settings
         def communicate(self, federation, round):
             return self.settings.tau
 
-    _, algorithm = begun(settings, "curious")  # inherits what local training ignores
+    curious = Curious(settings(algorithm="curious"))  # inherits what local training ignores
     with pytest.raises(IgnoredSetting, match="curious ignores 'tau'.*Curious.ignores"):
-        algorithm.communicate(None, 0)
+        curious.communicate(None, 0)
 
 
 def test_methods_and_properties_of_the_settings_are_guarded_too(settings, registry):
@@ -260,11 +279,10 @@ def test_an_algorithm_ignores_nothing_unless_it_says_so():
 
 
 def test_public_batches_may_have_a_size_of_their_own(settings):
-    sizes = {}
-    for given in ({}, {"public_batch_size": 32}, {"public_batch_size": 20}):
-        _, algorithm = begun(settings, "fedmuscle", **given)
-        sizes[given.get("public_batch_size")] = [batch.size for batch, _ in algorithm.public_batches(0)]
-    assert sizes == {None: [32, 32, 2], 32: [32, 32, 2], 20: [20, 20, 20, 6]}
+    def sizes(**given):
+        return [batch.size for batch, _ in FedMuscle(settings(**given)).public_batches(0)]
+
+    assert sizes() == sizes(public_batch_size=16) == [16, 16, 2] and sizes(public_batch_size=10) == [10, 10, 10, 4]
 
 
 # --- a new file ---------------------------------------------------------------------------------------------------------------
@@ -323,20 +341,18 @@ def test_a_wrong_option_is_named(options, message):
 # --- FedRCL -------------------------------------------------------------------------------------------------------------------
 
 
-def test_fedrcl_without_its_terms_is_local_training(settings):
+def test_fedrcl_without_its_terms_is_local_training(settings, locally):
     federation, algorithm = begun(settings, "fedrcl", options={"fedrcl.weight": 0.0})
-    other, local = begun(settings, "local")
     algorithm.local_update(federation, 0)
-    local.local_update(other, 0)
-    for a, b in zip(federation.clients, other.clients, strict=True):
-        for name, p in a.model.trainable_state().items():
+    for client, local in zip(federation.clients, locally[0], strict=True):
+        for name, p in client.model.trainable_state().items():
             if "projection" in name:
                 continue  # has a gradient, of zero, so that AdamW's decay acts on it
-            torch.testing.assert_close(p, b.model.trainable_state()[name], rtol=0, atol=1e-6, msg=name)
+            torch.testing.assert_close(p, local[name], rtol=0, atol=1e-6, msg=name)
 
 
 def test_levels_go_from_shallow_to_the_representation(settings):
-    client = build(settings(lora_blocks="all")).clients[0]
+    client = build(settings(users=(5, 6), others=1, lora_blocks="all")).clients[0]
     images = client.train.inputs[:4]
     outputs, levels = client.model.forward_with_levels(images)
     width = client.model.projection.in_features
@@ -359,19 +375,12 @@ def test_pictures_are_alike_by_their_labels():
 # --- FedDF --------------------------------------------------------------------------------------------------------------------
 
 
-def test_feddf_leaves_a_user_alone_in_its_label_space_alone(settings):
-    federation, algorithm = begun(settings, "feddf")
-    before = [weights(client) for client in federation.clients]
-    algorithm.communicate(federation, 0)
-    assert [same(state, client) for state, client in zip(before, federation.clients, strict=True)] == [True, False, False, True]
-
-
 def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
     """With equal predictions of both users the ensemble is each user's own."""
     states = []
     for name in ("feddf", "own_teacher"):
-        federation, algorithm = begun(settings, name)
-        for client in federation.clients[1:3]:
+        federation, algorithm = begun(settings, name, **FEW)
+        for client in federation.clients[:2]:
             monkeypatch.setattr(client, "over_public", lambda call: unlike(PUBLIC, 100))
         algorithm.communicate(federation, 0)
         states.append([weights(client) for client in federation.clients])
@@ -380,7 +389,7 @@ def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
 
 
 def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
-    federation, algorithm = begun(settings, "own_teacher")
+    federation, algorithm = begun(settings, "own_teacher", **FEW)
     client, taught = federation.clients[1], {}
     expected, do = client.do(Predict()).softmax(-1), client.do
 
@@ -472,12 +481,12 @@ def test_cofed_ends_with_at_most_twenty_epochs_on_both_sets(settings, given, fir
 
 def test_cofed_in_a_long_round_passes_over_both_sets_at_its_end(settings):
     federation, algorithm = begun(
-        settings, "cofed", users=(4, 5), others=1, rounds=2, local_epochs=3, options={"cofed.epochs": 2}, train_samples={"IC100": 100}
+        settings, "cofed", users=(4, 5), others=1, rounds=2, local_epochs=3, options={"cofed.epochs": 2}, train_samples={"IC100": 50}
     )
     client = federation.clients[0]
     client.do(Keep(torch.zeros(PUBLIC, 1, dtype=torch.int8)))
     algorithm.local_phase(client, 1)
-    assert steps(client) == 4 + 2 * 6  # batches of 100 samples, then of 166
+    assert steps(client) == 4 + 2 * 6  # batches of 50 samples, then of 84
 
 
 def steps(client):
@@ -487,11 +496,12 @@ def steps(client):
 
 @pytest.mark.parametrize("name", ["fedmuscle", "fedrcl"])
 def test_users_train_for_the_epochs_of_their_task(settings, name):
-    federation, algorithm = begun(settings, name, epochs={"default": 12, "IC10": 4}, lr={"default": 1e-3, "MLC": 2e-3})
-    for round, (usual, own) in enumerate([(2, 0), (4, 1), (6, 2), (8, 2)]):
+    given = {"epochs": {"default": 12, "IC10": 3}, "lr": {"default": 1e-3, "MLC": 2e-3}}
+    federation, algorithm = begun(settings, name, users=(2, 5, 6), **given)
+    for round, (usual, own) in enumerate([(2, 0), (4, 1), (6, 1)]):
         algorithm.local_update(federation, round)
-        assert [client.state()["epochs"] for client in federation.clients] == [usual, usual, usual, own]
-    assert [client.state()["local"]["param_groups"][0]["lr"] for client in federation.clients] == [2e-3, 1e-3, 1e-3, 1e-3]
+        assert [client.state()["epochs"] for client in federation.clients] == [usual, usual, own]
+    assert [client.state()["local"]["param_groups"][0]["lr"] for client in federation.clients] == [2e-3, 1e-3, 1e-3]
 
 
 def test_models_are_built_by_task(settings):
@@ -514,31 +524,25 @@ def test_votes_for_many_classes_take_two_bytes():
     assert votes.tolist() == [[150], [150]] and votes.dtype == torch.int16
 
 
-def trained(settings, name, **given):
-    """Weights and metrics after a whole run, in this process."""
-    federation, algorithm = begun(settings, name, **given)
-    for round in range(algorithm.settings.rounds):
+def is_local_training(settings, locally, name, rounds, but=(), **options):
+    """Whether users have the weights of local training to the bit, but for those with such a name."""
+    federation, algorithm = begun(settings, name, rounds=rounds, options={f"{name}.{option}": value for option, value in options.items()})
+    for round in range(rounds):
         algorithm.local_update(federation, round)
         algorithm.communicate(federation, round)
-    return federation.clients
-
-
-def is_local_training(settings, clients, but=(), **given):
-    """Whether users have the weights of local training to the bit, but for those with such a name."""
-    for client, other in zip(clients, trained(settings, "local", **given), strict=True):
-        theirs = other.model.trainable_state()
+    for client, theirs in zip(federation.clients, locally[rounds - 1], strict=True):
         mine = client.model.trainable_state()
         assert [name for name, p in mine.items() if not torch.equal(p, theirs[name]) and not any(word in name for word in but)] == []
     return True
 
 
-def test_cofed_without_accepted_labels_is_local_training(settings):
-    assert is_local_training(settings, trained(settings, "cofed", rounds=4, options={"cofed.quorum": 1.0}), rounds=4)
+def test_cofed_without_accepted_labels_is_local_training(settings, locally):
+    assert is_local_training(settings, locally, "cofed", 4, quorum=1.0)
 
 
 def test_labelled_and_accepted_samples_are_passed_over_together(settings):
     """Labels that a user's own samples already have change the loss of a pass by nothing but its order; each sample is seen once."""
-    client = build(settings(users=(5, 6), others=1, train_samples={"IC10": 50})).clients[1]
+    client = build(settings(users=(5, 6), others=1, train_samples={"IC10": 27})).clients[1]
     seen = []
     read = client.read
     client.read = lambda inputs, rows: (seen.append((inputs is client.public, rows.tolist())), read(inputs, rows))[1]
@@ -546,19 +550,18 @@ def test_labelled_and_accepted_samples_are_passed_over_together(settings):
     labels[[3, 7, 9]] = 4
     client.do(Keep(labels))
     client.do(FitLabelled(2, balanced=True))
-    assert steps(client) == 4  # two batches of 53 samples, twice
+    assert steps(client) == 4  # two batches of 30 samples, twice
     own, public = (sorted(row for there, rows in seen if there == kind for row in rows) for kind in (False, True))
-    assert own == sorted([*range(50), *range(50)]) and public == [3, 3, 7, 7, 9, 9]
+    assert own == sorted([*range(27), *range(27)]) and public == [3, 3, 7, 7, 9, 9]
 
 
-@pytest.mark.parametrize("user", [2, 6])
-def test_a_step_on_own_samples_by_labels_is_one_by_targets(settings, user):
+def test_a_step_on_own_samples_by_labels_is_one_by_targets(settings):
     """The loss of hard labels is the task's where there are no weights."""
-    client = next(c for c in build(settings(users=(2, 5, 6))).clients if c.user.number == user)
-    targets = client.train.targets[:8]
-    outputs = client.model(client.train.inputs[:8])
-    by_labels = hard_label_loss(client.task.decisions(outputs), client.task.labels(targets))
-    torch.testing.assert_close(by_labels, client.task.loss(outputs, targets))
+    for client in build(settings(users=(2, 6), others=1)).clients:
+        targets = client.train.targets[:8]
+        outputs = client.model(client.train.inputs[:8])
+        by_labels = hard_label_loss(client.task.decisions(outputs), client.task.labels(targets))
+        torch.testing.assert_close(by_labels, client.task.loss(outputs, targets))
 
 
 # --- FedHeNN ------------------------------------------------------------------------------------------------------------------
@@ -576,29 +579,29 @@ def test_fedhenn_exchanges_gram_matrices_of_a_few_samples_but_not_in_round_0(set
     assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
-@pytest.mark.parametrize(("samples", "sent"), [(20, 20), (1000, 64)])
+@pytest.mark.parametrize(("samples", "sent"), [(20, 20), (1000, PUBLIC)])
 def test_fedhenn_exchanges_as_many_samples_as_asked_for_or_the_whole_public_set(settings, samples, sent):
-    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": samples}, users=(4, 5, 6), public_size=64)
+    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.samples": samples}, **FEW)
     algorithm.local_update(federation, 1)
     assert dict(federation.server.uplink) == {(1, user): sent * sent * 4 for user in (4, 5, 6)}
 
 
-def test_fedhenn_without_a_weight_is_local_training(settings):
+def test_fedhenn_without_a_weight_is_local_training(settings, locally):
     """But for the projection, which has a gradient of zero, so that AdamW's decay acts on it."""
-    assert is_local_training(settings, trained(settings, "fedhenn", rounds=3, options={"fedhenn.eta": 0.0}), but=("projection",), rounds=3)
+    assert is_local_training(settings, locally, "fedhenn", 3, but=("projection",), eta=0.0)
 
 
 def test_fedhenn_pulls_at_every_local_step_and_a_user_alone_by_nothing_at_first(settings):
     """Its own matrix is the mean: the term is 0 at the first step."""
-    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.eta": 1e6})
-    alone = Federation(federation.clients[3:], federation.server)
+    federation, algorithm = begun(settings, "fedhenn", options={"fedhenn.eta": 1e6}, **FEW)
+    alone = Federation(federation.clients[2:], federation.server)
     client = alone.clients[0]
     algorithm.local_update(alone, 1)
     assert steps(client) == 2 and all(state["step"] == 2 for state in client.state()["local"]["state"].values())  # the projection's too
-    plain = build(settings()).clients[3]
+    plain = build(settings(**FEW)).clients[2]
     rows = torch.arange(8)
     step = algorithm.local_step(client)
-    client.restore(build(settings()).clients[3].state())
+    client.restore(copy.deepcopy(plain.state()))
     assert step(client, rows, 0).item() == pytest.approx(plain.fit_batch(rows).item(), abs=1)  # of 1e6 (1 - CKA)
     assert step(client, rows, 0) > plain.fit_batch(rows) + 1
 
@@ -654,22 +657,22 @@ def test_sage_decoupled_learns_nothing_where_nobody_is_sure(settings):
     assert all(same(state, client) for state, client in zip(before, federation.clients, strict=True))
 
 
-def test_sage_is_local_training_where_nobody_is_sure(settings):
-    assert is_local_training(settings, trained(settings, "sage", rounds=2, options={"sage.threshold": 1.0}), rounds=2)
+def test_sage_is_local_training_where_nobody_is_sure(settings, locally):
+    assert is_local_training(settings, locally, "sage", 2, threshold=1.0)
 
 
 def test_sage_takes_as_many_labelled_steps_as_local_training_and_sees_two_public_batches_in_each(settings):
-    given = {"users": (4, 5, 6), "rounds": 2, "options": EAGER, "public_batch_size": 20, "train_samples": {"IC100": 100, "IC10": 50}}
-    ours, local = trained(settings, "sage", **given), trained(settings, "local", **given)
-    assert [steps(client) for client in ours] == [steps(client) for client in local] == [8, 8, 4]
-    federation, algorithm = begun(settings, "sage", **given)
-    client, seen = federation.clients[2], []
+    given = FEW | {"rounds": 2, "options": EAGER, "public_batch_size": 10, "train_samples": {"IC100": 50, "IC10": 25}}
+    (ours, sage), (others, local) = (begun(settings, name, **given) for name in ("sage", "local"))
+    client, seen = ours.clients[2], []
     over = client.over_public
     client.over_public = lambda call, rows=None, view=None: (seen.append((rows, view)), over(call, rows, view))[1]
     for round in range(2):
-        algorithm.local_update(federation, round)
+        sage.local_update(ours, round)
+        local.local_update(others, round)
+    assert [steps(client) for client in ours.clients] == [steps(client) for client in others.clients] == [8, 8, 4]
     batches = [(rows.tolist(), view) for rows, view in seen if view is not None]
-    assert [len(rows) for rows, _ in batches] == [40, 26, 40, 26]  # two passes over 66 samples
+    assert [len(rows) for rows, _ in batches] == [20, 14, 20, 14]  # two passes over 34 samples
     assert sorted(batches[0][0] + batches[1][0]) == sorted(batches[2][0] + batches[3][0]) == list(range(PUBLIC))
     assert batches[0][0] != batches[2][0] and len({view for _, view in batches}) == 4
 
@@ -678,16 +681,18 @@ def test_one_loss_of_sage_is_the_local_and_the_unlabelled_one(settings):
     """With weight lambda_u; the strong view is what the user learns."""
     values = {}
     for weight in (1e-12, 1.0, 3.0):
-        federation, algorithm = begun(settings, "sage", users=(4, 5, 6), options=EAGER | {"sage.weight": weight})
+        federation, algorithm = begun(settings, "sage", options=EAGER | {"sage.weight": weight}, **FEW)
+        client = federation.clients[2]
+        start = copy.deepcopy(client.state())
         algorithm.local_update(federation, 0)
-        step, client = algorithm.local_step(federation.clients[2]), federation.clients[2]
-        client.restore(build(settings(users=(4, 5, 6))).clients[2].state())
+        step = algorithm.local_step(client)
+        client.restore(start)
         values[weight] = step(client, torch.arange(8), 0).item()
     assert values[3.0] - values[1e-12] == pytest.approx(3 * (values[1.0] - values[1e-12]), rel=1e-3) and values[1.0] > values[1e-12]
 
 
 def test_sage_gives_a_decisions_rare_outcome_more_weight_and_classes_that_exclude_each_other_one(settings):
-    _, algorithm = begun(settings, "sage", options={"sage.balanced": True})
+    _, algorithm = begun(settings, "sage", users=(5, 6), others=1, options={"sage.balanced": True})
     present = torch.tensor([0.99, 0.01, 0.01, 0.01, 0.5])
     decisions = torch.stack([1 - present, present], -1)[:, None].expand(-1, 2, -1)  # two classes, each present in one of four sure samples
     torch.testing.assert_close(algorithm._weights(decisions), torch.tensor([[1 / 3, 1.0], [1 / 3, 1.0]]))
@@ -720,17 +725,17 @@ def test_pseudo_labels_are_the_models_and_leave_out_unsure_classes():
 
 
 @pytest.mark.slow
-def test_the_first_phase_of_pseudo_labelling_is_local_training(settings):
+def test_the_first_phase_of_pseudo_labelling_is_local_training(settings, store):
     s = {"users": (4, 5, 6), "rounds": 6}
     ours = run(settings(algorithm="pseudo_labeling", **s), progress=str).metrics
     local = run(settings(algorithm="local", **s), progress=str).metrics
     pd.testing.assert_frame_equal(ours[ours["round"] == 1], local[local["round"] == 1])
 
 
-def test_pseudo_labelling_that_accepts_nothing_is_local_training(settings, monkeypatch):
+def test_pseudo_labelling_that_accepts_nothing_is_local_training(settings, locally, monkeypatch):
     nothing = Surest.labels
     monkeypatch.setattr(Surest, "labels", lambda self, log_p, certainty: torch.full_like(nothing(self, log_p, certainty), -1))
-    assert is_local_training(settings, trained(settings, "pseudo_labeling"))
+    assert is_local_training(settings, locally, "pseudo_labeling", 6)
 
 
 def test_phases_are_equal_parts_of_the_rounds():
@@ -739,7 +744,7 @@ def test_phases_are_equal_parts_of_the_rounds():
 
 
 def test_a_phase_begins_from_the_initial_weights(settings):
-    federation, algorithm = begun(settings, "pseudo_labeling", users=(4, 5, 6), options={"pseudo_labeling.restart": True})
+    federation, algorithm = begun(settings, "pseudo_labeling", options={"pseudo_labeling.restart": True}, **FEW)
     start = [weights(client) for client in federation.clients]
     algorithm.local_update(federation, 1)
     assert not any(same(state, client) for state, client in zip(start, federation.clients, strict=True))
@@ -780,8 +785,8 @@ def test_simclr_keeps_nothing_of_the_public_set(settings):
     """It sees views alone."""
     prepared = {}
     for name in ("simclr", "feddf"):
-        federation, algorithm = begun(settings, name, lora_blocks="last")
-        for client in federation.clients:
-            client.prepare(public=not algorithm.views_only)
-        prepared[name] = len(federation.clients[0]._states._kept)
-    assert prepared["simclr"] == 2 * 4 and prepared["feddf"] > prepared["simclr"]  # the users' own, for training and evaluation
+        federation, algorithm = begun(settings, name, users=(5, 6), others=1, lora_blocks="last")
+        client = federation.clients[0]
+        client.prepare(public=not algorithm.views_only)
+        prepared[name] = len(client._states._kept)
+    assert prepared["simclr"] == 2 and prepared["feddf"] > prepared["simclr"]  # the users' own, for training and evaluation

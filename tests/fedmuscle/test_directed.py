@@ -1,5 +1,6 @@
 """Directed peers: who predicts whom, who listens to whom, and who keeps a copy of itself."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,21 @@ from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.server import Server
 
 N, D = 64, 6
+# Two local steps an epoch, also without a fold of five, and two public ones.
+FEW = {"users": (2, 5, 6), "others": 2, "batch_size": 16, "public_size": 32, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 24)}
+
+
+@pytest.fixture(scope="module")
+def settings(small_settings):
+    return lambda **given: small_settings(**(FEW | given))
+
+
+@pytest.fixture(scope="module")
+def plain(settings):
+    """Two rounds of what no test has patched, trained once."""
+    return cache(
+        lambda name, **options: trained(settings, name, 2, options={f"directed.{option}": value for option, value in options.items()})
+    )
 
 
 def drawn(*shape, seed=0):
@@ -22,7 +38,7 @@ def drawn(*shape, seed=0):
 
 def trained(settings, name, rounds=1, **given):
     """The federation and its clients' weights after some rounds."""
-    s = settings(algorithm=name, others=2, rounds=max(1, rounds), **given)
+    s = settings(algorithm=name, rounds=max(1, rounds), **given)
     federation, algorithm = build(s), algorithms.get(name)(s)
     algorithm.begin(federation)
     for round in range(rounds):
@@ -66,9 +82,9 @@ def test_it_is_a_ridge_regression_on_samples_that_it_did_not_see():
 @pytest.mark.parametrize(
     ("peers", "own", "name"), [("all", "never", "fedmuscle"), ("all", "always", "anchored"), ("none", "always", "self")]
 )
-def test_three_of_its_options_are_other_algorithms(settings, peers, own, name):
-    federation, ours = trained(settings, "directed", 2, options={"directed.peers": peers, "directed.own": own})
-    other, theirs = trained(settings, name, 2)
+def test_three_of_its_options_are_other_algorithms(plain, peers, own, name):
+    federation, ours = plain("directed", peers=peers, own=own)
+    other, theirs = plain(name)
     assert equal(ours, theirs)
     received = [federation.server.downlink[1, client.user.number] for client in federation.clients]
     assert name == "self" or received == [other.server.downlink[1, client.user.number] for client in other.clients]
@@ -87,12 +103,11 @@ def test_of_peers_that_predict_it_a_user_may_hear_those_that_read_what_it_reads(
     assert heard == {"predicting": {1: (2, 3), 2: (), 3: (2,)}, "same_inputs": {1: (3,), 2: (), 3: ()}}
 
 
-def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, monkeypatch):
+def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, plain, monkeypatch):
+    _, theirs = plain("directed", peers="all", own="always")
     monkeypatch.setattr(directed, "predictability", lambda z, order: torch.full((len(z), len(z)), 0.5))
-    ours = [
-        trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": peers})[1] for peers in ("weighted", "all")
-    ]
-    assert all(torch.allclose(a[key], b[key]) for a, b in zip(*ours, strict=True) for key in a)
+    _, ours = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "weighted"})
+    assert all(torch.allclose(a[key], b[key]) for a, b in zip(ours, theirs, strict=True) for key in a)
 
 
 def test_the_more_a_weighted_peer_knows_the_lower_its_temperature(settings, monkeypatch):
@@ -136,8 +151,8 @@ def test_who_listens_to_nobody_and_keeps_no_copy_answers_and_is_not_aligned(sett
     assert not federation.server.downlink and set(federation.server.uplink) == {(0, client.user.number) for client in federation.clients}
 
 
-def test_the_history_says_who_predicts_whom_and_who_listens(settings):
-    federation, _ = trained(settings, "directed", options={"directed.own": "never"})
+def test_the_history_says_who_predicts_whom_and_who_listens(plain):
+    federation, _ = plain("directed", own="never")
     noted = {(row["user"], row["measure"]): row["value"] for row in federation.server.measures}
     users = federation.server.users
     for n in users:
@@ -148,7 +163,8 @@ def test_the_history_says_who_predicts_whom_and_who_listens(settings):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, monkeypatch, keeps):
+def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, plain, monkeypatch, keeps):
+    untried, theirs = plain("directed", own="always" if keeps else "never")
     decide = _Forgets.__call__
 
     def decided(self, client):
@@ -157,9 +173,8 @@ def test_a_trial_leaves_no_trace_but_its_bit_and_its_operations(settings, monkey
 
     monkeypatch.setattr(_Forgets, "__call__", decided)
     tried, ours = trained(settings, "directed", 2, options={"directed.folds": 2})
-    plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always" if keeps else "never"})
     assert equal(ours, theirs)
-    assert all(a.meter.total > b.meter.total for a, b in zip(tried.clients, plain.clients, strict=True))
+    assert all(a.meter.total > b.meter.total for a, b in zip(tried.clients, untried.clients, strict=True))
 
 
 def test_the_head_alone_leaves_the_representation_as_it_was_and_its_training_possible(settings):
@@ -192,8 +207,8 @@ def rehearsed(settings, monkeypatch, gains):
         return trained(settings, "directed", 2, options={"directed.own": "always", "directed.rehearsals": 1})
 
 
-def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, monkeypatch):
-    _, alone = trained(settings, "local", 2)
+def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, plain, monkeypatch):
+    _, alone = plain("local")
     federation, ours = rehearsed(settings, monkeypatch, [10.0 if n else -10.0 for n in range(len(alone))])
     first, second = (client.user.number for client in federation.clients[:2])
     assert equal(ours[:1], alone[:1]) and not equal(ours[1:], alone[1:])
@@ -211,20 +226,20 @@ def test_what_a_rehearsal_sends_decides_nobody_s_peers(settings, monkeypatch):
     assert len(set(measured)) == 1 and len(measured) == 3, "before training, and after each round"
 
 
-def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, monkeypatch, counted):
-    plain, theirs = trained(settings, "directed", 2, options={"directed.own": "always"})
+def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypatch):
+    unrehearsed, theirs = plain("directed", own="always")
     federation, ours = rehearsed(settings, monkeypatch, [0.0 for _ in theirs])
     assert equal(ours, theirs)
-    for client, before in zip(federation.clients, plain.clients, strict=True):
+    for client, before in zip(federation.clients, unrehearsed.clients, strict=True):
         assert client.meter.total > 2 * before.meter.total, "a run alone and one with alignment, on less"
-    user, once, costs = federation.clients[0].user.number, plain.server, federation.server
+    user, once, costs = federation.clients[0].user.number, unrehearsed.server, federation.server
     assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], "each message of two rounds, no second reference"
     assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]
 
 
-def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(settings, monkeypatch):
-    plain, _ = trained(settings, "directed", 2, options={"directed.own": "always", "directed.peers": "none"})
-    users = [client.user.number for client in plain.clients]
+def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(settings, plain, monkeypatch):
+    unrehearsed, _ = plain("directed", peers="none", own="always")
+    users = [client.user.number for client in unrehearsed.clients]
     better = [[k == 1 + i % (len(users) - 1) for i, _ in enumerate(users)] for k, _ in enumerate(users)]  # rehearsals, users
     scores = iter([50.0 + 10 * one for rehearsal in better for one in rehearsal])
     with monkeypatch.context() as patched:
@@ -234,5 +249,5 @@ def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_no
     heard = {(row["user"], row["measure"]) for row in federation.server.measures if row["measure"].startswith("listens") and row["value"]}
     partners = {user: users[(i + 1 + i % (len(users) - 1)) % len(users)] for i, user in enumerate(users)}
     assert heard == {(user, f"listens to {partner}") for user, partner in partners.items()}
-    costs, once, user = federation.server.uplink, plain.server.uplink, users[0]
+    costs, once, user = federation.server.uplink, unrehearsed.server.uplink, users[0]
     assert costs[0, user] - once[0, user] == len(users) * 2 * once[1, user], "each message of two rounds in each rehearsal"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoImageProcessor, AutoTokenizer
@@ -32,8 +32,8 @@ from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, Effic
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
 
 # A user of every kind of task, and of every family that the embedded world has.
-EVERY = {"setup": "setup2_generation", "users": (1, 5, 6, 7, 9, 10, 11), "public": "flickr30k", "rounds": 1, "public_size": 40}
-EVERY |= {"train_samples": {"MLC": 20, "IC100": 20, "IC10": 20, "SS": 20, "TC": 20, "TG": 20}, "batch_size": 10}
+EVERY = {"setup": "setup2_generation", "users": (2, 6, 7, 9, 10, 11), "public": "flickr30k", "rounds": 1, "public_size": 20}
+EVERY |= {"train_samples": dict.fromkeys(("MLC", "IC10", "SS", "TC", "TG"), 12), "batch_size": 10}
 
 
 def after(settings: Settings, folder: Path) -> Rounds:
@@ -229,13 +229,12 @@ def test_the_processor_of_a_segformer_scales_as_its_model(trained):
 
 @pytest.mark.parametrize("given", [{"algorithm": "probe"}, {"algorithm": "head_only"}, {"lora_blocks": "none"}, {"lora_blocks": "last"}])
 def test_whatever_a_run_leaves_is_what_is_loaded(settings, small_world, tmp_path, given):
-    few = {"users": (5, 6), "others": 1, "train_samples": {"IC100": 40, "IC10": 40}}
-    s = settings(rounds=1, head_on="features", **few, **given)
-    for client in after(s, tmp_path).federation.clients:
-        folder = tmp_path / f"user_{client.user.number}"
-        user = assert_same(client, folder, backbone=small_world / "models" / s.backbones[client.user.model])
-        assert user.model.depth == client.model.depth
-        assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
+    s = settings(**({"algorithm": "local", "rounds": 1, "users": (6,), "head_on": "features", "train_samples": {"IC10": 20}} | given))
+    (client,) = after(s, tmp_path).federation.clients
+    folder = tmp_path / "user_6"
+    user = assert_same(client, folder, backbone=small_world / "models" / s.backbones[client.user.model])
+    assert user.model.depth == client.model.depth
+    assert (folder / "adapter_config.json").exists() == (s.lora_blocks != "none")
 
 
 def test_a_user_takes_the_place_of_one_that_was_saved_before(settings, small_world, tmp_path):
@@ -268,7 +267,7 @@ def test_a_user_with_classes_of_its_own(settings, small_world, tmp_path):
         (folder / split / "client_3.pkl").write_bytes(pickle.dumps(content))
     own = {9: {"folder": str(folder), "classes": 15, "client": 3}}
     given = {"setup": "setup2", "public": "flickr30k", "users": (9, 10), "others": 1, "public_size": 20, "batch_size": 10}
-    rounds = after(settings(**given, rounds=2, train_samples={"TC": 40}, own=own), tmp_path / "users")
+    rounds = after(settings(**given, rounds=1, train_samples={"TC": 20}, own=own), tmp_path / "users")
     shutil.rmtree(folder)  # whoever takes the user home does not have its data
     for client, classes in zip(rounds.federation.clients, (15, 10), strict=True):
         checkpoint = small_world / "models" / rounds.settings.backbones[client.user.model]
@@ -302,7 +301,7 @@ def test_a_run_saves_its_users_and_a_stored_one_is_computed_again_for_them(setti
 
 
 def test_a_stored_run_whose_metrics_are_others_is_told(settings, store, tmp_path, monkeypatch):
-    s = settings(rounds=1)
+    s = settings(rounds=1, users=(6,), algorithm="local")
     run(s, progress=str, store=store)
     monkeypatch.setattr(Client, "evaluate", lambda self: 1.0)
     with pytest.raises(ValueError, match="computed again for its models, its metrics are not those of the computed run"):
@@ -341,13 +340,6 @@ def test_a_file_that_is_missing_or_cut_off_is_named(user, small_world, name):
     assert "\n" not in str(error.value)
     path.unlink()
     with pytest.raises(DataError, match=f"{name}: no such file"):
-        load_user(user, small_world / "models/bert-base")
-
-
-def test_a_folder_of_another_user_beside_it_does_not_matter(user, trained, small_world):
-    """Each file is the user's own."""
-    shutil.copy(trained[1] / "user_10/head.safetensors", user)
-    with pytest.raises(DataError, match="head.safetensors: damaged or exchanged"):
         load_user(user, small_world / "models/bert-base")
 
 
@@ -457,12 +449,6 @@ def test_a_tokenizer_with_more_tokens_than_the_backbone_is_refused(user, small_w
     (user / "user.json").write_text(json.dumps(about))
     with pytest.raises(OSError, match=r"user_9: the tokenizer has the token \d+, the backbone embeds"):
         load_user(user, small_world / "models/bert-base")
-
-
-def test_weights_are_safetensors_alone(trained):
-    for path in trained[1].glob("*/*.safetensors"):
-        with safe_open(path, "pt") as file:
-            assert list(file.keys())
 
 
 def test_the_store_is_no_part_of_a_saved_user(trained, tmp_path, monkeypatch, small_world):

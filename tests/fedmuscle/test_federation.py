@@ -16,10 +16,13 @@ from fedmuscle_lib.fedmuscle.objectives import divergence
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.muscle import make_reply
 
+PUBLIC, BATCH = 34, 16
+
 
 @pytest.fixture
 def settings(settings):
-    return lambda **given: settings(**({"rounds": 2, "public_size": 66, "train_samples": {"MLC": 64}} | given))
+    few = {"rounds": 2, "public_size": PUBLIC, "batch_size": BATCH, "train_samples": dict.fromkeys(("MLC", "IC100", "IC10"), 18)}
+    return lambda **given: settings(**(few | given))
 
 
 def sixth(settings, **given):
@@ -158,7 +161,7 @@ def test_draws_of_local_training_have_an_address_and_none_is_made_in_evaluation(
 
 
 def test_images_alone_are_augmented(settings):
-    clients = build(settings(setup="setup2", users=(1, 4, 7, 9), public="flickr30k", augmentation="weak")).clients
+    clients = build(settings(setup="setup2", users=(2, 6, 7, 9), public="flickr30k", augmentation="weak", train_samples={"SS": 8})).clients
     for client in clients:
         rows = torch.arange(2)
         seen, stored = client.own(rows), client.read(client.train.inputs, rows)
@@ -175,7 +178,7 @@ def steps_of(client):
 
 @pytest.mark.parametrize("optimisers", ["separate", "shared"])
 def test_a_shared_optimiser_counts_both_kinds_of_steps_and_passes_over_a_head_without_gradient(settings, optimisers):
-    client = sixth(settings, optimisers=optimisers)  # 50 samples, two batches an epoch
+    client = sixth(settings, optimisers=optimisers)  # two batches an epoch
     client.fit(3)
     head = [p.clone() for p in client.model.head.parameters()]
     for _ in range(4):
@@ -284,7 +287,7 @@ def test_nothing_but_representations_of_public_data_reaches_the_server(settings,
     federation = build(s)
     algorithms.get("fedmuscle")(s).communicate(federation, 0)
     assert all(z.shape[1] == s.proj_dim and z.ndim == 2 and not z.requires_grad for z in seen)
-    assert federation.server.uplink == {(0, user): 2 * 66 * s.proj_dim * 4 for user in (2, 5, 6)}
+    assert federation.server.uplink == {(0, user): 2 * PUBLIC * s.proj_dim * 4 for user in (2, 5, 6)}
     first = seen[:3]
 
     seen.clear()
@@ -337,13 +340,13 @@ def test_shuffled_permutes_rows_of_live_peers(settings):
 
 
 def test_frozen_peers_and_anchored_use_what_was_sent_before_training(settings):
-    rows = batches(66, 32, "public order", 0, 0, 0)[0]
+    rows = batches(PUBLIC, BATCH, "public order", 0, 0, 0)[0]
     members, sent, before, server = spied_members(settings(), "frozen_peers")
     for user, given in members.items():
         assert {u for u, _ in given} == {2, 5, 6} - {user}
         for other, z in given:
             torch.testing.assert_close(z, before[other][rows])
-    assert server.uplink[0, 2] == 2 * 66 * 256 * 4  # the references, and a round
+    assert server.uplink[0, 2] == 2 * PUBLIC * 256 * 4  # the references, and a round
 
     members, sent, before, _ = spied_members(settings(), "anchored")
     for user, ((first, own), (peer, z)) in members.items():
@@ -353,7 +356,7 @@ def test_frozen_peers_and_anchored_use_what_was_sent_before_training(settings):
 
 
 def test_self_communicates_nothing_and_aligns_with_its_own_start(settings):
-    rows = batches(66, 32, "public order", 0, 0, 0)[0]
+    rows = batches(PUBLIC, BATCH, "public order", 0, 0, 0)[0]
     members, _, before, server = spied_members(settings(), "self")
     for user, given in members.items():
         assert [u for u, _ in given] == [user]

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
+from representations import members
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from fedmuscle_lib.fedmuscle.objectives import (
     cka,
@@ -24,11 +24,6 @@ from fedmuscle_lib.fedmuscle.objectives import (
     volumes,
 )
 from fedmuscle_lib.muscle import muscle_loss
-
-
-def members(m: int, b: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    z = normalize(torch.randn(m + 1, b, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=-1)
-    return z[0], z[1:]
 
 
 def gradient(loss, anchor: Tensor, *args, **kwargs) -> Tensor:

@@ -140,7 +140,7 @@ def test_texts_are_known_again_beside_a_longer_one(ours, intents, caplog):
 def test_folders_of_images_given_for_mlc_are_mlcs_alone(settings, small_world):
     images = small_world / "MLC_setup/images"
     given = {"root_train_image_folder": images / "train", "root_val_image_folder": images / "test"}
-    who = {"setup": "setup2", "public": "flickr30k", "users": (1, 7), "others": 1, "public_size": 32}
+    who = {"setup": "setup2", "public": "flickr30k", "users": (2, 7), "others": 1, "public_size": 32}
     (mlc, ss), (same, other) = (build(settings(**who, **own)).clients for own in ({}, given))
     for one, two in ((mlc, same), (ss, other)):
         assert torch.equal(one.train.inputs, two.train.inputs) and torch.equal(one.evaluation.inputs, two.evaluation.inputs)

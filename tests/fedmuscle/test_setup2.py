@@ -172,22 +172,20 @@ def test_nothing_is_drawn_in_a_pass(settings):
 # --- runs ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fedmuscle", "anchored"])
-def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, name, cut_off_and_resumed):
-    """The decoder's running statistics are in the checkpoint too."""
-    history = cut_off_and_resumed(settings(algorithm=name))
+def test_a_multi_modal_run_resumes_to_the_same_metrics(settings, cut_off_and_resumed):
+    """The decoder's running statistics are in the checkpoint too, and so are the references."""
+    history = cut_off_and_resumed(settings(algorithm="anchored", users=(7, 9, 11)))
     metrics = history.final().set_index("user").metric
-    assert metrics.to_dict() == {7: "mIoU", 8: "mIoU", 9: "Accuracy", 10: "Accuracy", 11: "Perplexity"}
+    assert metrics.to_dict() == {7: "mIoU", 9: "Accuracy", 11: "Perplexity"}
     assert (history.costs.uplink_bytes > 0).all()
 
 
 def test_users_learn_their_tasks(settings, store):
     """Squares by their grey, texts by the things they name: above the trivial answer within a few epochs."""
-    history = run(settings(algorithm="local", rounds=1, local_epochs=60, lr=5e-3), progress=str, store=store)
+    history = run(settings(algorithm="local", users=(7, 9, 11), rounds=1, local_epochs=60, lr=5e-3), progress=str, store=store)
     value = history.final().set_index("user").value
     all_background = 100 * 0.75 / 3
-    assert (value[[7, 8]] > 1.5 * all_background).all()
-    assert (value[[9, 10]] > 30).all() and value[11] < 17  # of 10 classes; of 18 words
+    assert value[7] > 1.5 * all_background and value[9] > 30 and value[11] < 17  # of 10 classes; of 18 words
 
 
 def test_local_training_sets_have_the_sizes_that_are_asked_for(settings):
@@ -235,7 +233,7 @@ def test_predictions_of_pixels_have_no_label_space(settings, store):
 
 
 def test_temperatures_by_pair_of_tasks_or_of_users(settings, store):
-    s = settings(tau={"default": 0.2, "SS-TC": 100, "7-9": 50}, tau_prime={"default": 0.15, "TC-SS": 90, "7-9": 40})
+    s = settings(rounds=1, tau={"default": 0.2, "SS-TC": 100, "7-9": 50}, tau_prime={"default": 0.15, "TC-SS": 90, "7-9": 40})
     assert s.temperature("tau", 7, 10) == s.temperature("tau", 10, 7) == 100
     assert s.temperature("tau", 9, 7) == 50 and s.temperature("tau", 7, 8) == 0.2
     assert s.temperature("tau_prime", 8, 9) == 90

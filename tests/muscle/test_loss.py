@@ -11,6 +11,7 @@ from itertools import combinations
 
 import pytest
 import torch
+from representations import members, value_and_gradient, vectors
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -20,30 +21,12 @@ from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss
 from fedmuscle_lib.muscle.reference import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
 
 
-def vectors(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Random vectors, not normalised."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-def members(m: int, b: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """An anchor (b, d) and its others (m, b, d), unit rows."""
-    z = normalize(vectors(m + 1, b, d, seed=seed), dim=-1).to(dtype)
-    return z[0], z[1:]
-
-
 def random_temperatures(m: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Symmetric (m+1, m+1) matrices tau and tau' < tau."""
     generator = torch.Generator().manual_seed(seed)
     tau, share = 0.2 + torch.rand(2, m + 1, m + 1, generator=generator, dtype=torch.float64)
     tau, share = tau + tau.T, share + share.T
     return tau, tau * share / 2.5
-
-
-def value_and_gradient(loss, raw: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-    """Of ``loss(normalize(raw), ...)``, with respect to ``raw``."""
-    raw = raw.detach().clone().requires_grad_()
-    value = loss(normalize(raw, dim=-1), *args, **kwargs)
-    return value.detach(), torch.autograd.grad(value, raw)[0]
 
 
 def brute_force(anchor: Tensor, others: Tensor, tau: float, tau_prime: float) -> Tensor:
@@ -145,20 +128,6 @@ def test_a_second_derivative_is_refused():
     (gradient,) = torch.autograd.grad(muscle_loss(anchor, others), anchor, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiable once"):
         gradient.sum().backward()
-
-
-# --- symmetries -------------------------------------------------------------------------------------------------------------------------
-
-
-def test_order_of_the_other_members_does_not_matter():
-    raw, others = vectors(5, 8), members(4, 5, 8)[1]
-    tau, tau_prime = random_temperatures(4)
-    order = torch.tensor([2, 0, 3, 1])
-    places = torch.cat([torch.tensor([0]), order + 1])
-    permuted = others[order], tau[places][:, places], tau_prime[places][:, places]
-    torch.testing.assert_close(
-        value_and_gradient(muscle_loss, raw, others, tau, tau_prime), value_and_gradient(muscle_loss, raw, *permuted)
-    )
 
 
 # --- the weighting coefficients ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from representations import value_and_gradient
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -22,12 +23,6 @@ def problems(draw, most: int = 3) -> tuple[Tensor, Tensor, float, float]:
     vectors = torch.randn(m + 1, b, d, generator=generator, dtype=torch.float64)
     tau = draw(st.floats(0.05, 10))
     return vectors[0], normalize(vectors[1:], dim=-1), tau, tau * draw(st.floats(0.1, 1))
-
-
-def value_and_gradient(loss, raw: Tensor, *rest) -> tuple[Tensor, Tensor]:
-    raw = raw.clone().requires_grad_()
-    value = loss(normalize(raw, dim=-1), *rest)
-    return value.detach(), torch.autograd.grad(value, raw)[0]
 
 
 @given(problems())
