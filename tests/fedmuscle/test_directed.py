@@ -222,7 +222,7 @@ def test_what_a_rehearsal_sends_decides_nobody_s_peers(settings, monkeypatch):
     measured = []
     monkeypatch.setattr(directed, "predictability", lambda z, order: measured.append(len(order)) or torch.ones(len(z), len(z)))
     own = {"directed.own": "always", "directed.peers": "refreshed", "directed.rehearsals": 1}
-    trained(settings, "directed", 2, options=own)
+    trained(settings, "directed", 2, users=(5, 6), others=1, options=own)
     assert len(set(measured)) == 1 and len(measured) == 3, "before training, and after each round"
 
 

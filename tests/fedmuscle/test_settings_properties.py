@@ -53,6 +53,7 @@ def test_every_set_of_peers_is_drawn_equally_often(n, m):
     """Chi squared over 600 rounds, at four standard deviations; the draws are those of seed 0, so that the test can't fail by chance."""
     server = Server(list(range(n)), m, 8, (0,), "cpu")
     counts = Counter(frozenset(server.draw_others(0, round, 0)) for round in range(600))
+    assert len({server.draw_others(0, 0, epoch) for epoch in range(20)}) > 1
     cells = comb(n - 1, m)
     expected = 600 / cells
     chi_squared = sum((counts[each] - expected) ** 2 / expected for each in counts) + (cells - len(counts)) * expected
