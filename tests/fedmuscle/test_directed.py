@@ -237,6 +237,19 @@ def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypa
     assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]
 
 
+def test_each_training_of_a_trial_and_of_a_rehearsal_begins_from_the_first_weights(settings, monkeypatch):
+    begun, fit = [], Client.fit
+
+    def watched(client, *args):
+        begun.append(equal([client.model.trainable_state()], [client.start]))
+        return fit(client, *args)
+
+    monkeypatch.setattr(Client, "fit", watched)
+    federation, _ = trained(settings, "directed", options={"directed.own": "decided", "directed.rehearsals": 2})
+    assert all(begun)
+    assert len(begun) > 4 * len(federation.clients), "trials and two rehearsals, each of two trainings"
+
+
 def test_validated_peers_are_those_with_whom_alone_a_user_is_better_than_with_none(settings, plain, monkeypatch):
     unrehearsed, _ = plain("directed", peers="none", own="always")
     users = [client.user.number for client in unrehearsed.clients]
