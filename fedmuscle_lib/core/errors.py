@@ -90,8 +90,13 @@ def shown(value: object) -> str:
 def line_of(text: str, most: int = 200) -> str:
     """A text on one line, cut behind so many characters, without what a terminal would obey."""
     line = " ".join(text.split())
-    line = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line[: most + 1])
+    line = printable(line[: most + 1])
     return line if len(line) <= most else f"{line[:most]}..."
+
+
+def printable(text: str) -> str:
+    """A text with an escape in the place of each character that can't be seen."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 _SHORT = reprlib.Repr()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import typer
 
-from fedmuscle_lib.core.errors import Diverged, RefusedMessage, out_of_memory
+from fedmuscle_lib.core.errors import Diverged, RefusedMessage, out_of_memory, printable
 
 DONE, FAILURE, MISTAKE = 0, 1, 2  # what was begun failed; what was typed can't be done
 INTERRUPTED = 130  # typer's
@@ -67,4 +67,4 @@ def _line(text: str) -> str:
     line = " ".join(text.split())
     if len(line) > LONGEST:
         line = f"{line[: LONGEST - 305]} ... {line[-300:]}"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return printable(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import os
 import pickle
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from hostile.assembler import ARRAYS, CODECS, FROMBUFFER, NDARRAY, U1, dict_of, dtype_state, push_array, push_bytes, push_dtype, push_text
 
-from fedmuscle_lib.core.errors import DataError, shown
+from fedmuscle_lib.core.errors import DataError, line_of, shown
 from fedmuscle_lib.core.files import read_bytes
 from fedmuscle_lib.data.pickles import as_array, load_pickle, parse_pickle
 
@@ -289,3 +290,9 @@ def test_a_file_may_be_too_large(tmp_path):
 def test_values_are_shown_on_a_short_line(value):
     text = shown(value)
     assert text.isprintable() and text.isascii() and len(text) <= 300
+
+
+def test_an_escape_reads_back_as_the_character_that_it_stands_for():
+    text = "\x1b \x7f \u200b \U000e0001 \ud800"
+    escaped = line_of(text)
+    assert escaped.isascii() and ast.literal_eval(f"'{escaped}'") == text
