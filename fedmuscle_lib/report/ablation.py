@@ -42,23 +42,29 @@ def table_at_points(points: Sequence[Point], phase: Phase = HEADLINE, paper: str
     return rows.drop(columns=["paper_mean", "paper_std"]).merge(paper_cells(paper), how="left")[list(rows)]
 
 
-def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle") -> pd.DataFrame:
+def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "fedmuscle", panel: Sequence[str] = ()) -> pd.DataFrame:
     """An arm's Delta at every point minus that at the first point, on the same seeds and over the first point's users.
 
+    Args:
+        panel: of what is varied, what a panel has in common; each point is compared with the first one of its panel.
+
     Returns:
-        what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for the first point.
+        what is varied, public, difference (points), std, n_seeds, ci_low, ci_high; no row for a first point.
 
     Raises:
         ValueError: a point has no run of the arm, or no seed in common with the first.
     """
-    first, *others = points
-    columns = [*first.varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
+    columns = [*points[0].varied, "public", "difference", "std", "n_seeds", "ci_low", "ci_high"]
     parts = [pd.DataFrame(columns=columns)]
-    users = [user.number for user in first.histories[0].settings.members]
-    for point in others:
-        there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE)]
-        rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{algorithm_of(name)}, {_THERE}", name, phase)
-        parts.append(_beside(point.varied, rows))
+    panels: dict[tuple[Any, ...], list[Point]] = {}
+    for point in points:
+        panels.setdefault(tuple(point.varied[key] for key in panel), []).append(point)
+    for first, *others in panels.values():
+        users = [user.number for user in first.histories[0].settings.members]
+        for point in others:
+            there = [only(one, users) for one in point.histories if one.arm in (name, BASELINE)]
+            rows = delta_difference([*first.histories, *as_arm(there, _THERE)], f"{algorithm_of(name)}, {_THERE}", name, phase)
+            parts.append(_beside(point.varied, rows))
     return pd.concat(parts[1:] or parts, ignore_index=True)[columns]
 
 
@@ -95,18 +101,18 @@ def of_groups(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([others[others.n_users == others.n_users.max()], named], ignore_index=True)
 
 
-def write_points(points: Sequence[Point], folder: Path, paper: str = "") -> None:
+def write_points(points: Sequence[Point], folder: Path, paper: str = "", panel: Sequence[str] = ()) -> None:
     """Write an ablation's CSV files and where they come from.
 
     ``table.csv`` and ``delta.csv`` have a row an arm and point, and ``table_<moment>.csv`` and ``delta_<moment>.csv`` those of the other
-    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first`, ``overview.csv``
-    :func:`by_point`; ``costs.csv`` has bytes and operations at every point.
+    moment; ``delta_by_seed.csv`` has a row a run and point; ``minus_first.csv`` is :func:`minus_first` within
+    each ``panel``, ``overview.csv`` :func:`by_point`; ``costs.csv`` has bytes and operations at every point.
     """
     for phase in PHASES:
         save(table_at_points(points, phase, paper), folder / file_of("table", phase))
         save(delta_at_points(points, phase, paper), folder / file_of("delta", phase))
         save(_at_every(points, partial(by_seed, phase=phase)), folder / file_of("delta_by_seed", phase))
-        save(minus_first(points, phase), folder / file_of("minus_first", phase))
+        save(minus_first(points, phase, panel=panel), folder / file_of("minus_first", phase))
     save(by_point(delta_at_points(points, paper=paper)).reset_index(), folder / "overview.csv")
     frames = {"costs": costs_at_points(points), "departures": departures(points[0].histories)}
     write_results(frames, provenance_of(runs_of(points), folder.name), folder)

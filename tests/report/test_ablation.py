@@ -86,6 +86,14 @@ def test_delta_is_over_the_local_training_of_its_point(asked):
     assert moved.local_epochs.tolist() == [2] and moved.difference.tolist() == pytest.approx([deltas[2] - deltas[1]])
 
 
+def test_a_point_may_be_compared_with_the_first_of_its_panel(asked):
+    found = points([{"others": n, "local_epochs": e} for n in (1, 3) for e in (1, 2)], seeds=[0])
+    alone = report.minus_first(found[2:])
+    within = report.minus_first(found, panel=["others"])
+    assert within[["others", "local_epochs"]].values.tolist() == [[1, 2], [3, 2]]
+    assert within[within.others == 3].difference.tolist() == alone.difference.tolist()
+
+
 def test_the_papers_delta_stands_beside_the_point_that_it_is_of(asked):
     rows = report.delta_at_points(points([{"others": n} for n in (1, 3, 5)], seeds=[0]), paper="table5")
     assert rows[rows.algorithm == "fedmuscle"].set_index("others").paper_delta.to_dict() == {1: 17.9, 3: 26.7, 5: 27.74}
