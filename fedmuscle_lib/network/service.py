@@ -27,6 +27,8 @@ from fedmuscle_lib.network.terms import Address, Limits, Terms
 _SESSION = "session"  # metadata of calls
 _MOST_PEM, _MOST_ANSWER = 1 << 20, 1 << 28  # bytes
 _GRACE = 1.0  # seconds that a server gives calls to end
+_SPARE = 10.0  # seconds of a call beside those for which it waits for others
+_AGE = 60.0  # seconds of a connection; then a party opens another, and calls that go on longer than an honest one are ended
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
 # What is wrong, as gRPC tells it.
 _CODES: dict[type[Exception], grpc.StatusCode] = {
@@ -104,9 +106,11 @@ def listening(
         DataError: the certificate or the key can't be read.
     """
     calls, parties = Calls(aggregator, public), len(aggregator.users)
+    options = {"so_reuseport": 0, "max_receive_message_length": aggregator.terms.largest_batch + ROOM}
+    options |= {"max_connection_age_ms": int(1000 * _AGE), "max_connection_age_grace_ms": int(1000 * (POLL + _SPARE))}
     server = grpc.server(
         ThreadPoolExecutor(2 * parties + 8, thread_name_prefix="party"),
-        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", aggregator.terms.largest_batch + ROOM)],
+        options=[(f"grpc.{name}", value) for name, value in options.items()],
     )
     handlers = {name: _handler(getattr(calls, name)) for name in METHODS}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -199,7 +203,7 @@ class Connection:
             if now >= self._end:
                 raise TimeoutError(f"limits.seconds: {self._limits.seconds:g} s are over; the server was {self._address}")
             try:
-                return self._methods[name](content, timeout=min(POLL + 10, self._end - now + 1), metadata=((_SESSION, self.session),))
+                return self._methods[name](content, timeout=min(POLL + _SPARE, self._end - now + 1), metadata=((_SESSION, self.session),))
             except grpc.RpcError as error:
                 code, why = error.code(), line_of(error.details() or "", 500)
             if code is _CODES[StillWaiting]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pandas as pd
 import pytest
 import torch
@@ -21,7 +22,10 @@ from toys import USERS, Breaks, Net, in_one_process, serve_alone, take_part_alon
 from fedmuscle_lib.network import service
 from fedmuscle_lib.network.aggregator import Aggregator
 from fedmuscle_lib.network.history import LOST, History, alone
+from fedmuscle_lib.network.messages import SERVICE, Challenge, Hello
 from fedmuscle_lib.network.relay import Relay
+from fedmuscle_lib.network.service import Connection
+from fedmuscle_lib.network.terms import Limits
 from fedmuscle_lib.runs.store import unpacked
 
 
@@ -69,6 +73,20 @@ def test_a_connection_that_a_firewall_forgot_is_made_anew(net, monkeypatch):
         over.set()
     assert_same(net)
     assert forgotten
+
+
+def test_calls_that_send_no_message_keep_nobody_out(net, monkeypatch):
+    """They hold every thread of the server until it ends their connection."""
+    monkeypatch.setattr(service, "_AGE", 0.5)
+    monkeypatch.setattr(service, "POLL", -8)  # so that a call has 2 s
+    net, over = net(), threading.Event()
+    root = net.keys / "server.pem"
+    with net.listening(), grpc.secure_channel(str(net.address), grpc.ssl_channel_credentials(root.read_bytes())) as channel:
+        held = [channel.stream_unary(f"/{SERVICE}/hello").future(iter(over.wait, True)) for _ in range(100)]
+        with Connection(net.address, root, Limits(wait=60), net.told.append) as honest:
+            assert honest.ask("hello", Hello(user=1), Challenge).terms == net.file.agreed()
+            assert eventually(lambda: all(call.done() for call in held))
+        over.set()
 
 
 @pytest.mark.parametrize(("at", "times"), [("batch", 1), ("account", 1), ("account", 2), ("kept", 1)])
