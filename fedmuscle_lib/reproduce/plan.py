@@ -54,7 +54,8 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
     wanted = _absolute(wanted, places)
     parameters = {name for own in types.values() for name in own}
     known = {name for kind in kinds.values() for name in kind.model_fields}
-    settings = {name: value for name, value in wanted.items() if name in known and name not in parameters & _NOTEBOOK_DECIDES}
+    decided = {name: value for name, value in wanted.items() if name in parameters & _NOTEBOOK_DECIDES}
+    settings = {name: value for name, value in wanted.items() if name in known and name not in decided}
     problems = [f"{name} has an option of its own" for name in wanted if name in common]
     problems += [
         f"no parameter or setting {name!r}{meant(name, parameters | known)}"
@@ -70,7 +71,7 @@ def plan(paths: Sequence[Path], common: dict[str, Any], wanted: dict[str, Any]) 
             of_kind = _of_kind(overrides, kind, known)
             problems += [f"{name} is the notebook's choice, not an override" for name in of_kind if name in _NOTEBOOK_DECIDES]
             try:
-                parse(kind, {"profile": common["profile"]} | of_kind)
+                parse(kind, _of_kind({"profile": common["profile"]} | decided, kind, known) | of_kind)
             except ValueError as error:
                 problems.append(str(error))
     given = {}

@@ -109,6 +109,13 @@ def test_misspelt_and_mistyped_parameters_are_refused(folder, own, message):
         planned([notebook(folder, "table")], **own)
 
 
+def test_a_setting_that_the_notebook_decides_is_checked_too(folder):
+    path = notebook(folder, "table", parameters=PARAMETERS + '\npublic: str = "voc"  # set')
+    assert planned([path], public="coco")[path]["public"] == "coco"
+    with pytest.raises(ValueError, match="unknown public set 'cocoo'; did you mean 'coco'"):
+        planned([path], public="cocoo")
+
+
 def test_types_are_the_annotations(folder):
     path = notebook(folder, "lesson", parameters="angle: float = 1.0  # degrees\ncount: int = 1  # of them\nloud: bool = False  # or not")
     assert planned([path], angle=1, count=2, loud=True)
