@@ -95,21 +95,22 @@ def loss_curve(histories: Sequence[History]) -> pd.DataFrame:
 
 
 def loss_correlation(histories: Sequence[History]) -> pd.DataFrame:
-    """Spearman's rho of FedMuscle's mean alignment loss and Delta over the evaluated rounds of each run.
+    """Spearman's rho of FedMuscle's mean alignment loss and each arm's Delta over the evaluated rounds, on each seed.
+
+    The other arms never minimise this loss: their rho is what rounds alone give. An arm whose Delta never moves has no row.
 
     Returns:
-        public, seed, rho (with Delta over local training's last round), rho_same_round (over the same round, where that is defined).
+        public, seed, algorithm, rho (with Delta over local training's last round), rho_same_round (over its same round, where defined).
     """
-    by = ["public", "seed", "algorithm"]
-    curves = [_over_users(_as_training_goes_on(histories, over_last), ["public", "algorithm", "round"]) for over_last in (True, False)]
-    curves = [one.set_index([*by, "round"]).delta.sort_index() for one in curves]
-    found = []
-    for history in histories:
-        if history.arm == "fedmuscle":
-            s, loss = history.settings, history.losses.groupby("round").alignment.mean()
-            rho, same = (loss.corr(one[s.public, s.seed, "fedmuscle"], method="spearman") for one in curves)
-            found.append({"public": s.public, "seed": s.seed, "rho": rho, "rho_same_round": same})
-    return pd.DataFrame(found)
+    of = ["public", "seed", "algorithm"]
+    runs = [history for history in histories if history.arm == "fedmuscle"]
+    losses = pd.concat(run.losses.assign(public=run.settings.public, seed=run.settings.seed) for run in runs)
+    loss, rhos = losses.groupby(["public", "seed", "round"]).alignment.mean(), {}
+    for name in ("rho", "rho_same_round"):
+        rows = _over_users(_as_training_goes_on(histories, over_last=name == "rho"), ["public", "algorithm", "round"])
+        moving = rows.join(loss, on=loss.index.names).groupby(of).filter(lambda arm: arm.delta.nunique() > 1)
+        rhos[name] = moving.groupby(of)[["alignment", "delta"]].apply(lambda arm: arm.alignment.corr(arm.delta, method="spearman"))
+    return pd.DataFrame(rhos).dropna(subset="rho").reset_index()
 
 
 def _as_training_goes_on(histories: Sequence[History], over_last: bool) -> pd.DataFrame:

@@ -186,7 +186,7 @@ def test_texts_have_their_words_beside_the_trivial_answer():
     assert shown.loc["Trivial answer"].tolist() == ["", *(f"{n}.0" for n in range(1, 11))]
 
 
-def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one():
+def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one_whoever_minimises_it():
     def with_losses(run, first, last):
         return replace(run, losses=pd.DataFrame({"round": [1, 2], "user": [1, 1], "local": [0.0, 0.0], "alignment": [first, last]}))
 
@@ -194,5 +194,6 @@ def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one():
     metrics = local[0].metrics.assign(value=[40.0] * 12 + [60.0] * 12)  # a Delta that rises from round to round
     flat = [replace(run, metrics=run.metrics.assign(value=40.0)) for run in local]
     rising = [replace(history("fedmuscle", [60] * 6, seed=seed), metrics=metrics) for seed in (0, 1)]
-    rho = report.loss_correlation([*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0)])
-    assert rho.set_index("seed").rho.to_dict() == pytest.approx({0: -1, 1: 1})
+    alone = replace(history("self", [60] * 6, seed=0), metrics=metrics)  # whose users never align with others
+    rho = report.loss_correlation([*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0), alone])
+    assert rho.set_index(["algorithm", "seed"]).rho.to_dict() == pytest.approx({("fedmuscle", 0): -1, ("self", 0): -1, ("fedmuscle", 1): 1})
