@@ -100,7 +100,7 @@ class Run:
         path = self.source.obtain(archive)
         sums, sha256 = self._checksums, digest(path)
         if sums and archive.name not in sums:
-            self.note(f"{archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that")
+            self.note(f"{archive.name}: no line of the SHA256SUMS beside it names it, so its checksum is not compared")
         if sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
         size, official, stated = path.stat().st_size, None, ""
@@ -118,7 +118,7 @@ class Run:
 
     @cached_property
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 by archive name, of the ``SHA256SUMS`` beside the archives; archives that are not there are told of."""
+        """SHA-256 by archive name, from the ``SHA256SUMS`` beside the archives; a note lists those that are missing there."""
         sums = self.source.sums()
         if absent := self.source.absent(sums):
             shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
@@ -127,7 +127,7 @@ class Run:
 
     def images_in(self, place: Place) -> set[str]:
         """Return the names without suffix of the images that an earlier run of this command put into a place."""
-        if (_read(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
+        if (_read_manifest(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
             return set()
         return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
 
@@ -168,12 +168,11 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         OSError: a folder can't be read or written.
     """
     name, data_dir = run.entry.name, run.data_dir
-    there = [_read(data_dir / place.folder) or {} for place in run.places]
+    there = [_read_manifest(data_dir / place.folder) or {} for place in run.places]
     if all(_is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)):
         run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
     refuse_others(run)
-    data_dir.mkdir(parents=True, exist_ok=True)
     _terms(run)
     with alone(name, data_dir) as scratch:
         run.root = scratch / "new"
@@ -183,8 +182,8 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         manifest = run.manifest()
         refuse_others(run)  # another command may have come first in the hours since
         for place in run.places:  # before any is moved: the old users of one may have the new public images of another
-            most = max(_files(data_dir, place), _files(run.root, place))
-            _write(data_dir / place.folder, manifest | {"whole": False, "files": most})
+            most = max(_count(data_dir, place), _count(run.root, place))
+            _write_manifest(data_dir / place.folder, manifest | {"whole": False, "files": most})
         for place in run.places:
             _move(run, place, manifest, scratch / "old")
     return manifest
@@ -195,7 +194,7 @@ def _is_done(run: Run, place: Place, manifest: dict) -> bool:
     made_by = manifest.get("dataset"), manifest.get("whole"), manifest.get("versions", {}).get("data_prep")
     return (
         made_by == (run.entry.name, True, _VERSION)
-        and _files(run.data_dir, place) == manifest.get("files")
+        and _count(run.data_dir, place) == manifest.get("files")
         and _given(manifest.get("request", {})) == _given(run.request)
         and not _other_archives(run.source, manifest)
     )
@@ -209,6 +208,7 @@ def _given(request: dict) -> dict:
 @contextmanager
 def alone(command: str, folder: Path) -> Iterator[Path]:
     """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if another run is at work there."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
             ownership.sweep(folder, command)
@@ -228,7 +228,7 @@ def refuse_others(run: Run) -> None:
         folder = run.data_dir / place.folder
         for name in (MANIFEST, *place.entries):
             ownership.reach(folder / name, run.data_dir)
-        manifest, files, whose = _read(folder), _files(run.data_dir, place), ""
+        manifest, files, whose = _read_manifest(folder), _count(run.data_dir, place), ""
         if not manifest:
             if files or os.path.lexists(folder / MANIFEST):
                 whose = "that this command did not write"
@@ -256,14 +256,14 @@ def _move(run: Run, place: Place, manifest: dict, old: Path) -> None:
     for new in sorted((run.root / place.folder).glob("*")):
         if new.name in (place.entries or (new.name,)):
             new.rename(folder / new.name)
-    _write(folder, manifest | {"files": _files(run.data_dir, place)})
+    _write_manifest(folder, manifest | {"files": _count(run.data_dir, place)})
 
 
-def _write(folder: Path, manifest: dict) -> None:
+def _write_manifest(folder: Path, manifest: dict) -> None:
     put(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
-def _read(folder: Path) -> dict | None:
+def _read_manifest(folder: Path) -> dict | None:
     """Return the manifest of a folder; None if there is none, or it is none that these commands write."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
@@ -276,7 +276,7 @@ def _read(folder: Path) -> dict | None:
     return manifest if "dataset" in manifest and archives else None
 
 
-def _files(data_dir: Path, place: Place) -> int:
+def _count(data_dir: Path, place: Place) -> int:
     return sum(1 for _ in _paths(data_dir, place))
 
 

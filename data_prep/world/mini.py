@@ -78,10 +78,8 @@ def prepare(data_dir: Path) -> dict:
     if earlier and whole and earlier["version"] == _version():
         return earlier
     ownership.vacant(data_dir, data_dir, ours=earlier is not None)
-    beside = data_dir.resolve().parent
-    beside.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
-    with ownership.scratch(beside, "mini") as scratch:
+    with ownership.scratch(data_dir.resolve().parent, "mini") as scratch:
         root = scratch / "world"
         words = vocabulary()
         for task in FOLDERS:
