@@ -25,7 +25,7 @@ ENTRIES = (*_USERS, *_POOLS) + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
-        title=f"{entry.title.partition(':')[0]}: the whole set, of which a long-tailed federation draws its own.",
+        title=f"{entry.display_name}: the whole set, of which a long-tailed federation draws its own.",
         folder=labelled(f"{entry.name}_lt"),
         takes=(SEED, OPTIONS["per_class"]),
     )
@@ -57,9 +57,6 @@ def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tu
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``; and the names of the classes, none if it lacks them.
-
-    Raises:
-        SourceError: a batch is missing or malformed.
     """
     facts, path = run.entry.facts, run.archive(run.entry.archives[0])
     files = needed(path, {*facts["train"], *facts["test"]}, optional={facts["meta"]})

@@ -156,8 +156,8 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         "name": name,
         "pictures": views.counts,
         "settings": settings,
-        "parameters": sum(p.numel() for p in student.backbone.parameters()),
-        "of_the_stem": sum(p.numel() for p in student.backbone.embeddings.stem.parameters()),
+        "parameters": student.backbone.num_parameters(),
+        "of_the_stem": student.backbone.embeddings.stem.num_parameters(),
         "cosine": round(log[-1]["cosine"], 4),
         "agreement": round(log[-1]["agreement"], 4),
         "seconds": round(sum(row["seconds"] for row in log)),
@@ -249,10 +249,10 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
 
 
 def card(report: dict) -> str:
-    """Return the model card, with what ``worth`` measured if the report says it."""
+    """Return the model card, with the few-shot accuracy if :func:`measured` has put it into the report."""
     settings, counts = report["settings"], report["pictures"]
-    pictures = ", ".join(f"{count:,} of {CATALOGUE[name].title.partition(':')[0]}" for name, count in counts.items())
-    terms = "\n".join(f"  - {CATALOGUE[name].title.partition(':')[0]}: {CATALOGUE[name].terms}" for name in counts)
+    pictures = ", ".join(f"{count:,} of {CATALOGUE[name].display_name}" for name, count in counts.items())
+    terms = "\n".join(f"  - {CATALOGUE[name].display_name}: {CATALOGUE[name].terms}" for name in counts)
     shots = report.get("few_shot", {})
     worth = ", ".join(f"{count}-shot {value:.1f} %" for count, value in shots.items()) or "not measured; `--check` does"
     facts = {"pictures": pictures, "terms": terms, "worth": worth, "total": sum(counts.values()), "side": STUDENT_SIDE}
