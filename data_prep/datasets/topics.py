@@ -46,11 +46,7 @@ def write(run: Run) -> None:
 
 
 def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
-    """Return label (from 0) and text of at most ``most[split]`` first rows of "train" and "test", without rows that have no text.
-
-    Raises:
-        SourceError: the archive is damaged, or a row of it is not a class and its texts.
-    """
+    """Return label (from 0) and text of the first ``most[split]`` rows of a split but for the empty ones; raises as :func:`write`."""
     found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
     for split, row, label, fields in _rows(entry, path):
         if row < most[split] and (text := _text(entry, fields)):
@@ -61,23 +57,20 @@ def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tu
 def _rows(entry: Entry, path: Path) -> Iterator[tuple[str, int, int, list[str]]]:
     """Yield split, row, label (from 0) and texts of each row of train.csv and test.csv.
 
-    A row is a line: both archives write line breaks otherwise. Lines without a character are passed over.
+    A row is a line, since both archives escape line breaks; blank lines are skipped.
     """
     with opened(path) as members:
         for name, file in members:
             split = PurePosixPath(name).name.removesuffix(".csv")
             if split not in {"train", "test"}:
                 continue
-            row = 0
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            for row, (number, line) in enumerate(lines):
                 try:
                     label, fields = _row(line, entry.facts["classes"])
                 except (ValueError, csv.Error) as error:
                     raise SourceError(f"{path}: {name}, line {number}: not a row of the data set ({line_of(str(error))})") from None
                 yield split, row, label, fields
-                row += 1
 
 
 def _row(line: bytes, n_classes: int) -> tuple[int, list[str]]:

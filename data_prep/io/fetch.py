@@ -80,7 +80,7 @@ def download(url: str, path: Path, *, quiet: bool = False) -> Path:
             break
         except _BrokeOff as error:
             reason, whole = str(error), error.whole
-        if _size(part) >= furthest + LEAST:  # bytes that are fetched again after a part was discarded bring nobody further
+        if _size(part) >= furthest + LEAST:  # bytes that are fetched again after a part was discarded are no progress
             failures, furthest, reasons = 0, _size(part), []
         failures += 1
         reasons += [reason] if reason not in reasons else []

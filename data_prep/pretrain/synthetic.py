@@ -85,7 +85,7 @@ def stable_diffusion(folder: Path, strength: float, device: str = "cpu") -> Pipe
     from diffusers import ControlNetModel, StableDiffusionControlNetImg2ImgPipeline
 
     base, control = (folder / name for name in STABLE_DIFFUSION)
-    for name, config in ((STABLE_DIFFUSION[0], base / "model_index.json"), (STABLE_DIFFUSION[1], control / "config.json")):
+    for name, config in zip(STABLE_DIFFUSION, (base / "model_index.json", control / "config.json"), strict=True):
         if not config.is_file():
             raise SourceError(f"{config}: no checkpoint; `hf download {name} --local-dir {config.parent}` fetches it")
     options = {"use_safetensors": True, "local_files_only": True}
@@ -179,11 +179,7 @@ def claim(data_dir: Path, sheet: Path | None, force: bool) -> None:
 
 
 def write_sheet(data_dir: Path, pipeline: Pipeline, seed: int, path: Path) -> None:
-    """Write the synthetic images as one PNG file, a column a user, and what the manifest says of them as JSON beside it.
-
-    Raises:
-        SourceError, OSError: as :func:`write`.
-    """
+    """Write the synthetic images as one PNG file, a column a user, and their manifest as JSON beside it; raises as :func:`write`."""
     private = originals(data_dir, pipeline.side)
     made = pipeline.make(private.flatten(0, 1), seed).view_as(private)
     sheet = made.permute(0, 3, 1, 4, 2).reshape(EACH * pipeline.side, len(USERS) * pipeline.side, 3).numpy()
