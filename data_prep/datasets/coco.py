@@ -22,6 +22,7 @@ from data_prep.io.entry import Archive, SourceError
 from data_prep.io.fetch import discard
 from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
+from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
 PARTS = photo_places("public_COCO")
@@ -176,10 +177,9 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
     for annotation in instances["annotations"]:
         if image := ids.get(annotation["image_id"]):
             old, new = (image["width"], image["height"]), kept[image["id"]][1]
-            try:
+            where = f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged"
+            with prefixed(where, (TypeError, ValueError, KeyError, IndexError), SourceError):
                 annotations.append(annotation if old == new else _scaled(annotation, old, new))
-            except (TypeError, ValueError, KeyError, IndexError) as error:
-                raise SourceError(f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged ({error})") from None
     write_instances(path, images, annotations, instances["categories"])
 
 

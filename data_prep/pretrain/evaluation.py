@@ -7,7 +7,7 @@ on one set. Features are those that a user's model would start from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, sid
         if checkpoint.vocabulary:
             say(f"{checkpoint.name}: {texts}: {linear_on_texts(path, data_dir):.1f} %")
         else:
-            say(f"{checkpoint.name}: CIFAR-100 at {side} px, {_listed(few_shot(path, data_dir, side, tests))}")
+            say(f"{checkpoint.name}: CIFAR-100 at {side} px, {listed(few_shot(path, data_dir, side, tests))}")
     if any(checkpoint.vocabulary for checkpoint in chosen):
         say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir):.1f} %")
 
@@ -71,11 +71,12 @@ def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None])
         if architecture_of(path).reads == "texts":
             say(f"{path.name}: {texts}: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
         else:
-            say(f"{path.name}: 100 classes, {_listed(few_shot(path, data_dir, _SIDE, split='val'))}")
+            say(f"{path.name}: 100 classes, {listed(few_shot(path, data_dir, _SIDE, split='val'))}")
     say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir, QUESTIONS, 'val'):.1f} %")
 
 
-def _listed(accuracy: dict[int, float]) -> str:
+def listed(accuracy: Mapping[Any, float]) -> str:
+    """Return few-shot accuracy as text."""
     return ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in accuracy.items())
 
 

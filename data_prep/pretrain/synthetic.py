@@ -81,20 +81,18 @@ def stable_diffusion(folder: Path, strength: float, device: str = "cpu") -> Pipe
     Raises:
         SourceError: diffusers is not installed, or a checkpoint is not there or can't be read.
     """
-    diffusion.need_diffusers()
-    from diffusers import ControlNetModel, StableDiffusionControlNetImg2ImgPipeline
-
+    library = diffusion.diffusers()
     base, control = (folder / name for name in STABLE_DIFFUSION)
     for name, config in zip(STABLE_DIFFUSION, (base / "model_index.json", control / "config.json"), strict=True):
         if not config.is_file():
             raise SourceError(f"{config}: no checkpoint; `hf download {name} --local-dir {config.parent}` fetches it")
     options = {"use_safetensors": True, "local_files_only": True}
     try:
-        net = ControlNetModel.from_pretrained(control, **options)
-        pipe = StableDiffusionControlNetImg2ImgPipeline.from_pretrained(base, controlnet=net, safety_checker=None, **options).to(device)
+        net = library.ControlNetModel.from_pretrained(control, **options)
+        pipe = library.StableDiffusionControlNetImg2ImgPipeline.from_pretrained(base, controlnet=net, safety_checker=None, **options)
     except (OSError, ValueError) as error:
         raise SourceError(f"{folder}: no readable checkpoint ({str(error).splitlines()[0]})") from None
-    pipe.set_progress_bar_config(disable=True)
+    pipe.to(device).set_progress_bar_config(disable=True)
     facts = {"pipeline": "stable-diffusion", "strength": strength, "steps": diffusion.DENOISING, "guidance": STABLE_GUIDANCE}
     return Pipeline(partial(_with_edges, pipe, strength), STABLE_SIDE, facts | {"weights": _weights(base, control)})
 
