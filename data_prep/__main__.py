@@ -116,9 +116,9 @@ def backbones(
     if dry_run:
         return plan(chosen, found, wheels, out, typer.echo)
     if check:
-        from data_prep.pretrain.evaluation import PICTURES, prepared
+        from data_prep.pretrain.evaluation import IMAGES, prepared
 
-        prepared(data_dir, PICTURES)  # before an hour of training
+        prepared(data_dir, IMAGES)  # before an hour of training
     views = compute(found, networks(wheels), out / ".cache")
     for name in chosen:
         report = distil(name, views, out, epochs=epochs, seed=seed, resume=not fresh)

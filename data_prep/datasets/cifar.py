@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from data_prep.datasets.catalogue import OPTIONS, described
 from data_prep.datasets.partition import SEED, division, of_each_class, pool_of
-from data_prep.io.archives import contents
+from data_prep.io.archives import needed
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.writers import labelled, write_arrays, write_classes, write_images, write_pickle
@@ -26,7 +25,7 @@ ENTRIES = (*_USERS, *_POOLS) + tuple(
     replace(
         entry,
         name=f"{entry.name}-lt",
-        title=f"{entry.title.partition(':')[0]}: the whole set, of which a long-tailed federation draws its own.",
+        title=f"{entry.display_name}: the whole set, of which a long-tailed federation draws its own.",
         folder=labelled(f"{entry.name}_lt"),
         takes=(SEED, OPTIONS["per_class"]),
     )
@@ -35,11 +34,7 @@ ENTRIES = (*_USERS, *_POOLS) + tuple(
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError, DataError: a batch, or of a whole set the file of the classes' names, is missing or malformed.
-    """
+    """Write the data set of a run; raises SourceError or DataError if a batch or the names of the classes are missing or malformed."""
     images, labels, names = _content(run)
     if run.entry in (*_USERS, *_POOLS):
         parts = division(run.entry.facts["task"], labels["train"], labels["test"], run.options, run.rng())
@@ -62,18 +57,10 @@ def _content(run: Run) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tu
 
     Returns:
         Images (n, 32, 32, 3) uint8 and labels (n,) by split, ``train`` and ``test``; and the names of the classes, none if it lacks them.
-
-    Raises:
-        SourceError: a batch is missing or malformed.
     """
     facts, path = run.entry.facts, run.archive(run.entry.archives[0])
-    wanted = {*facts["train"], *facts["test"], facts["meta"]}
-    files = {
-        PurePosixPath(name).name: (content, f"{path}: {name}") for name, content in contents(path, lambda path: path.name in wanted).items()
-    }
-    names = _names(*files.pop(facts["meta"]), facts) if facts["meta"] in files else ()
-    if missing := {*facts["train"], *facts["test"]} - files.keys():
-        raise SourceError(f"{path}: lacks {sorted(missing)}")
+    files = needed(path, {*facts["train"], *facts["test"]}, optional={facts["meta"]})
+    names = _names(*files[facts["meta"]], facts) if facts["meta"] in files else ()
     batches = {split: [_batch(*files[name], facts) for name in facts[split]] for split in ("train", "test")}
     images, labels = ({split: np.concatenate([batch[i] for batch in own]) for split, own in batches.items()} for i in (0, 1))
     run.found = {split: len(found) for split, found in labels.items()}

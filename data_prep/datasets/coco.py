@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import photo_folders, photo_places, photo_users, public_part, sized
-from data_prep.io.archives import contents, opened, plain_name
+from data_prep.io.archives import needed, opened, plain_name
 from data_prep.io.build import Place, Run, chosen
 from data_prep.io.entry import Archive, SourceError
 from data_prep.io.fetch import discard
 from data_prep.io.image_files import keep
 from data_prep.io.writers import outline, write_instances
+from fedmuscle_lib.core.errors import prefixed
 from fedmuscle_lib.data.coco_checks import check_instances, parse_instances, plain_mask, segmentation_fault
 
 PARTS = photo_places("public_COCO")
 ENTRIES = (described("coco"),)
 _CONNECTIONS = 8
+_SPLITS = {f"instances_{split}.json": split for split in ("train2017", "val2017")}  # by the file of their annotations
 # fields that a record must have
 _FIELDS = {"images": {"id", "file_name", "width", "height"}, "annotations": {"image_id", "bbox", "area"}, "categories": {"id", "name"}}
 Image = tuple[str, str]  # the archive that it is in, such as train2017, and file name
@@ -38,11 +39,7 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError, DataError: the annotations are damaged, or images are too few or could not be fetched.
-    """
+    """Write the data set of a run; raises SourceError or DataError if annotations are damaged, or images too few or not to be fetched."""
     instances = _instances(run)
     run.found = {"train": len(instances["train2017"]["images"]), "test": len(instances["val2017"]["images"])}
     others = set().union(*(run.images_in(place) for part, place in PARTS.items() if part not in _parts(run.options)))
@@ -53,7 +50,7 @@ def write(run: Run) -> None:
     images = {(part, split, i): [(_from(part, split), record["file_name"]) for record in own] for (part, split, i), own in users.items()}
     folders = photo_folders(run, images, [("train2017", record["file_name"]) for record in public], PARTS)
     listed = {
-        (split, plain_name(image["file_name"], Path(f"instances_{split}.json"))): image
+        (split, plain_name(image["file_name"], f"instances_{split}.json")): image
         for split, content in instances.items()
         for image in content["images"]
     }
@@ -83,23 +80,16 @@ def _from(part: str, split: str) -> str:
 
 
 def _instances(run: Run) -> dict[str, dict]:
-    path = run.archive(run.entry.archives[0])
+    """Return the annotations of each split; raises as :func:`write` if records lack what is read of them, or contradict each other."""
     found = {}
-    for name, content in contents(path, lambda path: path.name in {"instances_train2017.json", "instances_val2017.json"}).items():
-        split = PurePosixPath(name).stem.removeprefix("instances_")
-        found[split] = parse_instances(content, f"{path}: {name}")
-        _check(found[split], f"{path}: {name}")
-    if missing := {"train2017", "val2017"} - found.keys():
-        raise SourceError(f"{path}: lacks instances_{min(missing)}.json")
+    for file, (content, where) in needed(run.archive(run.entry.archives[0]), _SPLITS).items():
+        document = parse_instances(content, where)
+        for kind, fields in _FIELDS.items():
+            if not all(fields <= record.keys() for record in document[kind]):
+                raise SourceError(f"{where}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
+        check_instances(document, where)
+        found[_SPLITS[file]] = document
     return found
-
-
-def _check(document: dict[str, list[dict[str, Any]]], name: str) -> None:
-    """Raise SourceError or DataError if records lack what is read of them, or contradict each other."""
-    for kind, fields in _FIELDS.items():
-        if not all(fields <= record.keys() for record in document[kind]):
-            raise SourceError(f"{name}: a record of its {kind} lacks one of {', '.join(sorted(fields))}")
-    check_instances(document, name)
 
 
 def _annotated(instances: dict) -> list[dict]:
@@ -187,10 +177,9 @@ def _write_client(path: Path, records: list[dict], instances: dict, kept: dict[i
     for annotation in instances["annotations"]:
         if image := ids.get(annotation["image_id"]):
             old, new = (image["width"], image["height"]), kept[image["id"]][1]
-            try:
+            where = f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged"
+            with prefixed(where, (TypeError, ValueError, KeyError, IndexError), SourceError):
                 annotations.append(annotation if old == new else _scaled(annotation, old, new))
-            except (TypeError, ValueError, KeyError, IndexError) as error:
-                raise SourceError(f"COCO's annotation {annotation.get('id')} of {image['file_name']}: damaged ({error})") from None
     write_instances(path, images, annotations, instances["categories"])
 
 

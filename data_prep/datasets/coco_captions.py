@@ -7,7 +7,6 @@ and public images of its train. An image keeps its first five captions: the auth
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -15,14 +14,15 @@ from typing import Any
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.coco import gather
-from data_prep.io.archives import contents, plain_name
+from data_prep.io.archives import needed, plain_name
 from data_prep.io.build import Run
 from data_prep.io.entry import Archive, Entry, SourceError
 from data_prep.io.image_files import keep
+from data_prep.io.writers import write_captions
 from fedmuscle_lib.core.errors import shown
 from fedmuscle_lib.core.files import parse_json, put
 from fedmuscle_lib.data.captioned import KARPATHY, SPLITS, TEST
-from fedmuscle_lib.data.public import CAPTIONS, IMAGE_SUFFIXES, caption_fault
+from fedmuscle_lib.data.public import IMAGE_SUFFIXES, caption_fault
 
 ENTRIES = (described("coco-captions"),)
 EACH = 5  # captions of an image
@@ -61,11 +61,7 @@ class _Captioned:
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError, DataError: annotations are missing or damaged, or a split is empty, or images could not be fetched.
-    """
+    """Write the data set of a run; raises SourceError or DataError if annotations are damaged, a split is empty, or images are lacking."""
     images = _images(run)
     chosen: list[_Captioned] = []
     for option, splits in _PARTS.items():
@@ -88,7 +84,7 @@ def write(run: Run) -> None:
         if not any(image.split in splits for image in kept.values()):
             raise SourceError(f"{run.entry.name}: no {option} image could be had")
     whole = sorted(kept.items())
-    put(run.folder / CAPTIONS, pickle.dumps({name: list(image.captions) for name, image in whole}, protocol=4))
+    write_captions(run.folder, {name: list(image.captions) for name, image in whole})
     split = [{"filename": name, "cocoid": image.id, "split": image.split} for name, image in whole]
     put(run.folder / KARPATHY, json.dumps({"dataset": "coco", "images": split}).encode())
 
@@ -106,7 +102,7 @@ def _images(run: Run) -> list[_Captioned]:
     for part, document in documents.items():
         name, here = f"{path}: captions_{part}.json", {image["id"] for image in document["images"]}
         for image in document["images"]:
-            file = PurePosixPath(plain_name(image["file_name"], Path(name)))
+            file = PurePosixPath(plain_name(image["file_name"], name))
             if file.suffix.lower() not in IMAGE_SUFFIXES:
                 raise SourceError(f"{name}: image {image['id']} has {shown(file.name)} for file_name, which is no image's")
             if owners.setdefault(file.stem, image["id"]) != image["id"]:
@@ -122,10 +118,9 @@ def _images(run: Run) -> list[_Captioned]:
                 captions.setdefault(annotation["image_id"], {})[annotation["id"]] = annotation["caption"].strip()
     run.found = {"images": len(records), "captions": listed, "karpathy": len(splits.keys() & records.keys())}
     if twice := sum(len(document["images"]) for document in documents.values()) - len(records):
-        run.say(f"{run.entry.name}: NOTE: {twice:,} images are listed for train and for val; they count for val alone")
+        run.note(f"{twice:,} images are listed for train and for val; they count for val alone")
     if unfit:
-        run.sizes.append({"what": "captions left out: empty or too long", "holders": 1, "asked": unfit, "got": unfit})
-        run.say(f"{run.entry.name}: NOTE: {unfit:,} captions are empty or too long; they are left out")
+        run.note(f"{unfit:,} captions are empty or too long; they are left out", "captions left out: empty or too long", unfit)
     own = {parts[0]: "train", parts[1]: TEST}
     return [
         _Captioned(
@@ -144,31 +139,24 @@ def _images(run: Run) -> list[_Captioned]:
 
 def _documents(path: Path, parts: list[str]) -> dict[str, dict[str, list[dict]]]:
     """Return the images and captions of each part, with the fields that are read."""
-    files = {f"captions_{part}.json": part for part in parts}
-    found = {}
-    for name, content in contents(path, lambda member: member.name in files).items():
-        document, where = parse_json(content, f"{path}: {name}"), f"{path}: {name}"
-        images = {"id": _number, "file_name": _text, "coco_url": _text, "width": _number, "height": _number}
-        found[files[PurePosixPath(name).name]] = {
-            "images": _records(document, "images", "id", images, where),
-            "annotations": _records(document, "annotations", "id", {"id": _number, "image_id": _number, "caption": _text}, where),
-        }
-    if missing := set(parts) - found.keys():
-        raise SourceError(f"{path}: lacks captions_{min(missing)}.json")
-    return {part: found[part] for part in parts}
+    fields = {
+        "images": {"id": _number, "file_name": _text, "coco_url": _text, "width": _number, "height": _number},
+        "annotations": {"id": _number, "image_id": _number, "caption": _text},
+    }
+    files, found = needed(path, {f"captions_{part}.json" for part in parts}), {}
+    for part in parts:
+        content, where = files[f"captions_{part}.json"]
+        document = parse_json(content, where)
+        found[part] = {kind: _records(document, kind, "id", own, where) for kind, own in fields.items()}
+    return found
 
 
 def _splits(run: Run, archive: Archive) -> dict[int, str]:
     """Return Karpathy's split of each image by its id; nothing, and say so, if the source lacks his archive."""
     if not run.source.official and run.source.size(archive) is None:
-        run.say(f"{run.entry.name}: NOTE: no {archive.name}: test images are COCO's own of val, and not Karpathy's")
+        run.note(f"no {archive.name}: test images are COCO's own of val, and not Karpathy's")
         return {}
-    path = run.archive(archive)
-    found = contents(path, lambda member: member.name == _SPLIT_FILE)
-    if not found:
-        raise SourceError(f"{path}: lacks {_SPLIT_FILE}")
-    name, content = next(iter(found.items()))
-    where = f"{path}: {name}"
+    content, where = needed(run.archive(archive), {_SPLIT_FILE})[_SPLIT_FILE]
     records = _records(parse_json(content, where), "images", "cocoid", {"cocoid": _number, "split": SPLITS.__contains__}, where)
     return {record["cocoid"]: record["split"] for record in records}
 
@@ -187,13 +175,14 @@ def _records(document: Mapping[str, Any], kind: str, key: str, fields: Mapping[s
     if not isinstance(records, list):
         raise SourceError(f"{name}: lacks a list of {kind}")
     for row, record in enumerate(records):
-        for field, fits in fields.items() if isinstance(record, dict) else ():
-            if not fits(record.get(field)):
-                raise SourceError(f"{name}: number {row} of its {kind} has {shown(record.get(field))} for {field}")
+        where = f"{name}: number {row} of its {kind}"
         if not isinstance(record, dict):
-            raise SourceError(f"{name}: number {row} of its {kind} is no record")
+            raise SourceError(f"{where} is no record")
+        for field, fits in fields.items():
+            if not fits(record.get(field)):
+                raise SourceError(f"{where} has {shown(record.get(field))} for {field}")
         if record[key] in seen:
-            raise SourceError(f"{name}: number {row} of its {kind} has the {key} {record[key]} of another")
+            raise SourceError(f"{where} has the {key} {record[key]} of another")
         seen.add(record[key])
     return records
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import dropwhile
 from pathlib import PurePosixPath
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import fit, outcome, public_part
-from data_prep.io.archives import contents, opened, plain_name, text_of
+from data_prep.io.archives import needed, opened, plain_name, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import keep
-from fedmuscle_lib.core.files import put
+from data_prep.io.writers import write_captions
 from fedmuscle_lib.data.public import caption_fault
 
 ENTRIES = (described("flickr30k"),)
@@ -20,18 +19,13 @@ _TOKENS = "results_20130124.token"
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError: captions or images are missing or damaged.
-    """
+    """Write the data set of a run; raises SourceError if captions or images are missing or damaged."""
     image_archive, caption_archive = (run.archive(archive) for archive in run.entry.archives)
     captions: dict[str, list[str]] = {}
-    for name, content in contents(caption_archive, lambda path: path.name == _TOKENS).items():
-        lines = text_of(content, name, caption_archive).split("\n")  # splitlines would also break at marks inside a caption
-        for image, tab, caption in (line.partition("\t") for line in lines):
-            if tab:
-                captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
+    lines = text_of(*needed(caption_archive, {_TOKENS})[_TOKENS]).split("\n")  # splitlines would also break at marks inside a caption
+    for image, tab, caption in (line.partition("\t") for line in lines):
+        if tab:
+            captions.setdefault(plain_name(image.rpartition("#")[0], caption_archive), []).append(caption.strip())
     with opened(image_archive) as members:
         names = sorted({PurePosixPath(name).name for name, _ in members} & captions.keys())
     if not names:
@@ -42,9 +36,9 @@ def write(run: Run) -> None:
     run.sizes.append(outcome(part, public))
     chosen = {name: list(dropwhile(caption_fault, captions[name])) for name in run.rng().permutation(names)[:public].tolist()}
     if unfit := sum(len(captions[name]) - len(own) for name, own in chosen.items()):  # a reader takes the first of an image's captions
-        run.sizes.append({"what": "captions left out: empty or too long", "holders": 1, "asked": unfit, "got": unfit})
         without = sum(not own for own in chosen.values())
-        run.say(f"flickr30k: NOTE: {unfit:,} captions are empty or too long; they are left out, and {without:,} images that have no other")
+        note = f"{unfit:,} captions are empty or too long; they are left out, and {without:,} images that have no other"
+        run.note(note, "captions left out: empty or too long", unfit)
     kept = {}
     with opened(image_archive) as members:
         for name, file in members:
@@ -52,4 +46,4 @@ def write(run: Run) -> None:
             if chosen.get(image):
                 name, _ = keep(file.read(), plain_name(image, image_archive), [run.folder / "images"], run.options.get("size"))
                 kept[name] = chosen[image]
-    put(run.folder / "image_file_name_to_caption.pkl", pickle.dumps(dict(sorted(kept.items())), protocol=4))
+    write_captions(run.folder, dict(sorted(kept.items())))

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.datasets.catalogue import described
 from data_prep.datasets.partition import division, pool_of
-from data_prep.io.archives import Members, contents, nested, opened, text_of
+from data_prep.io.archives import Members, needed, nested, opened, text_of
 from data_prep.io.build import Run
 from data_prep.io.entry import SourceError
 from data_prep.io.image_files import square
@@ -21,11 +21,7 @@ ENTRIES = (*_USERS, *map(pool_of, _USERS))
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError: the archive lacks its lists, or an image that they name.
-    """
+    """Write the data set of a run; raises SourceError if the archive lacks its lists, or an image that they name."""
     path, size = run.archive(run.entry.archives[0]), run.options.get("size") or SIZE
     members, lists = (_food, _food_lists) if run.entry.name.startswith("food101") else (_caltech, _caltech_lists)
     train, test = lists(path, run)
@@ -60,11 +56,7 @@ def _food(members: Members, path: Path) -> Members:
 
 def _food_lists(path: Path, run: Run) -> tuple[dict[str, int], dict[str, int]]:
     """Return the labels of the train and test images by name, and count them; a label is a line number of classes.txt."""
-    wanted = {"classes.txt", "train.txt", "test.txt"}
-    found = contents(path, lambda path: path.parent.name == "meta" and path.name in wanted)
-    lists = {PurePosixPath(name).name: text_of(content, name, path).split() for name, content in found.items()}
-    if missing := wanted - lists.keys():
-        raise SourceError(f"{path}: lacks meta/{min(missing)}")
+    lists = {name: text_of(*file).split() for name, file in needed(path, {"classes.txt", "train.txt", "test.txt"}).items()}
     _check_once(lists["train.txt"] + lists["test.txt"], f"{path}: train.txt with test.txt")
     label = {name: i for i, name in enumerate(lists["classes.txt"])}
     try:

@@ -24,11 +24,7 @@ _ROW = re.compile(r"(\S.*) ([0-9]{1,9})")  # a path and a label
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError: a list is missing or malformed, or an image that is written down is missing.
-    """
+    """Write the data set of a run; raises SourceError if a list is missing or malformed, or an image that is written down is missing."""
     files = dict(zip(("train", "test"), (run.archive(archive) for archive in run.entry.archives), strict=True))
     lists = {split: _parsed(path) for split, path in files.items()}
     names = _names(lists["train"], files["train"])
@@ -49,13 +45,9 @@ def write(run: Run) -> None:
 
 
 def _parsed(path: Path) -> list[tuple[str, int]]:
-    """Return the path and the label of each image of a list.
-
-    Raises:
-        SourceError: a line is something else, or its path leads elsewhere; or the list is no text.
-    """
+    """Return path and label of each image of a list; raises SourceError if a line is something else, or its path leads elsewhere."""
     images = []
-    for number, line in enumerate(text_of(path.read_bytes(), path.name, path.parent).removesuffix("\n").split("\n"), 1):
+    for number, line in enumerate(text_of(path.read_bytes(), str(path)).removesuffix("\n").split("\n"), 1):
         if not (row := _ROW.fullmatch(line.strip())):
             raise SourceError(f"{path}: line {number}: '{line_of(line)}' is not a path and a label: damaged, or another file")
         check_name(row[1], path)

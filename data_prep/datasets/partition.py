@@ -49,7 +49,7 @@ def pool_of(entry: Entry) -> Entry:
     return replace(
         entry,
         name=f"{entry.name}-pool",
-        title=f"{entry.title.partition(':')[0]}: a pool that users of the non-IID setting divide.",
+        title=f"{entry.display_name}: a pool that users of the non-IID setting divide.",
         folder=f"{entry.folder}_pool",
         takes=tuple(option for option in entry.takes if option not in (ALPHA, CLIENTS, OPTIONS["public"])),
         facts=entry.facts | {"task": "pool"},

@@ -17,17 +17,13 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def write(run: Run) -> None:
-    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``.
-
-    Raises:
-        SourceError: there are no training images, or a file is no image or of no class.
-    """
+    """Write ``train/<wnid>/`` and, if the archive has it, ``val/<wnid>/``; raises SourceError if a file is no image or of no class."""
     path = run.archive(run.entry.archives[0])
     folder, label_of = run.folder, {}
     folder.mkdir(parents=True)
     for name, content in contents(path, lambda path: path.name in {"wnids.txt", "words.txt", "val_annotations.txt"}).items():
         if name.endswith("val_annotations.txt"):
-            label_of = dict(line.split("\t")[:2] for line in text_of(content, name, path).splitlines() if "\t" in line)
+            label_of = dict(line.split("\t")[:2] for line in text_of(content, f"{path}: {name}").splitlines() if "\t" in line)
         else:
             put(folder / PurePosixPath(name).name, content)
     counts = {"train": 0, "val": 0}

@@ -22,11 +22,7 @@ csv.field_size_limit(1 << 24)  # an answer may be longer than the module's 128 K
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError: a file is missing, or a row is not a class and its texts.
-    """
+    """Write the data set of a run; raises SourceError if a file is missing, or a row is not a class and its texts."""
     path = run.archive(run.entry.archives[0])
     # twice through the archive, so that 1.4 million texts are never in memory at once
     labels: dict[str, list[int]] = {"train": [], "test": []}
@@ -42,19 +38,15 @@ def write(run: Run) -> None:
     texts = {(split, row): _text(run.entry, fields) for split, row, _, fields in _rows(run.entry, path) if row in wanted[split]}
     # left out here, and not before the draw, which stays the same
     if unfit := {place for place, text in texts.items() if text_fault(text)}:
-        run.sizes.append({"what": "rows left out: no text, or one too long", "holders": 1, "asked": len(unfit), "got": len(unfit)})
-        run.say(f"{run.entry.name}: NOTE: {len(unfit):,} rows that were drawn have no text, or one too long to be read; they are left out")
+        note = f"{len(unfit):,} rows that were drawn have no text, or one too long to be read; they are left out"
+        run.note(note, "rows left out: no text, or one too long", len(unfit))
     for user, split, chosen in parts.users():
         rows = [row for row in chosen.tolist() if (split, row) not in unfit]
         write_texts(run.folder / f"{user}.pkl", [texts[split, row] for row in rows], [labels[split][row] for row in rows])
 
 
 def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tuple[int, str]]]:
-    """Return label (from 0) and text of at most ``most[split]`` first rows of "train" and "test", without rows that have no text.
-
-    Raises:
-        SourceError: the archive is damaged, or a row of it is not a class and its texts.
-    """
+    """Return label (from 0) and text of the first ``most[split]`` rows of a split but for the empty ones; raises as :func:`write`."""
     found: dict[str, list[tuple[int, str]]] = {split: [] for split in most}
     for split, row, label, fields in _rows(entry, path):
         if row < most[split] and (text := _text(entry, fields)):
@@ -65,31 +57,24 @@ def excerpt(entry: Entry, path: Path, most: dict[str, int]) -> dict[str, list[tu
 def _rows(entry: Entry, path: Path) -> Iterator[tuple[str, int, int, list[str]]]:
     """Yield split, row, label (from 0) and texts of each row of train.csv and test.csv.
 
-    A row is a line: both archives write line breaks otherwise. Lines without a character are passed over.
+    A row is a line, since both archives escape line breaks; blank lines are skipped.
     """
     with opened(path) as members:
         for name, file in members:
             split = PurePosixPath(name).name.removesuffix(".csv")
             if split not in {"train", "test"}:
                 continue
-            row = 0
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
+            lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            for row, (number, line) in enumerate(lines):
                 try:
                     label, fields = _row(line, entry.facts["classes"])
                 except (ValueError, csv.Error) as error:
                     raise SourceError(f"{path}: {name}, line {number}: not a row of the data set ({line_of(str(error))})") from None
                 yield split, row, label, fields
-                row += 1
 
 
 def _row(line: bytes, n_classes: int) -> tuple[int, list[str]]:
-    """Return label (from 0) and texts of a line.
-
-    Raises:
-        ValueError, csv.Error: it is not UTF-8, has a quote that does not end, or is not a class and its texts.
-    """
+    """Return label (from 0) and texts of a line; raises ValueError or csv.Error if it is something else, or not UTF-8."""
     ((found, *fields),) = csv.reader([line.decode()], strict=True)
     label = int(found) - 1
     if not 0 <= label < n_classes or not fields:

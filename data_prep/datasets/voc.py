@@ -41,11 +41,7 @@ def places(options: dict) -> tuple[Place, ...]:
 
 
 def write(run: Run) -> None:
-    """Write the data set of a run.
-
-    Raises:
-        SourceError: the archive is damaged or lacks its lists, or images are too few.
-    """
+    """Write the data set of a run; raises SourceError if the archive is damaged or lacks its lists, or images are too few."""
     path = run.archive(run.entry.archives[0])
     names: set[str] = set()
     masks: dict[str, bytes] = {}
@@ -58,7 +54,7 @@ def write(run: Run) -> None:
             elif pure.parent.name == "SegmentationClass":
                 masks[pure.stem] = file.read()
             elif pure.parts[-2:] in {("Segmentation", "train.txt"), ("Segmentation", "val.txt")}:
-                lists[pure.stem] = text_of(file.read(), name, path).split()
+                lists[pure.stem] = text_of(file.read(), f"{path}: {name}").split()
     if not names:
         raise SourceError(f"{path}: no images in JPEGImages/")
     run.found = {"images": len(names), "masks": len(masks)}
@@ -76,7 +72,7 @@ def write(run: Run) -> None:
     public = _public(run, names.difference(held["mlc"], lists.get("val", ())), held["ss"]) if "public" in parts else []
     folders = photo_folders(run, users, public, PARTS)
     if "public" not in parts and (shared := folders.keys() & run.images_in(PARTS["public"])):
-        run.say(f"voc: NOTE: {len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
+        run.note(f"{len(shared):,} of the users' images are also in {PARTS['public'].folder}, which an earlier run made")
 
     labelled = {stem for stems in users.values() for stem in stems}
     kept = {}
@@ -107,8 +103,8 @@ def _public(run: Run, free: set[str], last: set[str]) -> list[str]:
     drawn = [*rng.permutation(sorted(free - last)).tolist(), *rng.permutation(sorted(free & last)).tolist()][:n]
     run.sizes.append(outcome(demand, n))
     if shared := len(last.intersection(drawn)):
-        run.sizes.append({"what": "public, also SS users'", "holders": 1, "asked": shared, "got": shared})
-        run.say(f"voc: NOTE: {shared:,} of the {n:,} public images are also SS users': a setup that has them needs another public set")
+        note = f"{shared:,} of the {n:,} public images are also SS users': a setup that has them needs another public set"
+        run.note(note, "public, also SS users'", shared)
     return drawn
 
 

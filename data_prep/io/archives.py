@@ -14,12 +14,13 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NoReturn, Self
 
 from data_prep.io.entry import SourceError
+from fedmuscle_lib.core.errors import prefixed
 
 Members = Iterator[tuple[str, io.BufferedReader]]
 _Raw = Iterator[tuple[str, IO[bytes]]]
@@ -48,6 +49,19 @@ def contents(path: Path, wanted: Callable[[PurePosixPath], bool]) -> dict[str, b
     """Return the contents of the wanted files of an archive, by their names in it; raises as :func:`opened`."""
     with opened(path) as members:
         return {name: file.read() for name, file in members if wanted(PurePosixPath(name))}
+
+
+def needed(path: Path, names: Collection[str], optional: Collection[str] = ()) -> dict[str, tuple[bytes, str]]:
+    """Return an archive's files of these names, in whichever folders: the content of each, and where it is, for errors.
+
+    Raises:
+        SourceError: as :func:`opened`; or one of the ``names`` is missing.
+    """
+    found = contents(path, lambda member: member.name in {*names, *optional})
+    files = {PurePosixPath(name).name: (content, f"{path}: {name}") for name, content in found.items()}
+    if missing := {*names} - files.keys():
+        raise SourceError(f"{path}: lacks {', '.join(sorted(missing))}")
+    return files
 
 
 def nested(file: io.BufferedReader, path: Path) -> Members:
@@ -86,15 +100,13 @@ class _Content(io.RawIOBase):
         return len(piece)
 
 
-def text_of(content: bytes, name: str, path: Path) -> str:
-    """Return the text of the member ``name`` of the archive ``path``; raises SourceError if it is not UTF-8."""
-    try:
+def text_of(content: bytes, where: str) -> str:
+    """Return the text of a file; raises SourceError, which names ``where`` it is, if it is not UTF-8."""
+    with prefixed(f"{where}: not UTF-8", UnicodeDecodeError, SourceError):
         return content.decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: {name}: not UTF-8 ({error})") from None
 
 
-def plain_name(name: str, path: Path) -> str:
+def plain_name(name: str, path: Path | str) -> str:
     """Return the name if it is a plain file name; raises SourceError if it is empty, stands for a folder, or has separators."""
     if not name or name in {".", ".."} or any(c in name for c in "/\\:\0"):
         _refuse(path, name, "as the name of a file")
@@ -167,5 +179,5 @@ def _check_size(name: str, size: int, path: Path) -> None:
         _refuse(path, name, f"of {size:,} bytes, where a data set's file has at most {LARGEST:,}")
 
 
-def _refuse(path: Path, name: str, why: str) -> NoReturn:
+def _refuse(path: Path | str, name: str, why: str) -> NoReturn:
     raise SourceError(f"{path}: refused: it holds {name!r}, {why}")

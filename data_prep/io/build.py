@@ -85,6 +85,12 @@ class Run:
         (place,) = self.places
         return self.root / place.folder
 
+    def note(self, text: str, counted: str = "", n: int = 0) -> None:
+        """Print a note. If something is ``counted``, the manifest's table of sizes says that there are ``n`` of it."""
+        self.say(f"{self.entry.name}: NOTE: {text}")
+        if counted:
+            self.sizes.append({"what": counted, "holders": 1, "asked": n, "got": n})
+
     def archive(self, archive: Archive) -> Path:
         """Obtain and check an archive.
 
@@ -94,37 +100,34 @@ class Run:
         path = self.source.obtain(archive)
         sums, sha256 = self._checksums, digest(path)
         if sums and archive.name not in sums:
-            self.say(
-                f"{self.entry.name}: NOTE: {archive.name}: no line of the SHA256SUMS beside it names it, and it is not checked by that"
-            )
+            self.note(f"{archive.name}: no line of the SHA256SUMS beside it names it, so its checksum is not compared")
         if sums.get(archive.name, sha256) != sha256:
             raise SourceError(f"{path}: damaged: its SHA-256 is not the one of SHA256SUMS beside it; delete it and run the command again")
-        official: bool | None
+        size, official, stated = path.stat().st_size, None, ""
         if archive.md5:
             official, stated = digest(path, "md5") == archive.md5, f"MD5 is not the official {archive.md5}"
-        else:  # a size that fits proves nothing, one that does not is another file's
-            official = None if archive.bytes in {None, path.stat().st_size} else False
-            stated = f"size is not the official {archive.bytes:,} bytes" if official is False else ""
+        elif archive.bytes not in {None, size}:  # a size that fits proves nothing, one that does not is another file's
+            official, stated = False, f"size is not the official {archive.bytes:,} bytes"
         if official is False and self.source.official and not self.allow_subset:
             raise SourceError(
                 f"{path}: its {stated}: a damaged download, or another edition; "
                 "delete it to fetch it again, or pass --allow-subset to use it as it is"
             )
-        self.archives.append({"name": archive.name, "bytes": path.stat().st_size, "sha256": sha256, "official": official})
+        self.archives.append({"name": archive.name, "bytes": size, "sha256": sha256, "official": official})
         return path
 
     @cached_property
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 by archive name, of the ``SHA256SUMS`` beside the archives; archives that are not there are told of."""
+        """SHA-256 by archive name, from the ``SHA256SUMS`` beside the archives; a note lists those that are missing there."""
         sums = self.source.sums()
         if absent := self.source.absent(sums):
             shown = line_of(", ".join(absent[:5]) + (", ..." if len(absent) > 5 else ""))
-            self.say(f"{self.entry.name}: NOTE: SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
+            self.note(f"SHA256SUMS names {len(absent)} files that do not lie beside it: {shown}")
         return sums
 
     def images_in(self, place: Place) -> set[str]:
         """Return the names without suffix of the images that an earlier run of this command put into a place."""
-        if (_read(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
+        if (_read_manifest(self.data_dir / place.folder) or {}).get("dataset") != self.entry.name:
             return set()
         return {path.stem for path in _paths(self.data_dir, place) if path.suffix in {".jpg", ".png"}}
 
@@ -165,12 +168,11 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         OSError: a folder can't be read or written.
     """
     name, data_dir = run.entry.name, run.data_dir
-    there = [_read(data_dir / place.folder) or {} for place in run.places]
+    there = [_read_manifest(data_dir / place.folder) or {} for place in run.places]
     if all(_is_done(run, place, manifest) for place, manifest in zip(run.places, there, strict=True)):
         run.say(f"{name}: {', '.join(place.folder for place in run.places)} in {data_dir}: there already, whole; nothing to do")
         return there[0]
     refuse_others(run)
-    data_dir.mkdir(parents=True, exist_ok=True)
     _terms(run)
     with alone(name, data_dir) as scratch:
         run.root = scratch / "new"
@@ -180,8 +182,8 @@ def prepare(run: Run, write: Callable[[Run], None]) -> dict:
         manifest = run.manifest()
         refuse_others(run)  # another command may have come first in the hours since
         for place in run.places:  # before any is moved: the old users of one may have the new public images of another
-            most = max(_files(data_dir, place), _files(run.root, place))
-            _write(data_dir / place.folder, manifest | {"whole": False, "files": most})
+            most = max(_count(data_dir, place), _count(run.root, place))
+            _write_manifest(data_dir / place.folder, manifest | {"whole": False, "files": most})
         for place in run.places:
             _move(run, place, manifest, scratch / "old")
     return manifest
@@ -192,7 +194,7 @@ def _is_done(run: Run, place: Place, manifest: dict) -> bool:
     made_by = manifest.get("dataset"), manifest.get("whole"), manifest.get("versions", {}).get("data_prep")
     return (
         made_by == (run.entry.name, True, _VERSION)
-        and _files(run.data_dir, place) == manifest.get("files")
+        and _count(run.data_dir, place) == manifest.get("files")
         and _given(manifest.get("request", {})) == _given(run.request)
         and not _other_archives(run.source, manifest)
     )
@@ -205,11 +207,8 @@ def _given(request: dict) -> dict:
 
 @contextmanager
 def alone(command: str, folder: Path) -> Iterator[Path]:
-    """Allow one run of a command at a time in ``folder``, with a temporary folder in it; remove those of killed runs.
-
-    Raises:
-        SourceError: another run is at work there.
-    """
+    """Make a temporary folder in ``folder``, and remove those of killed runs; raises SourceError if another run is at work there."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / f".{command}.lock", timeout=0):
             ownership.sweep(folder, command)
@@ -229,7 +228,7 @@ def refuse_others(run: Run) -> None:
         folder = run.data_dir / place.folder
         for name in (MANIFEST, *place.entries):
             ownership.reach(folder / name, run.data_dir)
-        manifest, files, whose = _read(folder), _files(run.data_dir, place), ""
+        manifest, files, whose = _read_manifest(folder), _count(run.data_dir, place), ""
         if not manifest:
             if files or os.path.lexists(folder / MANIFEST):
                 whose = "that this command did not write"
@@ -257,14 +256,14 @@ def _move(run: Run, place: Place, manifest: dict, old: Path) -> None:
     for new in sorted((run.root / place.folder).glob("*")):
         if new.name in (place.entries or (new.name,)):
             new.rename(folder / new.name)
-    _write(folder, manifest | {"files": _files(run.data_dir, place)})
+    _write_manifest(folder, manifest | {"files": _count(run.data_dir, place)})
 
 
-def _write(folder: Path, manifest: dict) -> None:
+def _write_manifest(folder: Path, manifest: dict) -> None:
     put(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
-def _read(folder: Path) -> dict | None:
+def _read_manifest(folder: Path) -> dict | None:
     """Return the manifest of a folder; None if there is none, or it is none that these commands write."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes()) if (folder / MANIFEST).is_file() else None
@@ -277,7 +276,7 @@ def _read(folder: Path) -> dict | None:
     return manifest if "dataset" in manifest and archives else None
 
 
-def _files(data_dir: Path, place: Place) -> int:
+def _count(data_dir: Path, place: Place) -> int:
     return sum(1 for _ in _paths(data_dir, place))
 
 
@@ -298,24 +297,19 @@ def _terms(run: Run) -> None:
 
 
 def _report(run: Run) -> None:
-    name = run.entry.name
     if not run.official:
         others = [archive["name"] for archive in run.archives if archive["official"] is False]
         counts = ", ".join(f"{run.found.get(key, 0):,} of {n:,} {key}" for key, n in run.entry.counts.items() if key in run.found)
         checksums = f"; not the official checksum: {', '.join(others)}" if others else ""
-        run.say(f"{name}: NOTE: this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
+        run.note(f"this is a SUBSET OR ANOTHER EDITION of the data set: {counts}{checksums}. The manifest says so.")
     for line in run.sizes:
         if line["got"] < line["asked"]:
             each = f" for each of {line['holders']} users" if line["holders"] > 1 else ""
-            run.say(f"{name}: NOTE: {line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
+            run.note(f"{line['what']}: {line['asked']:,} asked for, {line['got']:,} got{each}")
 
 
 def plan(run: Run) -> None:
-    """Print what a run would fetch: names, sizes, addresses and folders. Download and write nothing.
-
-    Raises:
-        SourceError: the source can't be reached.
-    """
+    """Print what a run would fetch and write, and do neither; raises SourceError if the source can't be reached."""
     entry, source, say = run.entry, run.source, run.say
     say(f"{entry.name}: terms: {entry.terms} ({entry.home})")
     for archive in entry.archives:

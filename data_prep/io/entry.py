@@ -54,7 +54,7 @@ class Entry:
 
     Attributes:
         name: its command.
-        title: a line for ``--help``, with the data set's name before a colon.
+        title: a line for ``--help``, with the data set's display name before a colon.
         folder: that the command writes below ``data_dir``, if it is a single one.
         counts: what the official archives hold; a run counts under the same names.
         takes: the options of its command, besides those of every data set's.
@@ -70,3 +70,7 @@ class Entry:
     folder: str = ""
     takes: tuple[Option, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def display_name(self) -> str:
+        return self.title.partition(":")[0]

@@ -80,7 +80,7 @@ def download(url: str, path: Path, *, quiet: bool = False) -> Path:
             break
         except _BrokeOff as error:
             reason, whole = str(error), error.whole
-        if _size(part) >= furthest + LEAST:  # bytes that are fetched again after a part was discarded bring nobody further
+        if _size(part) >= furthest + LEAST:  # bytes that are fetched again after a part was discarded are no progress
             failures, furthest, reasons = 0, _size(part), []
         failures += 1
         reasons += [reason] if reason not in reasons else []
@@ -256,11 +256,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _asked(url: str, method: str = "GET") -> Iterator[requests.Response | None]:
-    """The server's answer, or None if the file does not exist. A server that knows no HEAD is asked to GET.
-
-    Raises:
-        SourceError: the server can't be reached, or answers something else.
-    """
+    """The server's answer, None if the file does not exist, or SourceError. A server that knows no HEAD is asked to GET."""
     with prefixed(url, _BrokeOff, SourceError), _answered(url, {}, method) as response:
         if method == "HEAD" and response.status_code in _NO_HEAD:
             with _asked(url) as gotten:
@@ -333,11 +329,7 @@ class Source:
         return -1 if archive.bytes is None else archive.bytes
 
     def obtain(self, archive: Archive, *, quiet: bool = False) -> Path:
-        """Return the archive's file, downloaded if need be, without a progress bar if ``quiet``.
-
-        Raises:
-            SourceError: the source lacks it, or the download failed.
-        """
+        """Return the archive's file, downloaded if need be, without a progress bar if ``quiet``; raises SourceError if it can't be had."""
         if self.folder is None:
             return download(self.url(archive), self.store / archive.name, quiet=quiet)
         path = self.folder / archive.name
@@ -370,19 +362,19 @@ class Source:
         """The content of ``SHA256SUMS``; None if there is none."""
         if self.folder:
             path = self.folder / SUMS
-            if path.is_symlink() or path.exists():
-                if not path.is_file():
-                    raise SourceError(f"{path}: not a file")
+            if path.is_file():
                 return path.read_bytes()
-        elif self.base_url:
-            with _asked(f"{self.base_url}/{SUMS}") as response:
-                content = b""
-                for block in _blocks(response) if response else ():
-                    content += block
-                    if len(content) > _MOST_SUMS:
-                        raise SourceError(f"{self.base_url}/{SUMS}: larger than {_MOST_SUMS:,} bytes")
-                return content if response else None
-        return None
+            if path.is_symlink() or path.exists():
+                raise SourceError(f"{path}: not a file")
+        if not self.base_url:
+            return None
+        with _asked(f"{self.base_url}/{SUMS}") as response:
+            content = b""
+            for block in _blocks(response) if response else ():
+                content += block
+                if len(content) > _MOST_SUMS:
+                    raise SourceError(f"{self.base_url}/{SUMS}: larger than {_MOST_SUMS:,} bytes")
+            return content if response else None
 
     def absent(self, names: Iterable[str]) -> list[str]:
         """Return which of these archives the user's folder lacks; none where there is no folder to look into."""

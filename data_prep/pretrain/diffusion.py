@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,12 +40,12 @@ HELD_OUT = 256  # images of the report's loss
 Batches = Callable[[np.random.RandomState, int], Tensor]
 
 
-def need_diffusers() -> None:
-    """Check that the optional extra is installed; raises SourceError if it is not."""
+def diffusers() -> ModuleType:
+    """Return the package of the optional extra; raises SourceError if it is not installed."""
     try:
-        import diffusers  # noqa: F401
+        return import_module("diffusers")
     except ImportError:
-        raise SourceError("diffusers is not installed, which makes synthetic images; `pip install -e '.[diffusion]'` does it") from None
+        raise SourceError("diffusers, which makes synthetic images, is not installed; `pip install -e '.[diffusion]'` does it") from None
 
 
 @fixed_state(1)  # one thread makes the sums, hence the weights, repeatable
@@ -61,15 +63,13 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
         OSError: the folder can't be written.
     """
     claim(out)
-    need_diffusers()
-    from diffusers import UNet2DModel
-
+    library = diffusers()
     if side % (2 * BLOCK):
         raise ValueError(f"side: {side} pixels are no multiple of {2 * BLOCK}, which the model halves twice")
     batches, started = _files(images, side) if images else _upstream(), time.process_time()
     torch.manual_seed(seed)
     rng, noise = np.random.RandomState(seed), scheduler()
-    unet = UNet2DModel(
+    unet = library.UNet2DModel(
         sample_size=side // BLOCK,
         in_channels=3 * BLOCK**2,
         out_channels=3 * BLOCK**2,
@@ -112,12 +112,10 @@ def train(out: Path, images: Path | None = None, side: int = SIZE, steps: int = 
 
 def load(folder: Path) -> UNet2DModel:
     """The trained model in ``folder``, in full precision; raises SourceError if diffusers or a readable model is missing."""
-    need_diffusers()
-    from diffusers import UNet2DModel
-
+    library = diffusers()
     try:
         options = {"torch_dtype": torch.float32, "use_safetensors": True, "local_files_only": True}
-        return UNet2DModel.from_pretrained(folder, **options).eval()
+        return library.UNet2DModel.from_pretrained(folder, **options).eval()
     except (OSError, ValueError) as error:
         raise SourceError(
             f"{folder}: no diffusion model ({str(error).splitlines()[0]}); `python -m data_prep diffusion` makes it"
@@ -151,9 +149,7 @@ def sdedit(unet: UNet2DModel, strength: float, images: Tensor, seed: int) -> Ten
 
 def scheduler() -> DDIMScheduler:
     """The levels of noise: a cosine schedule (Nichol and Dhariwal 2021), with DDIM's deterministic steps (Song et al. 2021)."""
-    from diffusers import DDIMScheduler
-
-    return DDIMScheduler(TIMES, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction")
+    return diffusers().DDIMScheduler(TIMES, beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction")
 
 
 def velocity(unet: UNet2DModel, pixels: Tensor, at: Tensor) -> Tensor:

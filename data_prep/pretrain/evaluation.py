@@ -7,7 +7,8 @@ on one set. Features are those that a user's model would start from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,17 @@ from fedmuscle_lib.data.samples import Samples, draw_local
 from fedmuscle_lib.models import architecture_of, load_tokenizer, untrained
 from fedmuscle_lib.models.class_means import draws
 
-PICTURES, TEXTS, QUESTIONS = "IC/CIFAR100", "TC/ag_news", "TC/yahoo_qa"
-_PREPARED_BY = {PICTURES: "cifar100", TEXTS: "ag-news"}
-_CLASSES = {PICTURES: 100, TEXTS: 4, QUESTIONS: 10}
+IMAGES, TEXTS, QUESTIONS = "IC/CIFAR100", "TC/ag_news", "TC/yahoo_qa"
+_PREPARED_BY = {IMAGES: "cifar100", TEXTS: "ag-news"}
+_CLASSES = {IMAGES: 100, TEXTS: 4, QUESTIONS: 10}
 TRAINING_TEXTS = 100
 LONGEST = 128  # tokens of a text
 _SIDE = 32  # pixels of the embedded world's images
 
 
 def data_of(chosen: Sequence[Checkpoint], data_dir: Path) -> None:
-    """Raise SourceError if data are not prepared that :func:`measure` needs."""
-    for folder in {TEXTS if checkpoint.vocabulary else PICTURES for checkpoint in chosen}:
+    """Raise SourceError if the data that :func:`measure` needs are not prepared."""
+    for folder in {TEXTS if checkpoint.vocabulary else IMAGES for checkpoint in chosen}:
         prepared(data_dir, folder)
 
 
@@ -55,17 +56,13 @@ def measure(chosen: Sequence[Checkpoint], models_path: Path, data_dir: Path, sid
         if checkpoint.vocabulary:
             say(f"{checkpoint.name}: {texts}: {linear_on_texts(path, data_dir):.1f} %")
         else:
-            say(f"{checkpoint.name}: CIFAR-100 at {side} px, {_listed(few_shot(path, data_dir, side, tests))}")
+            say(f"{checkpoint.name}: CIFAR-100 at {side} px, {listed(few_shot(path, data_dir, side, tests))}")
     if any(checkpoint.vocabulary for checkpoint in chosen):
         say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir):.1f} %")
 
 
 def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None]) -> None:
-    """Print what each checkpoint below ``models_path`` is worth in the embedded world, whose data lie in ``data_dir``.
-
-    Raises:
-        OSError: there is no checkpoint, or one can't be read.
-    """
+    """Print what each checkpoint below ``models_path`` is worth in the embedded world; raises OSError if none can be read."""
     folders = sorted(config.parent for config in models_path.glob("*/config.json"))
     if not folders:
         raise FileNotFoundError(f"{models_path}: holds no checkpoints; `python -m data_prep mini-backbones` makes them")
@@ -74,11 +71,12 @@ def measure_world(models_path: Path, data_dir: Path, say: Callable[[str], None])
         if architecture_of(path).reads == "texts":
             say(f"{path.name}: {texts}: {linear_on_texts(path, data_dir, QUESTIONS, 'val'):.1f} %")
         else:
-            say(f"{path.name}: 100 classes, {_listed(few_shot(path, data_dir, _SIDE, split='val'))}")
+            say(f"{path.name}: 100 classes, {listed(few_shot(path, data_dir, _SIDE, split='val'))}")
     say(f"TF-IDF: {texts}: {tfidf_on_texts(data_dir, QUESTIONS, 'val'):.1f} %")
 
 
-def _listed(accuracy: dict[int, float]) -> str:
+def listed(accuracy: Mapping[Any, float]) -> str:
+    """Return few-shot accuracy as text."""
     return ", ".join(f"{shots}-shot {value:.1f} %" for shots, value in accuracy.items())
 
 
@@ -102,10 +100,10 @@ def few_shot(checkpoint: Path, data_dir: Path, side: int, tests: int = 1500, spl
         tests: number of test images, drawn from the users' sets of the split; all, if these have fewer.
         split: "test", or "val" for what informs a choice.
     """
-    pool, test = (Samples(torch.cat(images), labels) for images, labels in (_users(data_dir, PICTURES, part) for part in ("train", split)))
+    pool, test = (Samples(torch.cat(images), labels) for images, labels in (_users(data_dir, IMAGES, part) for part in ("train", split)))
     test = draw_local(test, min(tests, len(test)), "test")
     pool, test = (_pooled(checkpoint, samples, side) for samples in (pool, test))
-    return {shots: models.few_shot(pool, test, shots * _CLASSES[PICTURES]) for shots in (1, 5)}
+    return {shots: models.few_shot(pool, test, shots * _CLASSES[IMAGES]) for shots in (1, 5)}
 
 
 def linear_on_texts(checkpoint: Path, data_dir: Path, folder: str = TEXTS, split: str = "test") -> float:
@@ -129,10 +127,10 @@ def _regression(inputs: np.ndarray, labels: Tensor, test_inputs: Any, test_label
 
 
 @torch.inference_mode()
-def _pooled(checkpoint: Path, pictures: Samples, side: int) -> Samples:
+def _pooled(checkpoint: Path, images: Samples, side: int) -> Samples:
     """Features of the images, and their labels."""
     model, pixels = untrained(checkpoint), Pixels(side)
-    return Samples(torch.cat([model.features(pixels.resize(part)) for part in pictures.inputs.split(64)]), pictures.targets)
+    return Samples(torch.cat([model.features(pixels.resize(part)) for part in images.inputs.split(64)]), images.targets)
 
 
 @torch.inference_mode()
@@ -150,13 +148,13 @@ def _encoded(checkpoint: Path, data_dir: Path, folder: str, split: str) -> Sampl
 
 def _users(data_dir: Path, folder: str, split: str) -> tuple[list, Tensor]:
     """The users' images, a tensor for each user, or texts, a list for each; and the labels of all."""
-    key = "data" if folder == PICTURES else "texts"
+    key = "data" if folder == IMAGES else "texts"
     files = [Pickled(path, key, "labels") for path in _users_files(data_dir, folder, split)]
-    inputs = [file.images() if folder == PICTURES else file.texts() for file in files]
+    inputs = [file.images() if folder == IMAGES else file.texts() for file in files]
     labels = [file.labels(len(own), _CLASSES[folder], folder) for file, own in zip(files, inputs, strict=True)]
     return inputs, torch.cat(labels)
 
 
 def _texts(data_dir: Path, folder: str, split: str) -> tuple[list[str], Tensor]:
     texts, labels = _users(data_dir, folder, split)
-    return [text for own in texts for text in own], labels
+    return list(chain(*texts)), labels

@@ -21,10 +21,11 @@ from data_prep.datasets import CATALOGUE
 from data_prep.io.wheels import Wheels
 from data_prep.pretrain import training
 from data_prep.pretrain.distillation_data import BYTES, STEM, STUDENT_SIDE, TEACHER, TEACHER_SIDE, Source, Views
-from data_prep.pretrain.evaluation import few_shot
+from data_prep.pretrain.evaluation import few_shot, listed
 from data_prep.pretrain.training import MADE_WITH, describe, fit, optimisation, read_report, save
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.core import ownership
+from fedmuscle_lib.core.errors import unreadable
 from fedmuscle_lib.core.files import put
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.models.hybrid_vit import HybridViTConfig, HybridViTModel
@@ -125,7 +126,7 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
     if not resume:
         ownership.clear(folder, ("pretraining.json", "checkpoint.pt"))
     if finished := read_report(folder):
-        _same(folder, finished.get("settings", {}), settings)
+        _check_settings(folder, finished.get("settings", {}), settings)
         return finished
 
     torch.manual_seed(seed)
@@ -156,8 +157,8 @@ def distil(name: str, views: Views, out: Path, *, epochs: int | None = None, see
         "name": name,
         "pictures": views.counts,
         "settings": settings,
-        "parameters": sum(p.numel() for p in student.backbone.parameters()),
-        "of_the_stem": sum(p.numel() for p in student.backbone.embeddings.stem.parameters()),
+        "parameters": student.backbone.num_parameters(),
+        "of_the_stem": student.backbone.embeddings.stem.num_parameters(),
         "cosine": round(log[-1]["cosine"], 4),
         "agreement": round(log[-1]["agreement"], 4),
         "seconds": round(sum(row["seconds"] for row in log)),
@@ -215,7 +216,7 @@ def measured(folder: Path, report: dict, data_dir: Path) -> dict:
 # --- checkpoints -------------------------------------------------------------------------------------------------------------
 
 
-def _same(folder: Path, found: dict, settings: dict) -> None:
+def _check_settings(folder: Path, found: dict, settings: dict) -> None:
     if found != settings:
         differing = sorted(key for key in found.keys() | settings.keys() if found.get(key) != settings.get(key))
         raise FileExistsError(f"{folder} is of other settings ({', '.join(differing)}); name another folder, or replace it with --fresh")
@@ -226,14 +227,12 @@ def _restore(folder: Path, settings: dict, parts: dict) -> list[dict]:
     path = folder / "checkpoint.pt"
     if not path.exists():
         return []
-    try:
+    with unreadable(f"{path}: not a readable checkpoint of this training; --fresh starts again", OSError):
         state = torch.load(path, map_location="cpu", weights_only=True)
         found, log = state["settings"], state["log"]
         for key, part in parts.items() if found == settings else ():
             part.load_state_dict(state[key])
-    except Exception as error:  # torch, zipfile and pickle have kinds of their own; keys or shapes may be of others
-        raise OSError(f"{path}: not a readable checkpoint of this training ({type(error).__name__}); --fresh starts again") from None
-    _same(path, found, settings)
+    _check_settings(path, found, settings)
     return log
 
 
@@ -249,12 +248,11 @@ def _keep(folder: Path, settings: dict, parts: dict, log: list[dict]) -> None:
 
 
 def card(report: dict) -> str:
-    """Return the model card, with what ``worth`` measured if the report says it."""
+    """Return the model card, with the few-shot accuracy if :func:`measured` has put it into the report."""
     settings, counts = report["settings"], report["pictures"]
-    pictures = ", ".join(f"{count:,} of {CATALOGUE[name].title.partition(':')[0]}" for name, count in counts.items())
-    terms = "\n".join(f"  - {CATALOGUE[name].title.partition(':')[0]}: {CATALOGUE[name].terms}" for name in counts)
-    shots = report.get("few_shot", {})
-    worth = ", ".join(f"{count}-shot {value:.1f} %" for count, value in shots.items()) or "not measured; `--check` does"
+    pictures = ", ".join(f"{count:,} of {CATALOGUE[name].display_name}" for name, count in counts.items())
+    terms = "\n".join(f"  - {CATALOGUE[name].display_name}: {CATALOGUE[name].terms}" for name in counts)
+    worth = listed(report.get("few_shot", {})) or "not measured; `--check` does"
     facts = {"pictures": pictures, "terms": terms, "worth": worth, "total": sum(counts.values()), "side": STUDENT_SIDE}
     facts |= {"teacher_side": TEACHER_SIDE, "stem": STEM, "teacher": TEACHER, "dropped": DROPPED, "noise": NOISE, "lr": LR, "batch": BATCH}
     return training.card("hybrid_vit", report | settings | facts)

@@ -274,7 +274,7 @@ def pretrain(name: str, out: Path, steps: int | None = None, *, resume: bool = T
         OSError: the folder can't be written.
     """
     training.claim(out / name)
-    make = _from_books if name in TEXT_RECIPES else _from_pictures
+    make = _from_books if name in TEXT_RECIPES else _from_images
     return make(name, out, steps, resume)
 
 
@@ -305,7 +305,7 @@ def _from_books(name: str, out: Path, steps: int | None, resume: bool) -> dict:
     return language_models.pretrain(name, recipe, texts, language.books(HELD_OUT, seed=2), out, facts, contrast)
 
 
-def _from_pictures(name: str, out: Path, steps: int | None, resume: bool) -> dict:
+def _from_images(name: str, out: Path, steps: int | None, resume: bool) -> dict:
     recipe = RECIPES[name]
     if steps:
         recipe = replace(recipe, steps=steps, phases=tuple(replace(phase, steps=steps) for phase in recipe.phases))

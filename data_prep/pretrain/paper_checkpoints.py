@@ -74,7 +74,7 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
             model = AutoModel.from_pretrained(folder, local_files_only=True, **_options(name))
         except SafetensorError as error:
             raise OSError(f"{folder}: a damaged checkpoint ({error}); delete it to fetch it anew") from None
-        return sum(parameter.numel() for parameter in model.parameters())
+        return model.num_parameters()
     ownership.vacant(folder, models_path)
     if random:
         torch.manual_seed(0)
@@ -85,7 +85,7 @@ def fetch(name: str, models_path: Path, random: bool = False) -> int:
     else:
         model = AutoModel.from_pretrained(name, **_options(name))
         _save(model, AutoTokenizer.from_pretrained(name) if reads_text else None, folder, {})
-    return sum(parameter.numel() for parameter in model.parameters())
+    return model.num_parameters()
 
 
 def _options(name: str) -> dict[str, bool]:
@@ -103,7 +103,6 @@ def _characters() -> PreTrainedTokenizerBase:
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path, beside: dict[str, str]) -> None:
     """Save the model, its tokenizer, and further files by name and content."""
     logging.disable_progress_bar()
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with ownership.scratch(folder.parent, folder.name) as scratch:  # a folder that was left half written does not look whole
         new = scratch / folder.name
         with named(new):

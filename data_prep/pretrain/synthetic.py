@@ -81,20 +81,18 @@ def stable_diffusion(folder: Path, strength: float, device: str = "cpu") -> Pipe
     Raises:
         SourceError: diffusers is not installed, or a checkpoint is not there or can't be read.
     """
-    diffusion.need_diffusers()
-    from diffusers import ControlNetModel, StableDiffusionControlNetImg2ImgPipeline
-
+    library = diffusion.diffusers()
     base, control = (folder / name for name in STABLE_DIFFUSION)
-    for name, config in ((STABLE_DIFFUSION[0], base / "model_index.json"), (STABLE_DIFFUSION[1], control / "config.json")):
+    for name, config in zip(STABLE_DIFFUSION, (base / "model_index.json", control / "config.json"), strict=True):
         if not config.is_file():
             raise SourceError(f"{config}: no checkpoint; `hf download {name} --local-dir {config.parent}` fetches it")
     options = {"use_safetensors": True, "local_files_only": True}
     try:
-        net = ControlNetModel.from_pretrained(control, **options)
-        pipe = StableDiffusionControlNetImg2ImgPipeline.from_pretrained(base, controlnet=net, safety_checker=None, **options).to(device)
+        net = library.ControlNetModel.from_pretrained(control, **options)
+        pipe = library.StableDiffusionControlNetImg2ImgPipeline.from_pretrained(base, controlnet=net, safety_checker=None, **options)
     except (OSError, ValueError) as error:
         raise SourceError(f"{folder}: no readable checkpoint ({str(error).splitlines()[0]})") from None
-    pipe.set_progress_bar_config(disable=True)
+    pipe.to(device).set_progress_bar_config(disable=True)
     facts = {"pipeline": "stable-diffusion", "strength": strength, "steps": diffusion.DENOISING, "guidance": STABLE_GUIDANCE}
     return Pipeline(partial(_with_edges, pipe, strength), STABLE_SIDE, facts | {"weights": _weights(base, control)})
 
@@ -179,11 +177,7 @@ def claim(data_dir: Path, sheet: Path | None, force: bool) -> None:
 
 
 def write_sheet(data_dir: Path, pipeline: Pipeline, seed: int, path: Path) -> None:
-    """Write the synthetic images as one PNG file, a column a user, and what the manifest says of them as JSON beside it.
-
-    Raises:
-        SourceError, OSError: as :func:`write`.
-    """
+    """Write the synthetic images as one PNG file, a column a user, and their manifest as JSON beside it; raises as :func:`write`."""
     private = originals(data_dir, pipeline.side)
     made = pipeline.make(private.flatten(0, 1), seed).view_as(private)
     sheet = made.permute(0, 3, 1, 4, 2).reshape(EACH * pipeline.side, len(USERS) * pipeline.side, 3).numpy()

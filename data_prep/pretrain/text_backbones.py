@@ -40,7 +40,7 @@ def make(archives: Path, out: Path, *, texts: int = 50_000, steps: int | None = 
     train, test = excerpt(entry, path, {"train": texts, "test": HELD_OUT}).values()
     size = path.stat().st_size
     data = (
-        f"They are of {entry.title.partition(':')[0]}: the first {len(train):,} rows of train.csv, of {len({label for label, _ in train})} "
+        f"They are of {entry.display_name}: the first {len(train):,} rows of train.csv, of {len({label for label, _ in train})} "
         f"classes, and the first {len(test):,} of test.csv in `{public(path)}`"
         + (f". Its {size:,} bytes are not the official {archive.bytes:,}" if size != archive.bytes else "")
         + f". The weights inherit the data's terms: {entry.terms}"

@@ -112,7 +112,6 @@ def save(backbone: PreTrainedModel, folder: Path, report: dict, card: str, token
 @contextmanager
 def placed(folder: Path) -> Iterator[Path]:
     """A folder to write a checkpoint to; at the end its files take the place of those in ``folder``, which :func:`claim` has seen."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     ownership.sweep(folder.parent, folder.name)
     with ownership.scratch(folder.parent, folder.name) as new:
         yield new
@@ -120,11 +119,7 @@ def placed(folder: Path) -> Iterator[Path]:
 
 
 def claim(folder: Path) -> None:
-    """Check that the folder of a checkpoint is free, or holds one that these commands made or were making.
-
-    Raises:
-        NotOurs: it holds others' files and no report of a checkpoint of its name.
-    """
+    """Raise NotOurs unless the folder of a checkpoint is free, or holds one of its name that these commands made or were making."""
     report = read_report(folder)
     ours = isinstance(report, dict) and report.get("name") == folder.name
     ownership.vacant(folder, folder.parent, but=PROGRESS, ours=ours)

@@ -140,7 +140,6 @@ def copy(folders: Iterable[Path], models_path: Path, say: Say, force: bool = Fal
         ownership.vacant(there, models_path, ours=force)
     if not missing:
         return
-    models_path.mkdir(parents=True, exist_ok=True)
     with alone("pretrained", models_path) as scratch:
         for there, content in missing:
             for name, data in content.items():
@@ -193,7 +192,6 @@ def write(checkpoint: Checkpoint, models_path: Path, content: Sequence[bytes], w
     tokens = vocabulary[0].decode().splitlines() if vocabulary else None
     if tokens is not None and len(tokens) != checkpoint.config["vocab_size"]:
         raise SourceError(f"{where}: {checkpoint.config['vocab_size']} token embeddings, but the vocabulary has {len(tokens)} tokens")
-    models_path.mkdir(parents=True, exist_ok=True)
     with alone("pretrained", models_path) as scratch:
         folder = scratch / checkpoint.name
         if tokens is not None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -26,13 +25,13 @@ import numpy as np
 from PIL import Image
 
 from data_prep import MINI_DIFFUSION, MINI_WEIGHTS
-from data_prep.io.writers import labelled, write_arrays, write_classes, write_coco, write_images, write_pickle, write_texts
+from data_prep.io.writers import labelled, write_arrays, write_captions, write_classes, write_coco, write_images, write_pickle, write_texts
 from data_prep.world import language
 from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, single
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import put, read_json
+from fedmuscle_lib.core.files import read_json
 
 VERSION = 7
 MANIFEST = "manifest.json"
@@ -79,10 +78,8 @@ def prepare(data_dir: Path) -> dict:
     if earlier and whole and earlier["version"] == _version():
         return earlier
     ownership.vacant(data_dir, data_dir, ours=earlier is not None)
-    beside = data_dir.resolve().parent
-    beside.mkdir(parents=True, exist_ok=True)
     # written aside and moved into place, so that an interrupted run leaves nothing that looks whole
-    with ownership.scratch(beside, "mini") as scratch:
+    with ownership.scratch(data_dir.resolve().parent, "mini") as scratch:
         root = scratch / "world"
         words = vocabulary()
         for task in FOLDERS:
@@ -237,7 +234,7 @@ def _scenes(root: Path, words: Vocabulary) -> None:
 def _write_captioned(folder: Path, images: np.ndarray, classes: np.ndarray, each: int, rng: np.random.RandomState) -> None:
     names = _write_images(folder / "images", images)
     captions = {name: [language.caption(shown, rng) for _ in range(each)] for name, shown in zip(names, classes, strict=True)}
-    put(folder / "image_file_name_to_caption.pkl", pickle.dumps(captions, protocol=4))
+    write_captions(folder, captions)
 
 
 def _manifest(root: Path) -> dict:

@@ -133,13 +133,8 @@ def _place(masks: torch.Tensor, scale: np.ndarray, centre: np.ndarray, rng: np.r
     aspect = torch.from_numpy(rng.uniform(0.88, 1.12, n))
     stretch = torch.from_numpy(scale) * (SIDE / 24)
     # affine_grid wants the inverse map, image -> mask
-    inverse = torch.stack(
-        [
-            torch.stack([angle.cos() / (stretch * aspect), angle.sin() / (stretch * aspect)], -1),
-            torch.stack([-angle.sin() / stretch, angle.cos() / stretch], -1),
-        ],
-        1,
-    )
+    entries = [angle.cos() / (stretch * aspect), angle.sin() / (stretch * aspect), -angle.sin() / stretch, angle.cos() / stretch]
+    inverse = torch.stack(entries, -1).view(n, 2, 2)
     shift = -(inverse @ torch.from_numpy(centre).flip(-1)[..., None])
     grid = F.affine_grid(torch.cat([inverse, shift], -1), [n, 1, SIZE, SIZE], align_corners=False)
     return F.grid_sample(masks[:, None], grid, align_corners=False)[:, 0].clamp(0, 1)

@@ -95,7 +95,8 @@ def remove(folder: Path, patterns: Collection[str]) -> list[Path]:
 
 @contextmanager
 def scratch(folder: Path, command: str) -> Iterator[Path]:
-    """A temporary folder of a command in ``folder``, which is removed afterwards, or by :func:`sweep` if the process was killed."""
+    """A temporary folder of a command in ``folder``, made if need be; removed afterwards, or by :func:`sweep` if the process was killed."""
+    folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=f".{command}-") as place:
         (Path(place) / _MARK).write_text(command, encoding="utf8")
         yield Path(place)
