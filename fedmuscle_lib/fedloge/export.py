@@ -33,7 +33,6 @@ def save(rounds: Rounds, folder: Path) -> None:
         OSError: the folder can't be written.
     """
     claim(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     s, tensors = rounds.settings, _by_name(rounds.state())
     metadata = {"system": s.system, "settings": json.dumps(s.recorded()), "inputs": json.dumps(inputs(s))}
     with ownership.scratch(folder, "model") as new, named(folder / FILE):

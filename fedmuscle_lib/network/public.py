@@ -52,7 +52,6 @@ def fetch(call: Callable[[str, bytes], bytes], folder: Path, user: int, terms: T
         RefusedMessage: the server hands out something else, or more.
         OSError: the folder can't be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder.parent, command := f"fetch-user-{user}")
     with scratch(folder.parent, command) as place:
         images = place / folder.name / "images"
