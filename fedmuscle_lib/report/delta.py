@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -105,12 +106,15 @@ def loss_correlation(histories: Sequence[History]) -> pd.DataFrame:
     of = ["public", "seed", "algorithm"]
     runs = [history for history in histories if history.arm == "fedmuscle"]
     losses = pd.concat(run.losses.assign(public=run.settings.public, seed=run.settings.seed) for run in runs)
-    loss, rhos = losses.groupby(["public", "seed", "round"]).alignment.mean(), {}
+    loss = losses.groupby(["public", "seed", "round"]).alignment.mean()
+    rhos: dict[Any, dict[str, float]] = {}
     for name in ("rho", "rho_same_round"):
         rows = _over_users(_as_training_goes_on(histories, over_last=name == "rho"), ["public", "algorithm", "round"])
-        moving = rows.join(loss, on=loss.index.names).groupby(of).filter(lambda arm: arm.delta.nunique() > 1)
-        rhos[name] = moving.groupby(of)[["alignment", "delta"]].apply(lambda arm: arm.alignment.corr(arm.delta, method="spearman"))
-    return pd.DataFrame(rhos).dropna(subset="rho").reset_index()
+        for arm, curve in rows.join(loss, on=loss.index.names).groupby(of):
+            if curve.delta.nunique() > 1:
+                rhos.setdefault(arm, {})[name] = curve.alignment.corr(curve.delta, method="spearman")
+    found = [dict(zip(of, arm, strict=True)) | own for arm, own in rhos.items() if "rho" in own]
+    return pd.DataFrame(found, columns=[*of, "rho", "rho_same_round"])
 
 
 def _as_training_goes_on(histories: Sequence[History], over_last: bool) -> pd.DataFrame:

@@ -197,3 +197,4 @@ def test_a_loss_that_falls_while_delta_rises_has_a_rho_of_minus_one_whoever_mini
     alone = replace(history("self", [60] * 6, seed=0), metrics=metrics)  # whose users never align with others
     rho = report.loss_correlation([*flat, with_losses(rising[0], 5.0, 4.0), with_losses(rising[1], 4.0, 5.0), alone])
     assert rho.set_index(["algorithm", "seed"]).rho.to_dict() == pytest.approx({("fedmuscle", 0): -1, ("self", 0): -1, ("fedmuscle", 1): 1})
+    assert report.loss_correlation([flat[0], with_losses(replace(rising[0], metrics=flat[0].metrics), 5.0, 4.0)]).empty
