@@ -35,8 +35,9 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("gate")
 
 ROOT = Path(__file__).parents[1]
+DEVICE = os.environ.get("FEDMUSCLE_TEST_DEVICE", "cpu")  # where small runs and the loss are computed, such as "cuda:0"
 # Three users of two tasks, few rounds: seconds on one core.
-SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 64, "evaluate_every": 1}
+SMALL = {"users": (2, 5, 6), "others": 2, "rounds": 2, "local_epochs": 1, "public_size": 64, "evaluate_every": 1, "device": DEVICE}
 
 
 IN_THE_GATE = "test_contraction.py"  # the one lesson that the gate executes
@@ -122,6 +123,12 @@ def small_world(mini_world, tmp_path_factory) -> Path:
             if not (folder / path.name).exists():
                 (folder / path.name).symlink_to(path)
     return world
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """The device that small runs are computed on."""
+    return DEVICE
 
 
 @pytest.fixture

@@ -106,6 +106,8 @@ class UserModel(Versioned, nn.Module, ABC):
         self.projection = nn.Linear(width, proj_dim)
         self.head = self.build_head(head, backbone, proj_dim if head_on == "representation" else width, head_hidden, n_outputs)
         self._only_pooled = head in ("two layers", "linear")
+        backbone.eval()
+        self.train()
 
     def _adapt(self, layers: Layers, blocks: Blocks, rank: int, alpha: int, dropout: float) -> int:
         """Add LoRA matrices to the backbone; return the index of the first block that has some."""
@@ -124,10 +126,9 @@ class UserModel(Versioned, nn.Module, ABC):
 
     def train(self, mode: bool = True) -> UserModel:
         """Set training mode for the head and LoRA's dropout. The backbone stays in evaluation mode: the paper states no dropout."""
-        super().train(mode)
-        self.backbone.eval()
-        for dropout in self._dropouts:
-            dropout.train(mode)
+        self.training = mode
+        for part in (self.projection, self.head, *self._dropouts):  # to visit all modules of a backbone takes a third of a small step
+            part.train(mode)
         return self
 
     def width(self, backbone: PreTrainedModel) -> int:

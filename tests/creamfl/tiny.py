@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ TINY: dict[str, Any] = {
     "labelled_batch": 512,
     "image_size": 32,
     "networks": TINY_NETWORKS,
+    "device": os.environ.get("FEDMUSCLE_TEST_DEVICE", "cpu"),
 }
 
 
