@@ -57,9 +57,9 @@ def deltas_in_worlds(root: Path) -> str:
 
 
 def gain(folder: Path, row: str) -> str:
-    """Delta of the row that ``row`` selects in a folder's ``delta.csv``, with its interval, in one line."""
-    delta = selected(pd.read_csv(folder / "delta.csv"), row).iloc[0]
-    return _unbroken(delta.delta, delta.ci_low, delta.ci_high)
+    """Delta of the row that ``row`` selects in a folder's ``delta.csv``, with its interval, in one line; "page" if it has none."""
+    found = selected(pd.read_csv(folder / "delta.csv"), row)
+    return "page" if found.empty else _unbroken(*found[["delta", "ci_low", "ci_high"]].iloc[0])
 
 
 TABLES = {"reproduced": reproduced, "worlds": deltas_in_worlds}

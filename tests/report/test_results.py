@@ -79,5 +79,11 @@ def test_a_page_of_no_figures_has_only_its_head(tmp_path):
 
 def test_a_delta_without_its_interval_is_refused(root):
     (root / "figures/mini/table7/delta.csv").write_text("public,algorithm,delta,paper_delta\nvoc,fedmuscle,0,0\n")
-    with pytest.raises(AttributeError, match="ci_low"):
+    with pytest.raises(KeyError, match="ci_low"):
         results_page(root)
+
+
+def test_a_variant_without_the_row_that_stands_for_its_table_has_a_link(root):
+    entry(root, "small/table7_publics=coco", "Table 7: losses")
+    (root / "figures/small/table7_publics=coco/delta.csv").write_text(DELTA.format(1).replace("voc", "coco"))
+    assert "[page](figures/small/table7_publics=coco/README.md)" in results_page(root)
