@@ -31,6 +31,7 @@ from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
+from fedmuscle_lib.fedmuscle.objectives import gramian
 from fedmuscle_lib.fedmuscle.server import Server
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.models import FrozenStates, State, UserModel
@@ -44,7 +45,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would write 
 
 _DENSE_TENSORS = 6  # tensors of b^(m+1) entries that the dense form and its graph hold at once
 _LONGEST = 2e10  # terms of the sum, b^(m+1), beyond which one call takes many seconds on a few cores
-_MEASURED = ("dense_ms", "library_ms", "speedup", "dense_mb", "library_mb", "memory_ratio")
+_MEASURED = ("dense_ms", "library_ms", "gramian_ms", "speedup", "dense_mb", "library_mb", "memory_ratio")
 _PATIENCE = 10.0  # seconds after which a cell begins no further round
 _PAIRS_PATIENCE = 300.0  # seconds after which no further pair of rounds begins
 
@@ -60,9 +61,9 @@ def bench_loss(
     seed: int = 0,
     dense_limit_gb: float = 4.0,
 ) -> pd.DataFrame:
-    """Print forward and backward of the Muscle loss, the original code's dense form and the library's side by side.
+    """Print forward and backward of the Muscle loss, the original code's dense form and the library's, and of the Gramian loss.
 
-    Both run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
+    They run in this process on the same inputs, in rounds that alternate between them; times are medians over rounds. Memory is the
     peak of what torch's allocator holds during one call beyond the inputs.
 
     Args:
@@ -76,7 +77,7 @@ def bench_loss(
         dense_limit_gb: the dense form is not run where its tensors would need more.
 
     Returns:
-        One row a cell: m, b, dense_ms, library_ms, speedup, dense_mb, library_mb, memory_ratio, note.
+        One row a cell: m, b, dense_ms, library_ms, gramian_ms, speedup (library over dense), dense_mb, library_mb, memory_ratio, note.
     """
     with fixed_state(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]
@@ -325,6 +326,7 @@ def _loss_cell(m: int, b: int, dim: int, rounds: int, device: str, seed: int, de
     others = normalize(torch.randn(m, b, dim, device=device), dim=-1)  # (m, b, d)
     calls: dict[str, Callable[[], object]] = {
         "library": lambda: _step(muscle_loss, anchor, others),
+        "gramian": lambda: _step(gramian, anchor, others),
         "dense": lambda: _step(muscle_loss_dense, anchor, others),
     }
     needed_gb = _DENSE_TENSORS * b ** (m + 1) * anchor.element_size() / 1e9

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.tensors import like
 
 
@@ -65,6 +66,13 @@ def put_weights(party: str, model: nn.Module, ours: Mapping[str, Tensor], given:
         for name, tensor in model.state_dict(keep_vars=True).items():
             if name in given:
                 tensor.copy_(given[name])
+
+
+def check_finite(party: str, tensors: Mapping[str, Tensor], when: str = "") -> None:
+    """Raises ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise Diverged(f"{party}: {name!r} is not finite after training{when}; is lr or an option too large?")
 
 
 def resume_optimiser(party: str, name: str, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.core.training import FlopMeter, put_weights, resume_optimiser
+from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
 from fedmuscle_lib.models import FrozenStates
 
 AT_ONCE = 256  # samples that are embedded at once, where no step follows
@@ -179,9 +179,7 @@ class Party:
     def check_weights(self) -> None:
         """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
         for modality, model in self.models.items():
-            for name, weight in model.trainable_state().items():
-                if not torch.isfinite(weight).all():
-                    raise Diverged(f"{self.name}: {name} for {modality} is not finite after training; is a learning rate too large?")
+            check_finite(f"{self.name}, {modality}", model.trainable_state())
 
     @property
     def _device(self) -> torch.device:

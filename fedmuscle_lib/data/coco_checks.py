@@ -21,6 +21,7 @@ from fedmuscle_lib.core.errors import DataError, shown
 from fedmuscle_lib.data.images import MOST_PIXELS
 
 LISTS = ("images", "annotations", "categories")
+_ONE = {"images": "image", "categories": "category", "annotations": "annotation"}
 MOST_BYTES = 1 << 29  # COCO's own annotations of train2017 have 449 MB
 _LISTED = 5  # faults that an error names
 _MOST_CATEGORIES = 10_000
@@ -114,7 +115,7 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
     sizes = {}
     names: set[str] = set()
     for row, image in enumerate(document["images"]):
-        where = _where("image", image, row)
+        where = _where("images", image, row)
         if fault := _name_fault(image.get("file_name")):
             yield f"{where} has {fault}"
         elif (plain := str(PurePosixPath(image["file_name"]))) in names:
@@ -133,11 +134,11 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
     for row, category in enumerate(document["categories"]):
         label = category.get("name", "")
         if not isinstance(label, str) or (label and label in labels):
-            yield f"{_where('category', category, row)} has the name {shown(label)}{' of another category' * isinstance(label, str)}"
+            yield f"{_where('categories', category, row)} has the name {shown(label)}{' of another category' * isinstance(label, str)}"
         else:
             labels.add(label)
     for row, annotation in enumerate(document["annotations"]):
-        where = _where("annotation", annotation, row)
+        where = _where("annotations", annotation, row)
         image_id, category_id = annotation.get("image_id"), annotation.get("category_id")
         if not _is_id(image_id) or image_id not in known["images"]:
             yield f"{where} is of the image {shown(image_id)}, which the file does not list"
@@ -154,7 +155,7 @@ def _faults(document: dict[str, list[dict[str, Any]]], masks: bool) -> Iterator[
 
 def _ids(kind: str, records: list[dict[str, Any]]) -> Generator[str, None, set[Any]]:
     """The faults of the records' ids; returns the ids. An annotation needs none: nothing refers to it."""
-    one = {"images": "image", "categories": "category", "annotations": "annotation"}[kind]
+    one = _ONE[kind]
     found: dict[Any, int] = {}
     for row, record in enumerate(records):
         given = record.get("id")
@@ -172,7 +173,7 @@ def _ids(kind: str, records: list[dict[str, Any]]) -> Generator[str, None, set[A
 
 
 def _where(kind: str, record: dict[str, Any], row: int) -> str:
-    return f"{kind} {shown(record['id'])}" if _is_id(record.get("id")) else f"number {row} of its {kind}s"
+    return f"{_ONE[kind]} {shown(record['id'])}" if _is_id(record.get("id")) else f"number {row} of its {kind}"
 
 
 def _is_integer(value: Any) -> bool:

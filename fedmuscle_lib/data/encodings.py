@@ -35,9 +35,6 @@ class Pixels:
     reads: ClassVar[Modality] = "images"
     size: int
 
-    def empty(self) -> Tensor:
-        return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
-
     def load(self, paths: Sequence[Path], sides: Sequence[tuple[int, int] | None] = ()) -> Tensor:
         """(n, 3, size, size) uint8 from image files.
 
@@ -87,9 +84,6 @@ class Tokens:
     tokenizer: PreTrainedTokenizerBase
     longest: int
 
-    def empty(self) -> Tensor:
-        return torch.empty(0, 1, dtype=torch.int64)
-
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, l) token ids, padded on the right to the longest text."""
         encoded = self.tokenizer(
@@ -103,9 +97,6 @@ class Words:
     """No model's: the words of whole texts, two letters or more, in small letters, each as a number that is its hash."""
 
     reads: ClassVar[Modality] = "texts"
-
-    def empty(self) -> Tensor:
-        return torch.empty(0, 1, dtype=torch.int64)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, l) numbers of words, and ``NO_WORD`` behind a text's end."""

@@ -15,6 +15,7 @@ from fedmuscle_lib.fedloge.methods import Problem
 from fedmuscle_lib.fedloge.methods.fedloge import FedLoGe
 from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import History, obtainable, run_all
+from fedmuscle_lib.runs.history import setting_of
 from fedmuscle_lib.runs.settings import parse
 
 Run = History[Settings]
@@ -45,7 +46,7 @@ def run_methods(common: dict[str, Any], arms: Iterable[str], seeds: Sequence[int
     beside = obtainable({f"{arm} on seed {own.seed}": [own] for arm, own in wanted if arm != names[0]})
     wanted = [(arm, own) for arm, own in wanted if arm == names[0] or f"{arm} on seed {own.seed}" in beside]
     finished = run_all([own for _, own in wanted])
-    return [replace(run, setting=arm.partition(", ")[2]) for run, (arm, _) in zip(finished, wanted, strict=True)]
+    return [replace(run, setting=setting_of(arm)) for run, (arm, _) in zip(finished, wanted, strict=True)]
 
 
 def _settings(common: dict[str, Any], arm: str, seed: int) -> Settings:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from fedmuscle_lib.core.errors import Diverged
+from fedmuscle_lib.core.training import check_finite
 from fedmuscle_lib.fedloge.evaluation import TestSet, finite
 from fedmuscle_lib.fedloge.messages import Message, Update
 from fedmuscle_lib.fedloge.methods.method import Method, Recipe, Visit
@@ -43,11 +43,7 @@ class Client:
         visit.shared.train()
         visit.private.train()
         self.loss = self.method.train(visit)
-        for name, tensor in self._private.state_dict().items():  # the server looks at the others
-            if not torch.isfinite(tensor).all():
-                raise Diverged(
-                    f"client {self.number}: {name!r} is not finite after training in round {round + 1}; is lr or an option too large?"
-                )
+        check_finite(f"client {self.number}", self._private.state_dict(), f" in round {round + 1}")  # the server looks at the others
         return Update({name: tensor.detach().clone() for name, tensor in visit.shared.state_dict().items()}, len(self.data))
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
 from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
 from fedmuscle_lib.fedmuscle.setups import User, task_of
 from fedmuscle_lib.runs import History, NotStored, obtainable, run_all
+from fedmuscle_lib.runs.history import algorithm_of, setting_of
 
 # The moment of the last round that tables, figures and Delta stand at unless they say another. The paper does not say when it evaluates;
 # this is the literal end of Algorithm 1.
@@ -91,16 +92,6 @@ def as_arm(histories: Iterable[History], setting: str) -> list[History]:
     return [replace(history, setting=setting) for history in histories]
 
 
-def algorithm_of(arm: str) -> str:
-    """The algorithm of an arm, by the arm's name."""
-    return arm.partition(", ")[0]
-
-
-def setting_of(arm: str) -> str:
-    """The setting by which the arm differs from others of its algorithm, by the arm's name; empty if it has none."""
-    return arm.partition(", ")[2]
-
-
 def baseline_of(arm: str, arms: Iterable[str]) -> str:
     """The arm that ``arm`` is compared with: local training under the same setting if ``arms`` has it, else local training.
 
@@ -156,12 +147,7 @@ def run_arms(
     runs = {key: settings for key, settings in runs.items() if not added(key[0]) or " on ".join(key) in beside}
     in_order = [(name, settings[i]) for i in range(len(seeds)) for (name, _), settings in runs.items()]
     finished = run_all([settings for _, settings in in_order])
-    return [named(history, name) for (name, _), history in zip(in_order, finished, strict=True)]
-
-
-def named(history: History, arm: str) -> History:
-    """A run under the name of its arm."""
-    return replace(history, setting=setting_of(arm))
+    return [replace(history, setting=setting_of(name)) for (name, _), history in zip(in_order, finished, strict=True)]
 
 
 def settings_of(given: dict[str, Any], arm: str) -> Settings | None:
@@ -429,7 +415,7 @@ def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[
         own = next((histories for known, histories in points if known == varied), None)
         if own is None:
             points.append((varied, own := []))
-        own.append(named(history, name))
+        own.append(replace(history, setting=setting_of(name)))
     return [Point(varied, tuple(histories)) for varied, histories in points]
 
 

@@ -58,7 +58,8 @@ def build(settings: Settings) -> Federation:
         train, evaluation, classes = local_data(settings, user, encoding)
         if encoding not in public:
             folder = reads.data_dir / PUBLIC_SETS[reads.public] if sees_public(settings) else None
-            public[encoding] = (read_public(folder, reads.public_size, encoding) if folder else encoding.empty()).to(reads.device)
+            seen = read_public(folder, reads.public_size, encoding) if folder else train.inputs[:0]
+            public[encoding] = seen.to(reads.device)
         if share_in(evaluation.inputs, public[encoding], _filler(encoding)) > MOSTLY:
             tests = task.file(reads.data_dir, user.client, SPLITS[reads.evaluate_on])
             remark(_SEEN, user.number, tests, reads.data_dir / PUBLIC_SETS[reads.public])

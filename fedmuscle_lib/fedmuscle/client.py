@@ -22,7 +22,7 @@ from torch.nn import Parameter
 
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.randomness import batches, derived_seed, generator
-from fedmuscle_lib.core.training import FlopMeter, put_weights, resume_optimiser
+from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedmuscle.augmentation import View, weak
 from fedmuscle_lib.fedmuscle.messages import LabelSpace, Reply
@@ -294,9 +294,7 @@ class Client:
 
     def check_weights(self) -> None:
         """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
-        for name, p in self.model.trainable_state().items():
-            if not torch.isfinite(p).all():
-                raise Diverged(f"user {self.user.number}: {name} is not finite after training; is lr or an option too large?")
+        check_finite(f"user {self.user.number}", self.model.trainable_state())
 
     @torch.no_grad()
     def evaluate(self) -> float:

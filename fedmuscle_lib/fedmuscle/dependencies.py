@@ -26,25 +26,20 @@ def asked(settings: Settings) -> dict[str, Any]:
     by_task = settings.as_seen()
     unread = {name for name, value in by_task.items() if value is None}
     seen = settings.model_copy(update=by_task)
+    arithmetic = {"core": str(CORE)}
+    for kind in (algorithm, *(type(TASKS[user.task]) for user in settings.members)):
+        arithmetic |= versions(kind)
     return {
         "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [_user(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
-        "versions": arithmetic(settings),
+        "versions": arithmetic,
     }
 
 
 def _user(user: User) -> dict[str, Any]:
     """Return what a run sees of a user; of its own folder the content, which is among the inputs."""
     return {name: value for name, value in asdict(user).items() if name != "folder" and value is not None}
-
-
-def arithmetic(settings: Settings) -> dict[str, str]:
-    """Versions of the core, of the run's algorithm and of its users' tasks, by name."""
-    found = {"core": str(CORE)}
-    for kind in (algorithms.get(settings.algorithm), *(type(TASKS[user.task]) for user in settings.members)):
-        found |= versions(kind)
-    return found
 
 
 def checkpoint_of(settings: Settings, user: User) -> Path:

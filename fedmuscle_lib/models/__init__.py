@@ -35,17 +35,12 @@ ARCHITECTURES: dict[str, type[UserModel]] = {
 }
 
 
-def architecture(checkpoint: str) -> type[UserModel]:
-    """The class of models that a ``model_type`` of Hugging Face belongs to; raises ValueError if there is none."""
-    if checkpoint not in ARCHITECTURES:
-        raise ValueError(f"model_type {shown(checkpoint)} is not known; known: {', '.join(ARCHITECTURES)}")
-    return ARCHITECTURES[checkpoint]
-
-
 def architecture_of(folder: Path) -> type[UserModel]:
-    """The class of models of the checkpoint in ``folder``; raises as :func:`architecture` and :func:`model_type`, naming the folder."""
+    """The class of models of the checkpoint in ``folder``; raises ValueError, naming its config, if its ``model_type`` is not known."""
     with prefixed(str(folder / "config.json"), ValueError, ValueError):
-        return architecture(model_type(folder))
+        if (name := model_type(folder)) not in ARCHITECTURES:
+            raise ValueError(f"model_type {shown(name)} is not known; known: {', '.join(ARCHITECTURES)}")
+        return ARCHITECTURES[name]
 
 
 def checkpoint_digest(folder: Path, patterns: Sequence[str] = ("*.json", "*.safetensors", "*.txt")) -> str:

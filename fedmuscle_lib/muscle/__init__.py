@@ -1,6 +1,6 @@
 """The Muscle loss: pure tensor functions that need torch and nothing else of this project."""
 
-from .loss import NORM_TOLERANCE, log_alpha, muscle_loss, validate
+from .loss import NORM_TOLERANCE, log_alpha, muscle_loss
 from .original import compute_alpha
 from .partition import MEMORY_BUDGET
 from .temperature import Temperatures, lower_order_temperature, temperatures
@@ -23,5 +23,4 @@ __all__ = [
     "paper_cost_gb",
     "reply_nbytes",
     "temperatures",
-    "validate",
 ]

@@ -79,7 +79,9 @@ def muscle_loss(
         A scalar, in float32 for half-precision inputs and in the inputs' precision otherwise.
 
     Raises:
-        ValueError: naming the member, for anything ``validate`` refuses.
+        ValueError: naming the member at fault and the value: values that are not finite; rows whose norm is off 1 by more than
+            ``NORM_TOLERANCE`` (which admits rows normalised in bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1;
+            a temperature that is not positive; tau' > tau for a pair of others.
 
     Source:
         Equation (3); for the weighting coefficients Appendix A, equations (13)-(15).
@@ -108,31 +110,11 @@ def muscle_loss(
         return loss
 
 
-def validate(
-    anchor: Tensor,
-    others: Tensor | Sequence[Tensor],
-    tau: Temperature = 0.2,
-    tau_prime: Temperature = 0.15,
-    names: Sequence[str] | None = None,
-) -> None:
-    """Refuses what the loss is not defined for, naming the member at fault and the value.
-
-    Args:
-        anchor, others, tau, tau_prime, names: as in ``muscle_loss``.
-
-    Raises:
-        ValueError: for values that are not finite; rows whose norm is off 1 by more than ``NORM_TOLERANCE`` (which admits rows
-            normalised in bfloat16); a member whose b or d differs from the anchor's; b < 2; m < 1; a temperature that is not positive;
-            tau' > tau for a pair of others.
-    """
-    temperatures(tau, tau_prime, len(representations(anchor, others, names)), names)
-
-
 def representations(anchor: Tensor, others: Tensor | Sequence[Tensor], names: Sequence[str] | None = None) -> Tensor:
     """The others as one detached (m, b, d) tensor in the loss's precision, at least float32.
 
     Raises:
-        ValueError: as ``validate``, for the representations.
+        ValueError: as ``muscle_loss``, for the representations.
     """
     if len(others) < 1:
         raise ValueError("others is empty: the loss needs m >= 1 other members")

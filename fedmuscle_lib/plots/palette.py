@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedmuscle_lib.core.style import Look, looks
+from fedmuscle_lib.runs.history import algorithm_of
 
 # Okabe and Ito's colours, some of Tol's, and others far from them, also as protanopes and deuteranopes see them. Eighteen are more
 # than colour alone can tell apart, so no two share a marker.
@@ -42,4 +43,4 @@ _ARMS = {
 
 def styles(arms: Iterable[str]) -> dict[str, Look]:
     """Colour and marker of each arm of a figure."""
-    return looks(arms, STYLES | {arm: (colour, STYLES[arm.partition(", ")[0]][1]) for arm, colour in _ARMS.items()})
+    return looks(arms, STYLES | {arm: (colour, STYLES[algorithm_of(arm)][1]) for arm, colour in _ARMS.items()})

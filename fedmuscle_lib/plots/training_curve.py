@@ -9,9 +9,10 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from fedmuscle_lib.core.style import GREY, Look, forest, housed, legend, on_figure
 from fedmuscle_lib.data.public import NAMES
-from fedmuscle_lib.fedmuscle.arms import TUNED, setting_of
+from fedmuscle_lib.fedmuscle.arms import TUNED
 from fedmuscle_lib.plots.palette import styles
 from fedmuscle_lib.report import BASELINE, label
+from fedmuscle_lib.runs.history import setting_of
 
 _CURVE = 4  # evaluations that make one
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, algorithm_of, as_arm, label, only, runs_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only, runs_of
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
@@ -22,6 +22,7 @@ from fedmuscle_lib.report.paper import paper_cells, paper_points
 from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.report.statistics import wide_intervals
 from fedmuscle_lib.report.write import file_of, provenance_of
+from fedmuscle_lib.runs.history import algorithm_of
 
 _THERE = "there"  # the setting of arms of another point than the first
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle.algorithms import Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, algorithm_of, baseline_of, is_blind
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED, TUNED_BASELINE, baseline_of, is_blind
 from fedmuscle_lib.report.delta import delta, delta_by_seed
 from fedmuscle_lib.report.paper import PAPER, beside_paper, paper_gains
 from fedmuscle_lib.report.scores import USER, relative, scores
 from fedmuscle_lib.report.statistics import paired_difference, paired_differences, rank_correlation, spearman
-from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.runs.history import History, algorithm_of
 
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
 _WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched

@@ -68,7 +68,7 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[_COLUMNS]
 
 
-def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
+def map_steps(points: Sequence[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     """FedMuscle's Delta at every point minus that at its place's first point, on the same seeds.
 
     The first point that ``arms.run_map`` returns of a place has the number of alignment steps that is nearest to the place's own.
@@ -79,11 +79,9 @@ def map_steps(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     Raises:
         ValueError: a point has no run of FedMuscle, or no seed in common with its place's first.
     """
-    places: dict[str, list[Point]] = {}
-    for point in points:
-        places.setdefault(point.varied["place"], []).append(point)
-    parts = [minus_first(own, phase).assign(over=own[0].varied["steps"]) for own in places.values() if len(own) > 1]
-    return pd.concat(parts, ignore_index=True)[_COLUMNS] if parts else pd.DataFrame(columns=_COLUMNS)
+    rows = minus_first(points, phase, panel=["place"])
+    first = {point.varied["place"]: point.varied["steps"] for point in reversed(points)}
+    return rows.assign(over=rows.place.map(first))[_COLUMNS]
 
 
 def write_map(points: Sequence[Point], folder: Path) -> None:

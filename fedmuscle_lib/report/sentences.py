@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, algorithm_of, is_blind, label, runs_of
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, is_blind, label, runs_of
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
@@ -19,7 +19,7 @@ from fedmuscle_lib.report.delta import delta, table
 from fedmuscle_lib.report.provenance import INTERVALS, described, named, origins, spread
 from fedmuscle_lib.report.statistics import interval, rank_correlation, side_of_zero
 from fedmuscle_lib.report.write import data_manifests
-from fedmuscle_lib.runs.history import History
+from fedmuscle_lib.runs.history import History, algorithm_of
 from fedmuscle_lib.tasks import direction
 
 _WORDS = {"efficientnet": "EfficientNet", "minilm": "MiniLM", "vit": "ViT"}

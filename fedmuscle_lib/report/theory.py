@@ -218,7 +218,6 @@ def operations(members: Iterable[int] = range(1, 6), b: int = B, d: int = 256) -
     for m in members:
         equation_5 = 4 * d * b ** (m + 1)  # logits Z S^T, and their gradient
         products = 4 * d * b * b * m  # of the anchor with the others: similarities, and the gradient
-        equation_5 = 4 * d * b ** (m + 1)  # logits Z S^T, and their gradient
         determinants = b * b * (m + 1) ** 3
         gramian = products + 2 * d * b * len(pairs(m)) + determinants
         rows.append(

@@ -56,3 +56,13 @@ class History(Generic[S]):
         if "phase" in rows:
             rows = rows[rows.phase == (phase or rows.phase.iloc[-1])]
         return rows.reset_index(drop=True)
+
+
+def algorithm_of(arm: str) -> str:
+    """The algorithm of an arm, by the arm's name."""
+    return arm.partition(", ")[0]
+
+
+def setting_of(arm: str) -> str:
+    """The setting by which the arm differs from others of its algorithm, by the arm's name; empty if it has none."""
+    return arm.partition(", ")[2]

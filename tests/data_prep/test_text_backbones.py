@@ -22,7 +22,7 @@ from data_prep.pretrain.text_backbones import CORPUS, NAME, RECIPE
 from fedmuscle_lib.data.encodings import Tokens
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.fedmuscle.setups import SETUPS
-from fedmuscle_lib.models import architecture, load_backbone, load_tokenizer
+from fedmuscle_lib.models import architecture_of, load_backbone, load_tokenizer
 from fedmuscle_lib.models.base import UserModel
 from fedmuscle_lib.models.text import TextEncoder
 from fedmuscle_lib.tasks import TASKS
@@ -176,7 +176,7 @@ def test_an_unknown_architecture_lists_the_known(tmp_path):
 def user_model(folder: Path, name: str) -> UserModel:
     options = {"proj_dim": 8, "rank": 2, "lora_alpha": 2, "head_hidden": 8, "head_on": "features"}
     head = "language model" if name == "gpt2" else "two layers"
-    return architecture(name)(load_backbone(folder), 2, head=head, lora_layers="attention", lora_blocks="all", **options).eval()
+    return architecture_of(folder)(load_backbone(folder), 2, head=head, lora_layers="attention", lora_blocks="all", **options).eval()
 
 
 @every_architecture

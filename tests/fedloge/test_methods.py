@@ -178,24 +178,25 @@ def test_balanced_softmax_weighs_classes_by_their_counts_and_leaves_absent_ones_
 # --- FedLoGe ------------------------------------------------------------------------------------------------------------------
 
 
-def test_fedloges_backbone_learns_from_the_fixed_classifier_alone():
-    method = toy.method("fedloge")
+def trained_from_other_heads(name: str, shared: float = 1.0) -> tuple[Visit, Visit]:
+    """Two visits after training, of which the second began with another private head, and a shared one that is so many times as large."""
+    method = toy.method(name)
     one, other = visit(method), visit(method)
     with torch.no_grad():
-        other.shared["head"].weight.mul_(7)
+        other.shared["head"].weight.mul_(shared)
         other.private["head"].weight.mul_(-3)
     for each in (one, other):
         method.train(each)
+    return one, other
+
+
+def test_fedloges_backbone_learns_from_the_fixed_classifier_alone():
+    one, other = trained_from_other_heads("fedloge", shared=7)
     assert toy.same(one.shared["backbone"].state_dict(), other.shared["backbone"].state_dict())
 
 
 def test_each_of_fedloges_heads_learns_from_its_own_logits():
-    method = toy.method("fedloge")
-    one, other = visit(method), visit(method)
-    with torch.no_grad():
-        other.private["head"].weight.mul_(-3)
-    for each in (one, other):
-        method.train(each)
+    one, other = trained_from_other_heads("fedloge")
     assert toy.same(one.shared["head"].state_dict(), other.shared["head"].state_dict())
     assert not toy.same(one.private["head"].state_dict(), other.private["head"].state_dict())
 
@@ -247,12 +248,7 @@ def test_private_heads_differ_from_client_to_client_and_stay_between_visits():
 
 
 def test_fedrods_personal_head_has_no_say_in_what_is_shared():
-    method = toy.method("fedrod")
-    one, other = visit(method), visit(method)
-    with torch.no_grad():
-        other.private["head"].weight.mul_(-3)
-    for each in (one, other):
-        method.train(each)
+    one, other = trained_from_other_heads("fedrod")
     assert toy.same(one.shared.state_dict(), other.shared.state_dict())
 
 

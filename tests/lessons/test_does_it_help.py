@@ -45,10 +45,10 @@ def test_whether_it_helps_is_said_as_the_reference_has_it(text):
         gains = pd.read_csv(folder / "in_short.csv").query("question == 'gain' and arm == 'fedmuscle'")
         assert 3 < gains[gains.over == "local"].ci_high.item() < 4, "room for a gain of 3 %"
         assert (gains.ci_high < EXERCISES["delta of the paper's cells"].answer).all(), "the paper's gain is outside that room"
-    assert "cannot be told from local training, tuned or not, with either kind of network" in text["answer"]
+    assert "difference from local training, tuned or not, is undecided with either kind of network" in text["answer"]
     tuned = pd.read_csv(CNNS / "in_short.csv").query("arm == 'fedmuscle, tuned' and over == 'local, tuned'").iloc[0]
     assert side(tuned) == -1 and tuned.difference > -1 and short(VITS)["gain", "fedmuscle, tuned", "local, tuned"] == 0
-    assert "a little below tuned local training with CNNs, and not told from it with ViTs" in text["answer"]
+    assert "a little below tuned local training with CNNs, and with ViTs that is undecided" in text["answer"]
 
 
 def test_whether_it_is_the_peers_is_said_as_the_reference_has_it(text):

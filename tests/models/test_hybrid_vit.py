@@ -15,7 +15,7 @@ from transformers import AutoModel, ViTConfig, ViTModel
 
 from data_prep import SMALL_WEIGHTS
 from fedmuscle_lib.core.notebooks import FIGURES
-from fedmuscle_lib.models import architecture, checkpoint_digest, load_backbone, model_type
+from fedmuscle_lib.models import architecture_of, checkpoint_digest, load_backbone
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import HybridViT, HybridViTConfig, HybridViTModel
 from fedmuscle_lib.runs.archive import ARCHIVE
@@ -125,7 +125,7 @@ def test_lora_leaves_the_stem_alone(folder, layers):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_checkpoints_tell_pictures_apart(name):
     folder = SMALL_WEIGHTS / name
-    assert architecture(model_type(folder)) is HybridViT
+    assert architecture_of(folder) is HybridViT
     features = _model(folder).features(_images(side=96)).detach()
     assert features.isfinite().all() and features.std(0).mean() > 0.01
 

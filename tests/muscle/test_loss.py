@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from fedmuscle_lib.bench import bench_loss, peak_bytes
 from fedmuscle_lib.fedmuscle.objectives import info_nce, pairwise
-from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss, validate
+from fedmuscle_lib.muscle import log_alpha, lower_order_temperature, muscle_loss
 from fedmuscle_lib.muscle.reference import dense_log_alpha, muscle_loss_dense, muscle_loss_loop
 
 
@@ -426,7 +426,7 @@ def test_a_name_too_few_is_refused():
 def test_zero_rows_are_refused():
     anchor, others = members(2, 4, 6)
     with pytest.raises(ValueError, match="anchor, row 2 has norm 0"):
-        validate(anchor * (torch.arange(4) != 2)[:, None], others)
+        muscle_loss(anchor * (torch.arange(4) != 2)[:, None], others)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_zero_rows_are_refused():
 def test_bad_shapes_are_refused(shape, others, said):
     z = [normalize(torch.ones(s), dim=-1) for s in (shape, *others)]
     with pytest.raises(ValueError, match=said):
-        validate(z[0], z[1:])
+        muscle_loss(z[0], z[1:])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from fedmuscle_lib.fedmuscle.algorithms.fedmuscle import FedMuscle, Members
 from fedmuscle_lib.fedmuscle.messages import Batch
 from fedmuscle_lib.fedmuscle.objectives import cka
 from fedmuscle_lib.fedmuscle.setups import task_of
+from fedmuscle_lib.tasks import direction
 
 if TYPE_CHECKING:
     from fedmuscle_lib.fedmuscle.client import Client
@@ -84,7 +85,7 @@ class _Forgets(ClientSide):
         for fold in range(self.folds):
             with client.holding_out(fold, self.folds):
                 gain += self._trained(client, head_alone=True) - self._trained(client, head_alone=False)
-        return gain <= 0 if client.task.lower_is_better else gain >= 0
+        return direction(client.task.metric) * gain >= 0
 
     def _trained(self, client: Client, head_alone: bool) -> float:
         client.restart()
@@ -105,11 +106,6 @@ class _Step(ClientSide):
 
     def __call__(self, client: Client, rows: Tensor, number: int) -> Tensor:
         return client.step((self.name, len(rows)), client.local_loss(rows))
-
-
-def _better(client: Client) -> int:
-    """The sign of a change for the better of the metric of the client's task."""
-    return -1 if task_of(client.user).lower_is_better else 1
 
 
 class Directed(Anchored):
@@ -251,7 +247,7 @@ class Directed(Anchored):
                 self._rehearse(rehearsal)
                 for client in rehearsal.clients:
                     n = client.user.number
-                    gains.setdefault(n, {})[partner[n]] = _better(client) * client.evaluate()
+                    gains.setdefault(n, {})[partner[n]] = direction(task_of(client.user).metric) * client.evaluate()
         return {n: tuple(m for m in users if own[m] > own[n]) for n, own in gains.items()}
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
@@ -267,7 +263,8 @@ class Directed(Anchored):
                 self._rehearse(rehearsal)
                 for client in clients:
                     gains[client.user.number][-1] += client.evaluate()
-        self._vetoes = {client.user.number for client in clients if _better(client) * sum(gains[client.user.number]) < 0}
+        users = [client.user for client in clients]
+        self._vetoes = {user.number for user in users if direction(task_of(user).metric) * sum(gains[user.number]) < 0}
         return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
