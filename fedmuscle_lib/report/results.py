@@ -38,7 +38,8 @@ local training has hyper-parameters that were chosen on the validation split.
 A link leads to a notebook's tables and figures with their source, without code. Its text is a Δ where one number stands for the notebook:
 FedMuscle's, that of our `directed`, or in `table3` that of CreamFL with the Muscle loss in small galleries. Verdicts of [corrected
 tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a generated world in which LoRA adapts every
-block. [Findings](docs/findings.md) says what the results mean.
+block. [Findings](docs/findings.md) says what the results mean, [README](README.md#what-is-reproduced) why a cell is empty and where Figures
+1 and 6 are.
 
 """
 
