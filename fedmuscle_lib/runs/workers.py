@@ -231,10 +231,8 @@ class _Dispatch:
         return self._client.submit(work, self._queue.name, str(address), run.system, run.portable(), pure=False)
 
     def _messages(self) -> Sequence[tuple[str, str, Any]]:
-        try:
+        with _reached():
             return self._queue.get(batch=True)
-        except OSError as error:
-            raise ChildProcessError(f"the scheduler of the workers is gone ({error})") from None
 
     def _take(self, what: str, job: _Job, content: Any) -> None:
         """Do what a worker's message asks for."""
@@ -250,9 +248,11 @@ class _Dispatch:
 
             job.refuse_another(job.begun)
             job.begun += 1
-            reply = distributed.Queue(content, self._client)
-            reply.put(job.listener.last())
-            reply.close()
+            last = job.listener.last()
+            with _reached():
+                reply = distributed.Queue(content, self._client)
+                reply.put(last)
+                reply.close()
 
     def _finish(self, job: _Job) -> None:
         """Store what a worker has computed, or submit the run again if the worker has died.
@@ -289,6 +289,15 @@ class _Dispatch:
             self._seen = time.monotonic()
         elif time.monotonic() - self._seen > _SECONDS_WITHOUT_WORKERS:
             raise ChildProcessError("worker processes end as soon as they are started, as happens when memory runs out")
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Raises ChildProcessError where a connection to the scheduler ends inside."""
+    try:
+        yield
+    except OSError as error:
+        raise ChildProcessError(f"the scheduler of the workers is gone ({error})") from None
 
 
 def work(queue: str, address: str, system: str, run: dict[str, Any]) -> tuple[bytes, str, str]:
