@@ -77,7 +77,7 @@ def bench_loss(
         dense_limit_gb: the dense form is not run where its tensors would need more.
 
     Returns:
-        One row a cell: m, b, dense_ms, library_ms, gramian_ms, speedup (library over dense), dense_mb, library_mb, memory_ratio, note.
+        One row a cell: m, b, dense_ms, library_ms, gramian_ms, speedup (dense over library), dense_mb, library_mb, memory_ratio, note.
     """
     with fixed_state(threads):
         rows = [_loss_cell(m, b, dim, rounds, device, seed, dense_limit_gb) for m in members for b in batches]

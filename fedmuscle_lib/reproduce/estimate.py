@@ -47,7 +47,7 @@ def announcement(planned: Iterable[tuple[Path, dict[str, Any]]], reference: Path
     """
     if shipped_only:
         names = ", ".join(folder_of(path, given) for path, given in planned)
-        return [f"Draws from shipped runs and from those stored here, computing nothing, about 20 seconds each: {names}"]
+        return [f"Draws from shipped runs and from those stored here, computing nothing, in about half a minute each: {names}"]
     here = _computed_here()
     lines: list[str] = []
     everything: dict[str, float] = {}
