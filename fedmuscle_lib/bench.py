@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from fedmuscle_lib.core.timing import alternate, rounds_of, seconds
 from fedmuscle_lib.core.torch_state import fixed_state
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
+from fedmuscle_lib.fedmuscle.algorithms.directed import predictability
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.messages import Batch, CountedReply
@@ -110,6 +112,29 @@ def bench_step(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
     print(f"all users together: {total.readme_ms / total.library_ms:.2f} times as fast")
     print(f"of a step: forward pass {forward:.0%}, the server's reply {loss:.0%}, backward pass and AdamW {1 - forward - loss:.0%}")
     return table
+
+
+def bench_order(users: Sequence[int] = (10, 30, 100, 300, 1000), *, samples: int, dim: int, threads: int, seed: int) -> pd.DataFrame:
+    """Print what it costs the server of directed peers to measure who predicts whom, once on random representations.
+
+    Args:
+        users: how many, each in a row of its own.
+        samples: public samples.
+        dim: d.
+        threads: torch's threads.
+        seed: of the representations.
+
+    Returns:
+        One row a number of users: users, seconds, ms_a_pair.
+    """
+    rows = []
+    with fixed_state(threads):
+        for n in users:
+            z = torch.randn(n, samples, dim, generator=torch.Generator().manual_seed(seed))
+            took = seconds(partial(predictability, z, torch.arange(samples)), "cpu")
+            rows.append({"users": n, "seconds": took, "ms_a_pair": 1000 * took / (n * (n - 1))})
+    print(f"Order of directed peers, {samples} public samples, d = {dim}, {threads} thread(s)")
+    return _printed(pd.DataFrame(rows))
 
 
 class Trusting(Server):

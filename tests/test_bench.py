@@ -8,7 +8,7 @@ import torch
 
 from fedmuscle_lib import Settings
 from fedmuscle_lib.__main__ import main
-from fedmuscle_lib.bench import Trusting, bench_checks, bench_local, bench_loss, bench_step, cost_of_checks
+from fedmuscle_lib.bench import Trusting, bench_checks, bench_local, bench_loss, bench_order, bench_step, cost_of_checks
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
@@ -75,6 +75,12 @@ def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
     half = 12.7062 * 0.01  # t of one degree of freedom, and the standard error of 0.01 and 0.03
     wanted = [math.exp(0.02) - 1, math.exp(0.02 - half) - 1, math.exp(0.02 + half) - 1]
     assert cost_of_checks(pairs) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_bench_order_has_a_row_for_each_number_of_users(capsys):
+    table = bench_order((2, 3), samples=16, dim=4, threads=1, seed=0)
+    assert table.users.tolist() == [2, 3] and (table.ms_a_pair > 0).all()
+    assert "d = 4" in capsys.readouterr().out
 
 
 def test_bench_local_has_the_forms_of_each_model(small_world):

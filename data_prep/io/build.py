@@ -27,9 +27,8 @@ from data_prep.io.fetch import Source
 from data_prep.io.read_back import read_back
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import line_of
-from fedmuscle_lib.core.files import digest, put
+from fedmuscle_lib.core.files import MANIFEST, digest, put
 
-MANIFEST = "manifest.json"
 _VERSION = 3  # of what the commands write
 _MANY = 1 << 62  # files, which an older manifest of an interrupted run does not count
 

@@ -31,10 +31,9 @@ from data_prep.world.glyphs import Vocabulary, vocabulary
 from data_prep.world.rendering import SIZE, draw, noise, outlined, scenes, single
 from fedmuscle_lib.core import ownership
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.files import MANIFEST, read_json
 
 VERSION = 7
-MANIFEST = "manifest.json"
 # what a seed draws a user's local training set from (Appendix G's sizes are in fedmuscle_lib.fedmuscle.setups), and the evaluation sets
 POOLS = {f"{task} pool": task for task in ("IC100", "IC10", "ICF", "ICC")}  # three users of a task divide one, in the non-IID setting
 POOL = {"MLC": 600, "IC100": 600, "IC10": 300, "SS": 1500, "TC": 1000, "TG": 1000} | dict.fromkeys(POOLS, 1200)

@@ -46,6 +46,7 @@ BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the
     "loss": (Settings, lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed)),
     "step": (Settings, _step),
     "local": (Settings, bench.bench_local),
+    "order": (Settings, lambda s: bench.bench_order(samples=s.public_size, dim=s.proj_dim, threads=s.threads, seed=s.seed)),
     "network": (Settings, _network),
     "fedloge": (LongTailed, bench_fedloge),
 }
@@ -58,7 +59,8 @@ def command(
     """Print what the loss costs beside the original code's form, what a step costs beside plainer ones, or what a short run costs.
 
     `step` is an alignment step; it ends with what the checks of messages and weights cost. `local` is a step of local training, `network`
-    the exchange of a round between parties on loopback. `fedloge` is a round of FedLoGe's system.
+    the exchange of a round between parties on loopback. `order` is what directed peers cost the server, `fedloge` a round of FedLoGe's
+    system.
     """
     check_known("no benchmark", name, BENCHES)
     kind, measure = BENCHES[name]

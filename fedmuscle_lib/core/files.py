@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from fedmuscle_lib.core.errors import DataError, NoFile, line_of
 
 ROOT = Path(__file__).resolve().parents[2]  # the clone, also where a link leads to the library
+MANIFEST = "manifest.json"  # in a folder that `data_prep` wrote
 MOST_BYTES = 1 << 32  # of a file; the test set of a user with Food-101, the largest that `data_prep` writes, has 0.3 GB
 _MOST_JSON = 1 << 28  # bytes
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
+from pydantic import BaseModel, ConfigDict
+
 _FEW = 30  # names that an error can list in one line
 
 
@@ -47,11 +49,17 @@ class Registered:
 
     Attributes:
         name: for settings and files.
+        Options: its own hyper-parameters, which settings name ``<name>.<option>``.
     """
 
     family: ClassVar[str]
     registry: ClassVar[dict[str, type[Any]]]  # each root has its own
     name: ClassVar[str]
+
+    class Options(BaseModel):
+        """Frozen and strict. Every field says where its value comes from."""
+
+        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, family: str = "", **options: object) -> None:
         super().__init_subclass__(**options)
@@ -64,6 +72,11 @@ class Registered:
     def names(cls) -> list[str]:
         """Every member's name, alphabetically."""
         return sorted(cls.registry)
+
+    @classmethod
+    def named(cls, options: BaseModel) -> dict[str, Any]:
+        """Hyper-parameters of this class by the names that settings give them."""
+        return {f"{cls.name}.{option}": value for option, value in options.model_dump().items()}
 
     @classmethod
     def get(cls, name: str) -> type[Self]:

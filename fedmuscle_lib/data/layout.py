@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.files import MANIFEST, read_json
 
 
 def refuse_unfinished(folder: Path) -> None:
@@ -20,6 +20,6 @@ def refuse_unfinished(folder: Path) -> None:
     Raises:
         DataError: naming the folder; the command that writes it was interrupted. Or naming the manifest; it can't be read.
     """
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     if path.exists() and read_json(path).get("whole") is False:
-        raise DataError(f"{folder}: the command that writes it was interrupted (manifest.json); run it again")
+        raise DataError(f"{folder}: the command that writes it was interrupted ({MANIFEST}); run it again")

@@ -22,7 +22,7 @@ _QUICK = {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs"
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data are."""
     shipped = short_runs.shipped(methods)
-    own = {f"{name}.{option}": value for name, kind in shipped.items() for option, value in kind.Options().model_dump().items()}
+    own = dict(item for kind in shipped.values() for item in kind.named(kind.Options()).items())
     return {name: Settings(algorithm=name, options=own | _QUICK, **_EVERY_METHOD | where) for name in shipped}
 
 

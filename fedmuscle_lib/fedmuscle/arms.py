@@ -59,7 +59,6 @@ OPEN_CHOICES: dict[str, dict[str, Any]] = {
 }
 # Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their options.
 DIRECTED: dict[str, dict[str, Any]] = {
-    "all peers": {"directed.peers": "all"},
     "same inputs": {"directed.peers": "same_inputs"},
     "random peers": {"directed.peers": "random"},
     "refreshed": {"directed.peers": "refreshed"},
@@ -71,6 +70,7 @@ DIRECTED: dict[str, dict[str, Any]] = {
     "always a copy": {"directed.own": "always"},
     "never a copy": {"directed.own": "never"},
     "rehearsed": {"directed.rehearsals": 5},
+    f"rehearsed, {TUNED}": {"directed.rehearsals": 5},
 }
 # On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone of ``mini`` has, so that width is alike.
 ORDERS: dict[str, dict[str, Any]] = {
@@ -83,6 +83,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 }
 _BRIEF = {"rounds": 1, "local_epochs": 1, "epochs": None}  # the order is measured before any training
 _BESIDE_DIRECTED = ("local", "fedmuscle", "self", "anchored", "directed", "head_only", TUNED_BASELINE, "anchored, tuned", "directed, tuned")
+_FEW = 3  # seeds of the variants of ``directed``
 _WHO = {"setup", "users"}  # settings that are no recipe of local training
 _log = logging.getLogger("fedmuscle")
 
@@ -276,7 +277,8 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
 
     Where nothing may be computed, a variant that is not stored on every one of these is left out, and so is what the paper does not have
-    and is not stored on every seed, with a warning. Where all users read the same inputs, "same inputs" would be ``directed`` itself.
+    and is not stored on every seed, with a warning. Where all users read the same inputs, "same inputs" would be ``directed`` itself. A
+    tuned variant is left out where the profile has no tuned protocol.
 
     Args:
         common: settings of all runs.
@@ -289,12 +291,17 @@ def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequenc
     """
     for name in variants:
         check_known("variants: unknown variant", name, DIRECTED)
-    if len({task_of(user).reads for user in parse({**common, "algorithm": BASELINE}).members}) == 1:
-        variants = [name for name in variants if name != "same inputs"]
+    plain = parse({**common, "algorithm": BASELINE})
+    left_out = {name for name in variants if name.endswith(TUNED) and not tuned_protocol(plain.profile)}
+    if len({task_of(user).reads for user in plain.members}) == 1:
+        left_out.add("same inputs")
     found, given = run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()), {**common, "public": public}
     run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
-    turned = {name: {**given, "options": common.get("options", {}) | DIRECTED[name]} for name in variants}
-    runs = {f"directed, {name}": [_settings(own, {}, "directed", seed) for seed in seeds[:3]] for name, own in turned.items()}
+    runs = {}
+    for name in (name for name in variants if name not in left_out):
+        own = {**given, "options": common.get("options", {}) | DIRECTED[name]}
+        arm = f"directed, {TUNED}" if name.endswith(TUNED) else "directed"
+        runs[f"directed, {name}"] = [_settings(own, {}, arm, seed) for seed in seeds[:_FEW]]
     for name, settings in obtainable(runs).items():
         found += as_arm(run_all(settings), setting_of(name))
     return found

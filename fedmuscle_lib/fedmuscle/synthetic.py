@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuscle_lib.core.files import read_json
+from fedmuscle_lib.core.files import MANIFEST, read_json
 from fedmuscle_lib.data.encodings import Encoding
 from fedmuscle_lib.data.public import PUBLIC_SETS, images_of, read_public
 from fedmuscle_lib.fedmuscle.build import encoding_of
@@ -28,7 +28,7 @@ def how_it_was_made(settings: Settings) -> pd.DataFrame:
     Raises:
         DataError: there is no manifest, or it can't be read.
     """
-    request = read_json(settings.data_dir / PUBLIC_SETS[NAME] / "manifest.json").get("request", {})
+    request = read_json(settings.data_dir / PUBLIC_SETS[NAME] / MANIFEST).get("request", {})
     return pd.DataFrame({"setting": list(request), "value": list(map(str, request.values()))})
 
 

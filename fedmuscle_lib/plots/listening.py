@@ -1,4 +1,4 @@
-"""Who listens to whom: an arrow from each peer to who listens to it, over how much more a user predicts of the others than they of it."""
+"""Who listens to whom: an arrow from each peer to who listens to it, over how much each one's checkpoint knows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ _LETTERS = 14  # of a line below a user
 
 
 @housed
-def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, str] | None = None) -> Figure:
-    """A circle a user, filled if it keeps a copy of itself on most seeds, at the mean R2 with which it predicts others less theirs of it.
+def listening(
+    pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, str] | None = None, quality: Mapping[int, float] | None = None
+) -> Figure:
+    """A circle a user, filled if it keeps a copy of itself on most seeds, at its checkpoint's one-shot accuracy.
 
-    An arrow is as wide as the share of seeds on which its user listens.
+    Without accuracies a circle is at the mean R2 with which its user predicts others less theirs of it. An arrow is as wide as the share
+    of seeds on which its user listens.
 
     Args:
         pairs: rows as ``report.listening`` returns them, of one arm.
         decided: rows as ``report.decisions`` returns them, of the same arm.
         models: as ``report.models`` returns them.
+        quality: as ``report.quality`` returns it.
     """
-    knows = (pairs.r2 - pairs.r2_back).groupby(pairs.peer).mean()
-    place = {user: (x, float(knows[user])) for x, user in enumerate(knows.index)}
+    knows = quality or (pairs.r2 - pairs.r2_back).groupby(pairs.peer).mean()
+    place = {user: (x, float(knows[user])) for x, user in enumerate(decided.user.unique())}
     figure, ax = plt.subplots(figsize=(0.85 * len(place) + 0.9, 3.6))
     for (peer, user), share in pairs.groupby(["peer", "user"]).listens.mean().items():
         if share:
@@ -40,7 +44,8 @@ def listening(pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, s
     first = decided.drop_duplicates("user").set_index("user")
     called = {user: fill((models or {}).get(first.model[user], first.model[user]), _LETTERS) for user in place}
     ax.set_xticks(range(len(place)), [f"{called[user]}\n{first.task[user]}" for user in place], fontsize=7)
-    ax.set(ylabel="R² of the others by it\nminus R² of it by them, mean", xlim=(-0.6, len(place) - 0.4))
+    height = "one-shot accuracy of its checkpoint (%)" if quality else "R² of the others by it\nminus R² of it by them, mean"
+    ax.set(ylabel=height, xlim=(-0.6, len(place) - 0.4))
     ax.margins(y=0.15)
     ax.annotate(
         "filled: keeps a copy of itself on most seeds", (1, 1), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, bbox=HALO

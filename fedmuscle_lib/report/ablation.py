@@ -18,6 +18,7 @@ from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table
 from fedmuscle_lib.report.departures import departures
+from fedmuscle_lib.report.listening import user_by_user
 from fedmuscle_lib.report.paper import paper_cells, paper_points
 from fedmuscle_lib.report.provenance import save, write_results
 from fedmuscle_lib.report.statistics import wide_intervals
@@ -71,8 +72,16 @@ def minus_first(points: Sequence[Point], phase: Phase = HEADLINE, name: str = "f
 
 def lost_to_lies(points: Sequence[Point]) -> pd.DataFrame:
     """What each lie costs the honest users in each arm of ``run_hostile``: :func:`minus_first` of every arm, in a column ``algorithm``."""
-    arms = dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE)
-    return pd.concat([minus_first(points, name=arm).assign(algorithm=arm) for arm in arms], ignore_index=True)
+    return pd.concat([minus_first(points, name=arm).assign(algorithm=arm) for arm in _arms(points)], ignore_index=True)
+
+
+def honest_users(points: Sequence[Point]) -> pd.DataFrame:
+    """``user_by_user`` of every arm of ``run_hostile`` over local training with each lie; p is corrected within a lie."""
+    return _at_every(points, partial(user_by_user, pairs=[(arm, BASELINE) for arm in _arms(points)]))
+
+
+def _arms(points: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(history.arm for history in points[0].histories if history.arm != BASELINE))
 
 
 def by_effect(points: Sequence[Point]) -> list[Point]:

@@ -12,11 +12,13 @@ from fedmuscle_lib.fedmuscle.arms import Point, label
 from fedmuscle_lib.report.claims import LEVEL, holm
 from fedmuscle_lib.report.delta import delta_by_seed
 from fedmuscle_lib.report.scores import USER, scores
-from fedmuscle_lib.report.statistics import over_seeds, paired_differences, wide, with_interval
+from fedmuscle_lib.report.statistics import over_seeds, paired_differences, spearman, wide, with_interval
+from fedmuscle_lib.report.world_table import shipped_one_shot
 from fedmuscle_lib.runs.history import History
 
-_KEEPS, _GAIN = "keeps a copy", "gain in rehearsal"  # measures of ``algorithms.directed``
+_KEEPS, _GAIN, _LISTENS = "keeps a copy", "gain in rehearsal", "listens to "  # measures of ``algorithms.directed``
 _RUN = ["algorithm", "seed", "user"]
+_SAME = 1e-9  # points; a deviation up to here is rounding, and no t test exists
 
 
 def listening(histories: Sequence[History]) -> pd.DataFrame:
@@ -31,7 +33,7 @@ def listening(histories: Sequence[History]) -> pd.DataFrame:
         for user, peer in permutations([user.number for user in history.settings.members], 2):
             r2 = {"r2": of[user, f"R2 from {peer}"], "r2_back": of[peer, f"R2 from {user}"]}
             about = {"algorithm": history.arm, "seed": history.settings.seed, "user": user, "peer": peer}
-            rows.append(about | r2 | {"listens": bool(of[user, f"listens to {peer}"])})
+            rows.append(about | r2 | {"listens": bool(of[user, f"{_LISTENS}{peer}"])})
     return pd.DataFrame(rows)
 
 
@@ -40,7 +42,7 @@ def heard(points: Iterable[Point], peer: int) -> pd.DataFrame:
     rows = []
     for point in points:
         for history, of in _measured(point.histories):
-            users = [str(user) for (user, measure), value in of.items() if value and measure == f"listens to {peer}"]
+            users = [str(user) for (user, measure), value in of.items() if value and measure == f"{_LISTENS}{peer}"]
             rows.append({**point.varied, "seed": history.settings.seed, "heard_by": ", ".join(users)})
     return pd.DataFrame(rows).drop_duplicates(ignore_index=True)  # whether the server is robust changes nothing
 
@@ -58,7 +60,7 @@ def beside_first(points: Sequence[Point]) -> pd.DataFrame:
         both = listening(point.histories).merge(first, on=pair, suffixes=("", "_first"))
         for seed, own in both.groupby("seed"):
             counts = {"listens": own.listens.sum(), "alike": (own.listens == own.listens_first).sum(), "pairs": len(own)}
-            found.append({**point.varied, "seed": seed, **counts, "rho": own.r2.corr(own.r2_first, method="spearman")})
+            found.append({**point.varied, "seed": seed, **counts, "rho": spearman(own.r2, own.r2_first)})
     return pd.DataFrame(found)
 
 
@@ -66,23 +68,30 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
     """What each user decided in every run in which there was something to decide.
 
     Returns:
-        algorithm, seed, user, model, task, listens_to (peers, with commas between them), keeps_a_copy, gain_in_rehearsal (points of its
-        metric, the mean over rehearsals), ci_low, ci_high (over rehearsals: half of their distance is the least loss that a user can
-        see). The last three are NaN where there are too few rehearsals.
+        algorithm, seed, user, model, task, listens_to (peers, with commas between them), keeps_a_copy, vetoes, gain_in_rehearsal (points
+        of its metric by which alignment makes it better, the mean over rehearsals), ci_low, ci_high (over rehearsals, which share most
+        labels, so that the interval is too short). The last three are NaN where there are too few rehearsals.
     """
     rows, gains = [], []
     for history, of in _measured(histories):
-        pairs = listening([history]).query("listens")
         for user in history.settings.members:
             run = {"algorithm": history.arm, "seed": history.settings.seed, "user": user.number}
-            peers = ", ".join(map(str, pairs.peer[pairs.user == user.number]))
-            decided = {"listens_to": peers, "keeps_a_copy": bool(of[user.number, _KEEPS])}
+            own = {measure: value for (n, measure), value in of.items() if n == user.number}
+            peers = ", ".join(measure.removeprefix(_LISTENS) for measure, value in own.items() if value and measure.startswith(_LISTENS))
+            gained = [value for measure, value in own.items() if measure.startswith(_GAIN)]
+            decided = {"listens_to": peers, "keeps_a_copy": bool(own[_KEEPS]), "vetoes": sum(gained) < 0}
             rows.append({**run, "model": user.model, "task": user.task, **decided})
-            gains += [{**run, "gain": value} for (n, measure), value in of.items() if n == user.number and measure.startswith(_GAIN)]
+            gains += [{**run, "gain": gain} for gain in gained]
     if not rows:
         return pd.DataFrame()
     rehearsed = over_seeds(pd.DataFrame(gains, columns=[*_RUN, "gain"]), _RUN, "gain").rename(columns={"mean": "gain_in_rehearsal"})
     return pd.DataFrame(rows).merge(rehearsed[[*_RUN, "gain_in_rehearsal", "ci_low", "ci_high"]], "left", _RUN)
+
+
+def quality(histories: Sequence[History]) -> dict[int, float]:
+    """One-shot accuracy of each user's checkpoint in per cent, by user; empty where ``shipped_one_shot`` has none."""
+    settings, shots = histories[0].settings, shipped_one_shot(histories)
+    return {user.number: shots[settings.backbones[user.model]] for user in settings.members} if shots else {}
 
 
 def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
@@ -93,7 +102,7 @@ def user_by_user(histories: Sequence[History], pairs: Iterable[tuple[str, str]])
 
     Returns:
         public, user, model, task, metric, a, b, difference (points), std, n_seeds, ci_low, ci_high, p (Student's t over seeds, two-sided,
-        corrected by Holm 1979; NaN on one seed, 1 where the two are equal on every seed).
+        corrected by Holm 1979; NaN on one seed, and where all seeds have the same difference; 1 if that is 0).
     """
     return _tested(paired_differences(scores(histories), pairs, USER, "value"))
 
@@ -104,16 +113,17 @@ def delta_by_pair(histories: Sequence[History], pairs: Iterable[tuple[str, str]]
 
 
 def _tested(rows: pd.DataFrame) -> pd.DataFrame:
-    t = rows.difference.abs() / (rows["std"] / (rows.n_seeds - 1) ** 0.5)
+    t = rows.difference.abs() / (rows["std"].where(rows["std"] > _SAME) / (rows.n_seeds - 1) ** 0.5)
     p = pd.Series(2 * student.sf(t, rows.n_seeds - 1), rows.index).mask((rows.difference == 0) & (rows["std"] == 0), 1.0)
-    return rows.assign(p=holm(p))
+    return rows.assign(p=holm(p, len(rows)))
 
 
 def users_beside(rows: pd.DataFrame) -> pd.DataFrame:
-    """What :func:`user_by_user` found, a pair a row and a user a column; a star says that its p is below ``claims.LEVEL``."""
+    """What :func:`user_by_user` or ``honest_users`` found, a pair a row and a user a column; a star says that p < ``claims.LEVEL``."""
     cells = [with_interval(row.difference, row.ci_low, row.ci_high, digits=1) + " *" * bool(row.p < LEVEL) for row in rows.itertuples()]
     pair = rows.a.map(label) + " − " + rows.b.map(label)
-    return wide(rows.assign(cell=cells, points=pair), "points", ["user", "model", "task"])
+    found = rows.assign(cell=cells, points=pair)
+    return wide(found, [name for name in ("lie", "points") if name in found], ["user", "model", "task"])
 
 
 def _measured(histories: Sequence[History]) -> list[tuple[History, dict[tuple[int, str], float]]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core.files import read_json, write
+from fedmuscle_lib.core.files import MANIFEST, read_json, write
 from fedmuscle_lib.core.notebooks import PROVENANCE, notebook_of
 from fedmuscle_lib.core.versions import SOURCE
 from fedmuscle_lib.runs import History
@@ -153,7 +153,7 @@ def manifests(data_dir: Path, folders: Iterable[str]) -> dict[str, dict[str, Any
     """
     found = {}
     for folder in sorted(set(folders)):
-        path = data_dir / folder / "manifest.json"
+        path = data_dir / folder / MANIFEST
         if path.exists():
             manifest = read_json(path)
             found[folder] = {name: manifest.get(name) for name in ("dataset", "official", "counts", "sizes")}

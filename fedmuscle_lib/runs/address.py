@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from fedmuscle_lib.core.files import Stamp, stamp_of
+from fedmuscle_lib.core.files import MANIFEST, Stamp, stamp_of
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.system import system_of
 
@@ -92,7 +92,7 @@ def files_digest(folder: Path, pattern: str = "*", deep: bool = True) -> str:
     if looked is not None and (folder, pattern, deep) in looked:
         return looked[folder, pattern, deep]
     found, again = _files(str(folder), deep)
-    kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != "manifest.json")
+    kept = sorted(file for file in found if fnmatch(name := os.path.basename(file[0]), pattern) and name != MANIFEST)
     digest = _content_digest(str(folder), tuple(kept), tuple(again)) if kept else ""
     if looked is not None:
         looked[folder, pattern, deep] = digest

@@ -61,6 +61,15 @@ def test_what_holds_more_predicts_what_holds_less_better_than_the_other_way_roun
     assert r2[0, 3] < 0.1 and r2[3, 0] < 0.1, "of noise nothing is predicted"
 
 
+def test_of_many_users_the_order_is_measured_in_fewer_dimensions(monkeypatch):
+    wide = drawn(4 * N, D)
+    z = torch.stack([wide[:, :1].repeat(1, D), *[wide] * 2])  # the first user knows one direction of D
+    monkeypatch.setattr(directed, "MANY", 2)
+    monkeypatch.setattr(directed, "SKETCHED", D - 1)
+    r2 = predictability(z, torch.arange(4 * N))
+    assert r2[1, 0] > 0.5 > r2[0, 1] and min(r2[1, 2], r2[2, 1]) > 0.99
+
+
 def test_it_is_a_ridge_regression_on_samples_that_it_did_not_see():
     a, b = drawn(N, D), drawn(N, D, seed=1)
     b += a @ drawn(D, D, seed=2)

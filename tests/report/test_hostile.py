@@ -43,6 +43,15 @@ def test_a_lie_costs_what_honest_users_have_less(asked):
         assert lost["fedmuscle, robust", lie] == lost["directed, robust", lie] == pytest.approx(-50 * less / 40)
 
 
+def test_every_honest_user_is_compared_with_itself_alone(asked):
+    users = report.honest_users(report.run_hostile({"profile": "mini"}, 3, [0], "voc"))
+    assert set(users.user) == {1, 2, 4, 5, 6} and set(users.b) == {"local"} and users.p.isna().all()
+    more = users.set_index(["lie", "a", "user"]).difference
+    assert more["none", "directed", 2] == 20 and more["constant", "directed", 2] == 16 and more["constant", "directed, robust", 2] == 18
+    beside = report.users_beside(users)
+    assert len(beside) == 4 * len(set(users.lie)) and beside.index.names == ["lie", "points"]
+
+
 @pytest.mark.parametrize("override", [{"hostile": {2: "constant"}}, {"robust": 1}])
 def test_what_tells_the_runs_apart_is_no_setting_of_all_of_them(asked, override):
     with pytest.raises(ValueError, match=f"{next(iter(override))}: each point has its own"):
@@ -62,5 +71,7 @@ def test_variants_of_directed_are_run_on_three_seeds(asked, monkeypatch):
         ("directed, equals too", n) for n in range(3)
     ]
     assert asked[-1].options["directed.folds"] == 6 and asked[-1].options["directed.margin"] == -0.02
+    report.run_directed({"profile": "mini"}, ["rehearsed, tuned"], [0], "voc")
+    assert (asked[-1].protocol, asked[-1].options["directed.rehearsals"]) == ("tuned", 5)
     with pytest.raises(ValueError, match="variants: unknown variant 'equal'"):
         report.run_directed({"profile": "mini"}, ["equal"], [0], "voc")

@@ -11,6 +11,8 @@ from fedmuscle_lib import plots, report
 from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.fedmuscle.arms import Point
 
+LEVELS = {"local": 40.0, "directed": 40.1}
+
 
 def directed(seed=0, gains=(), **measured):
     """A run in which user 1 predicts everybody and everybody listens to it, but for what is ``measured`` otherwise."""
@@ -41,6 +43,7 @@ def test_a_user_decides_in_every_run_of_its_own():
     assert rows.loc[("directed", 0, 1)].listens_to == "" and rows.loc[("directed", 0, 3)].listens_to == "1"
     assert rows.gain_in_rehearsal.dropna().to_dict() == {("directed", 1, 2): -2.0}
     mine = rows.loc[("directed", 1, 2)]
+    assert rows.index[rows.vetoes].tolist() == [mine.name], "who loses in the mean over rehearsals"
     assert (mine.ci_low + mine.ci_high) / 2 == pytest.approx(-2.0) and mine.ci_high - mine.ci_low == pytest.approx(2 * 12.706, abs=0.01)
 
 
@@ -59,6 +62,12 @@ def test_users_are_told_apart_as_often_as_chance_allows_for_all_of_them_together
     assert cells[0].endswith(" *") and cells[1] == "+0.0 [+0.0, +0.0]"
 
 
+def test_differences_that_do_not_vary_have_no_test():
+    runs = [history(name, [value, 40.0], seed=seed, users=(1, 2), others=1) for name, value in LEVELS.items() for seed in range(3)]
+    rows = report.user_by_user(runs, [("directed", "local")])
+    assert rows.difference.tolist() == pytest.approx([0.1, 0.0]) and rows.p.isna().tolist() == [True, False] and rows.p[1] == 1
+
+
 def test_the_figure_has_an_arrow_for_each_who_listens_and_who_knows_more_stands_higher():
     runs = [directed(), directed(1)]
     (ax,) = plots.listening(report.listening(runs), report.decisions(runs)).axes
@@ -66,6 +75,13 @@ def test_the_figure_has_an_arrow_for_each_who_listens_and_who_knows_more_stands_
     assert len(arrows) == 5
     heights = {int(text.get_text()): text.xy[1] for text in ax.texts if text.get_text().isdigit()}
     assert max(heights, key=heights.__getitem__) == 1 and heights[6] > heights[2]
+
+
+def test_the_figure_shows_how_much_a_checkpoint_knows_where_this_is_known():
+    accuracy = {1: 10.0, 2: 50.0, **dict.fromkeys(range(3, 7), 30.0)}
+    (ax,) = plots.listening(report.listening([directed()]), report.decisions([directed()]), quality=accuracy).axes
+    assert {int(text.get_text()): text.xy[1] for text in ax.texts if text.get_text().isdigit()} == accuracy
+    assert "one-shot" in ax.get_ylabel()
 
 
 def test_the_order_at_another_point_is_compared_pair_by_pair():

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedmuscle_lib.core.registry import Registered
@@ -30,17 +29,11 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         label: for legends and tables.
         source: "the paper", "control" or "ours".
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
-        Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``.
         losses: of each client in this round by number: private and public.
     """
 
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
-
-    class Options(BaseModel):
-        """Frozen and strict; every field says where its value comes from."""
-
-        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init__(self, options: Mapping[str, Any], seed: int, participants: int, epochs: int) -> None:
         self.options: Any = self.Options(**options)  # of the class's own kind

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
@@ -91,18 +90,12 @@ class Method(Registered, Versioned, ABC, family="method"):
         name: for settings and files.
         label: for legends and tables.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
-        Options: its own hyper-parameters; every field says where its value comes from.
         realignments: of its heads, if it has any: whose model ("global" or "personal"), two ways in which it predicts, of which the
             second has a realigned head in the first one's place, and whose way of predicting that is.
     """
 
     label: ClassVar[str]
     realignments: ClassVar[tuple[tuple[str, str, str, str], ...]] = ()
-
-    class Options(BaseModel):
-        """Frozen and strict."""
-
-        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init__(self, problem: Problem, options: Mapping[str, Any] | None = None) -> None:
         self.problem = problem

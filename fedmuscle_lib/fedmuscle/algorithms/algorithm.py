@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
@@ -110,8 +109,8 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
             error (see :class:`Reading`). Subclasses inherit them.
         views_only: whether users see public samples as augmented views alone, so that nothing of them is computed once and kept.
         version: of what this class computes (see ``fedmuscle_lib.core.versions``).
-        Options: its own hyper-parameters, which settings name ``<algorithm>.<option>``. Their defaults are the authors' values where they
-            have one, but for Gramian's tau; a profile's table ``[options]`` has what was tuned on it.
+        Options: defaults are the authors' values where they have one, but for Gramian's tau; a profile's table ``[options]`` has what
+            was tuned on it.
         tried: the Options that ``tune`` compares, at most six, as changes of the defaults; the defaults themselves, ``{}``, come first.
     """
 
@@ -123,25 +122,15 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     views_only: ClassVar[bool] = False
     tried: ClassVar[tuple[dict[str, Any], ...]] = ()
 
-    class Options(BaseModel):
-        """Frozen and strict; every field says where its value comes from."""
-
-        model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     def __init__(self, settings: Any) -> None:
         self.settings = Reading(settings, type(self))
         self.options: Any = self.options_of(settings)  # of the class's own kind
 
     @classmethod
-    def options_of(cls, settings: Any) -> Options:
+    def options_of(cls, settings: Any) -> Registered.Options:
         """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
         mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
         return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
-
-    @classmethod
-    def named(cls, options: Options) -> dict[str, Any]:
-        """Hyper-parameters of this algorithm by the names that settings give them."""
-        return {f"{cls.name}.{option}": value for option, value in options.model_dump().items()}
 
     @classmethod
     def serves(cls, task: str) -> bool:
@@ -186,6 +175,3 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on with what :meth:`state` gave, after :meth:`begin`."""
-
-
-Options = Algorithm.Options  # what an algorithm in a file of its own refines

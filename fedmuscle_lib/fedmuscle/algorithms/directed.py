@@ -31,6 +31,7 @@ Peers = Literal["predicting", "same_inputs", "refreshed", "weighted", "validated
 
 FOLDS = 4
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
+MANY, SKETCHED = 100, 64  # users, and dimensions to which the representations of more users are projected
 _LEAST = 0.1  # R2 as it counts in a temperature, where it is less
 
 
@@ -38,13 +39,16 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
     """R2[m, n], (users, users): how well a ridge regression on user m's representations predicts user n's, on samples that it did not see.
 
     The mean over four folds, by the penalty at which it is largest. Representations are centred over all samples. No prediction is made:
-    all sums of squares come from the folds' products of features, so that 300 users take a minute of one core.
+    all sums of squares come from the folds' products of features, whose cost grows with users^2 d^3. So those of more than 100 users are
+    projected to 64 dimensions at random, if they have more (``bench order``).
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.
         order: the samples in the order in which they are divided into folds.
     """
     z = z.double()[:, order]
+    if len(z) > MANY and z.shape[2] > SKETCHED:
+        z = z @ torch.randn(z.shape[2], SKETCHED, generator=generator("sketch")).to(z)
     parts = (z - z.mean(1, keepdim=True)).tensor_split(FOLDS, 1)
     penalties = torch.tensor(PENALTIES, dtype=z.dtype, device=z.device)[:, None]
     scores = z.new_zeros(len(PENALTIES), len(z), len(z))
@@ -85,17 +89,22 @@ class _Forgets(ClientSide):
         for fold in range(self.folds):
             with client.holding_out(fold, self.folds):
                 gain += self._trained(client, head_alone=True) - self._trained(client, head_alone=False)
-        return direction(client.task.metric) * gain >= 0
+        return gain >= 0
 
     def _trained(self, client: Client, head_alone: bool) -> float:
         client.restart()
         if not head_alone:
             client.fit(self.epochs)
-            return client.evaluate()
+            return _quality(client)
         with client.model.representation_frozen():
             client.prepare(public=False)
             client.fit(self.epochs, _Step("head alone"))
-            return client.evaluate()
+            return _quality(client)
+
+
+def _quality(client: Client) -> float:
+    """The client's metric on what it holds out, with its sign turned where less is better."""
+    return direction(task_of(client.user).metric) * client.evaluate()
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,8 @@ class Directed(Anchored):
     local trainings of 1 - 1/folds of its samples, and one bit.
 
     With rehearsals there is a veto: the whole federation is rehearsed without some of every user's labels, and a user whose metric on
-    them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, and as many bytes.
+    them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, as many bytes, and the
+    user's metric, which the history has; one bit would do.
 
     "weighted" peers are all, and the temperature between user n and peer m is tau R2(n -> m) / R2(m -> n): the more m knows, the lower.
 
@@ -177,6 +187,7 @@ class Directed(Anchored):
             return [rest[n][k] for k in drawn[: len(predicting(n))]]
 
         rules: dict[str, Callable[[int], list[int]]] = {
+            **dict.fromkeys(("predicting", "refreshed"), predicting),
             "same_inputs": lambda n: [m for m in predicting(n) if reads[m] == reads[n]],
             "alike": alike,
             "random": random,
@@ -184,7 +195,7 @@ class Directed(Anchored):
             **dict.fromkeys(("all", "weighted"), lambda n: rest[n]),
             **dict.fromkeys(("none", "validated"), lambda n: []),
         }
-        self._listens = {n: tuple(rules.get(o.peers, predicting)(n)) for n in users}
+        self._listens = {n: tuple(rules[o.peers](n)) for n in users}
         return [(n, f"R2 from {m}", value) for (m, n), value in r2.items()]
 
     def _listening(self) -> list[tuple[int, str, float]]:
@@ -228,13 +239,17 @@ class Directed(Anchored):
             yield rehearsal
         federation.server.bill(rehearsal.server)
 
-    def _rehearse(self, federation: Federation) -> None:
-        """Run all rounds."""
+    def _rehearse(self, federation: Federation) -> dict[int, float]:
+        """Run all rounds; return how good each user then is."""
         for round in range(self.settings.rounds):
             for client in federation.clients:
                 client.begin_round(round)
             for phase in self.phases():
-                (self.local_update if phase == "after_local" else super().communicate)(federation, round)
+                if phase == "after_local":
+                    self.local_update(federation, round)
+                else:
+                    super().communicate(federation, round)
+        return {client.user.number: _quality(client) for client in federation.clients}
 
     def _validated(self, federation: Federation) -> dict[int, tuple[int, ...]]:
         """Whom each user listens to, by its metric on the first fold of its labels after rehearsals with no peer, and with each alone."""
@@ -244,27 +259,22 @@ class Directed(Anchored):
             partner = {n: users[(i + step) % len(users)] for i, n in enumerate(users)}
             self._listens = {n: (m,) if m != n else () for n, m in partner.items()}
             with self._rehearsal(federation, 0) as rehearsal:
-                self._rehearse(rehearsal)
-                for client in rehearsal.clients:
-                    n = client.user.number
-                    gains.setdefault(n, {})[partner[n]] = direction(task_of(client.user).metric) * client.evaluate()
+                for n, metric in self._rehearse(rehearsal).items():
+                    gains.setdefault(n, {})[partner[n]] = metric
         return {n: tuple(m for m in users if own[m] > own[n]) for n, own in gains.items()}
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
-        """What alignment adds to each user's metric in each rehearsal; who loses by it in the mean vetoes its own alignment."""
-        s, o, clients = self.settings, self.options, federation.clients
-        gains: dict[int, list[float]] = {user: [] for user in federation.server.users}
-        for fold in range(o.rehearsals):
+        """By how much alignment makes each user better in each rehearsal; whom it makes worse in the mean vetoes its own alignment."""
+        s, gains = self.settings, {user: list[float]() for user in federation.server.users}
+        for fold in range(self.options.rehearsals):
             with self._rehearsal(federation, fold) as rehearsal:
-                for client in clients:
+                for client in rehearsal.clients:
                     client.fit(s.epochs_after(s.rounds, client.user))
-                    gains[client.user.number].append(-client.evaluate())
+                    gains[client.user.number].append(-_quality(client))
                     client.restart()
-                self._rehearse(rehearsal)
-                for client in clients:
-                    gains[client.user.number][-1] += client.evaluate()
-        users = [client.user for client in clients]
-        self._vetoes = {user.number for user in users if direction(task_of(user).metric) * sum(gains[user.number]) < 0}
+                for user, metric in self._rehearse(rehearsal).items():
+                    gains[user][-1] += metric
+        self._vetoes = {user for user, own in gains.items() if sum(own) < 0}
         return gains
 
     def members(self, federation: Federation, user: int, batch: Batch, rows: Tensor) -> Members:
