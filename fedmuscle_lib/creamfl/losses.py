@@ -62,7 +62,7 @@ class PairHead(nn.Module):
         return 2 * softplus(-2 * sign * s).sum()
 
 
-def inter_modal(z: Tensor, others: Tensor, rows: Tensor, tau: float = 0.5) -> Tensor:
+def inter_modal(z: Tensor, others: Tensor, rows: Tensor, tau: float) -> Tensor:
     """Contrast of a client's public samples with the server's embeddings of the other modality, of all public pairs.
 
     Args:
@@ -71,12 +71,12 @@ def inter_modal(z: Tensor, others: Tensor, rows: Tensor, tau: float = 0.5) -> Te
         rows: (b,), which of the n each sample is.
 
     Source:
-        Yu et al. (2023), local contrastive regularisation; code: tau = 0.5.
+        Yu et al. (2023), local contrastive regularisation.
     """
     return cross_entropy(z @ others.T / tau, rows)
 
 
-def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float = 0.5) -> Tensor:
+def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float) -> Tensor:
     """Contrast of a client's public samples with the server's embeddings of them, against its own before this round (as MOON).
 
     Args:
@@ -84,7 +84,7 @@ def intra_modal(z: Tensor, same: Tensor, before: Tensor, tau: float = 0.5) -> Te
         same, before: (b, d), constants: the positives and the negatives.
 
     Source:
-        Yu et al. (2023), local contrastive regularisation; code: tau = 0.5.
+        Yu et al. (2023), local contrastive regularisation.
     """
     logits = torch.stack([(z * same).sum(1), (z * before).sum(1)], dim=1) / tau
     return cross_entropy(logits, logits.new_zeros(len(z), dtype=torch.int64))

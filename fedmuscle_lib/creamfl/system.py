@@ -8,7 +8,6 @@ import pandas as pd
 
 from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.creamfl import algorithms, kinds
-from fedmuscle_lib.creamfl.captions import SETS
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import Settings
@@ -46,9 +45,7 @@ class _CreamFL(System[Settings]):
         }
 
     def inputs(self, settings: Settings) -> dict[str, str]:
-        folders = {getattr(settings, f"{name}_folder") for name in SETS}
-        folders |= {folder for name in settings.clients for folder in kinds.get(name).folders(settings)}
-        found = {folder: files_digest(settings.data_dir / folder) for folder in sorted(folders)}
+        found = {folder: files_digest(settings.data_dir / folder) for folder in kinds.folders(settings)}
         for name in sorted({settings.tokenizer, *settings.networks.values()}):
             if name.removesuffix(PIE) not in SCRATCH:
                 found[f"checkpoint {name}"] = checkpoint_digest(checkpoint_folder(settings.models_path, name), ("*.json", "*.safetensors"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, normalize, softplus
+from torch.nn.functional import cross_entropy, mse_loss, normalize, softplus
 
 from fedmuscle_lib.creamfl.algorithms import get
 from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import members
 from fedmuscle_lib.creamfl.losses import ClassHead, PairHead, global_local, global_local_weights, inter_modal, intra_modal
+from fedmuscle_lib.muscle import muscle_loss
 
 B, D = 6, 5
 
@@ -42,22 +44,21 @@ def test_the_class_loss_has_a_margin_and_clips_class_weights():
 
 def test_the_inter_modal_contrast_is_over_all_public_pairs():
     z, others, rows = torch.eye(3)[:1], torch.eye(3), torch.tensor([0])
-    assert inter_modal(z, others, rows).item() == pytest.approx(-2 + math.log(math.exp(2) + 2))
-    assert inter_modal(z, others, torch.tensor([1])).item() == pytest.approx(math.log(math.exp(2) + 2))
+    assert inter_modal(z, others, rows, 0.5).item() == pytest.approx(-2 + math.log(math.exp(2) + 2))
+    assert inter_modal(z, others, torch.tensor([1]), 0.5).item() == pytest.approx(math.log(math.exp(2) + 2))
 
 
 def test_the_intra_modal_contrast_is_between_the_server_and_the_client_before():
     z = torch.eye(2)[:1]
-    assert intra_modal(z, z, torch.eye(2)[1:]).item() == pytest.approx(math.log(1 + math.exp(-2)))
-    assert intra_modal(z, z, z).item() == pytest.approx(math.log(2))
+    assert intra_modal(z, z, torch.eye(2)[1:], 0.5).item() == pytest.approx(math.log(1 + math.exp(-2)))
+    assert intra_modal(z, z, z, 0.5).item() == pytest.approx(math.log(2))
 
 
 def test_a_client_weighs_as_much_as_it_agrees_with_the_other_modality():
     """One client's rows are those of the server, the other's are another pair's."""
     others = torch.eye(2)
     good, bad = torch.eye(2), torch.eye(2).flip(0)
-    right = 1 / (1 + math.exp(-1))  # softmax over two pairs of cosines 1 and 0
-    share = right / (right + 1 - right)
+    share = 1 / (1 + math.exp(-1))  # softmax over two pairs of cosines 1 and 0
     weights = global_local_weights([good, bad], others)
     torch.testing.assert_close(weights, torch.tensor([[share, share], [1 - share, 1 - share]]))
     torch.testing.assert_close(global_local([good, bad], others), share * good + (1 - share) * bad)
@@ -107,10 +108,47 @@ def test_creamfls_client_sums_inter_and_averages_intra_over_modalities():
     received = {"images": units(B, D, seed=1), "texts": units(B, D, seed=2)}
     before = {"images": units(B, D, seed=5), "texts": units(B, D, seed=6)}
     rows, own = torch.tensor([4, 1, 3]), {"images": units(3, D, seed=4), "texts": units(3, D, seed=3)}
-    inter = inter_modal(own["images"], received["texts"], rows) + inter_modal(own["texts"], received["images"], rows)
-    intra = [intra_modal(own[name], received[name][rows], before[name][rows]) for name in own]
+    inter = inter_modal(own["images"], received["texts"], rows, 0.5) + inter_modal(own["texts"], received["images"], rows, 0.5)
+    intra = [intra_modal(own[name], received[name][rows], before[name][rows], 0.5) for name in own]
     found = algorithm("creamfl").regularise(own, received, before, rows)
     torch.testing.assert_close(found, 0.5 * (inter + sum(intra) / 2))
+
+
+@pytest.fixture
+def second_pass():
+    """A server whose embeddings of eight pairs are known, what three clients sent, and a batch of its second pass."""
+    server = SimpleNamespace(models=dict.fromkeys(("images", "texts")), address=(0,))
+    server.represent = lambda: {"images": units(8, D, seed=1), "texts": units(8, D, seed=2)}
+    uploads = [
+        {"images": units(8, D, seed=3)},
+        {"images": units(8, D, seed=4), "texts": units(8, D, seed=5)},
+        {"texts": units(8, D, seed=6)},
+    ]
+    rows = torch.tensor([6, 1, 3, 0])
+    return server, uploads, rows, {"images": units(4, D, seed=7), "texts": units(4, D, seed=8)}
+
+
+def distilled(server, uploads, rows, z):
+    """By definition: clients are weighed by the server's other modality."""
+    own = server.represent()
+    images = global_local([uploads[0]["images"], uploads[1]["images"]], own["texts"])
+    texts = global_local([uploads[1]["texts"], uploads[2]["texts"]], own["images"])
+    return mse_loss(z["images"], images[rows]) + mse_loss(z["texts"], texts[rows])
+
+
+def test_creamfls_server_distils_what_clients_sent(second_pass):
+    server, uploads, rows, z = second_pass
+    loss = algorithm("creamfl").server_loss(server, uploads, 0)
+    torch.testing.assert_close(loss(z, rows, 0), 0.6 * distilled(*second_pass))
+
+
+@pytest.mark.parametrize("mse", [0, 0.3])
+def test_the_muscle_server_aligns_each_modality_with_what_clients_sent_and_can_keep_the_distillation(second_pass, mse):
+    server, uploads, rows, z = second_pass
+    loss = algorithm("creamfl_muscle", others=4, mse=mse).server_loss(server, uploads, 0)
+    sent = [matrix[rows] for upload in uploads for matrix in upload.values()]
+    muscle = muscle_loss(z["images"], sent, 0.2, 0.15) + muscle_loss(z["texts"], sent, 0.2, 0.15)
+    torch.testing.assert_close(loss(z, rows, 0), 0.6 * muscle + mse * distilled(*second_pass))
 
 
 def test_members_are_drawn_without_replacement_and_with_both_modalities():

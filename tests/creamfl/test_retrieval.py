@@ -43,6 +43,14 @@ def test_a_fold_has_its_own_images_and_captions_alone():
         assert each.value == found(folds=1)["whole" if gallery == "fold" else "fold", direction, k].value
 
 
+def test_a_fold_ranks_its_own_rows_alone():
+    """Images 0 to 2 with captions 0 to 5, where ranks are 0 1 2 and 0 0 1 1 0 0; images 3 and 4 with the rest: 0 2 and 1 1 0."""
+    by = found(folds=2, ks=(1, 2, 3))
+    recall = {(direction, k): by["fold", direction, k].value / 100 for direction in ("i2t", "t2i") for k in (1, 2)}
+    assert recall == pytest.approx({("i2t", 1): 5 / 12, ("i2t", 2): 7 / 12, ("t2i", 1): 1 / 2, ("t2i", 2): 1})
+    assert by["fold", "i2t", 1].chance == by["fold", "t2i", 1].chance == pytest.approx(100 * 5 / 12)
+
+
 def test_chance_is_that_of_a_random_order():
     by = found()
     two, one = 1 - (7 / 9) * (6 / 8) * (5 / 7) * (4 / 6) * (3 / 5), 5 / 9  # none of two, or of one, among the first five of nine

@@ -17,6 +17,13 @@ from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.server import Server
 from fedmuscle_lib.runs import Store, run
 
+CHECKPOINTS = tiny.TINY_NETWORKS | {
+    "images.images": "vit-tiny",
+    "texts.texts": "distilbert-base",
+    "pairs.images": "vit-tiny",
+    "pairs.texts": "distilbert-base",
+}
+
 
 def rounds(world, count: int, **given) -> Rounds:
     made = Rounds(tiny.settings(world, **given))
@@ -48,6 +55,11 @@ def start(mini_world):
 @pytest.mark.slow
 def test_an_interrupted_run_is_the_uninterrupted_one_to_the_bit(mini_world, cut_off_and_resumed):
     cut_off_and_resumed(tiny.settings(mini_world, algorithm="frozen"), 2)
+
+
+@pytest.mark.slow
+def test_so_it_is_with_checkpoints_whose_frozen_parts_are_shared(mini_world, cut_off_and_resumed):
+    cut_off_and_resumed(tiny.settings(mini_world, algorithm="creamfl", networks=CHECKPOINTS, image_size=32), 2)
 
 
 def test_a_run_that_a_refused_message_ended_goes_on_to_the_bit(mini_world, store, counted, tmp_path, monkeypatch):
@@ -123,13 +135,7 @@ def test_public_pairs_are_embedded_once_a_round_and_party(mini_world, monkeypatc
 
 
 def test_clients_of_a_checkpoint_share_what_is_frozen(mini_world):
-    checkpoints = {
-        "images.images": "vit-tiny",
-        "texts.texts": "distilbert-base",
-        "pairs.images": "vit-tiny",
-        "pairs.texts": "distilbert-base",
-    }
-    federation = tiny.federation(mini_world, networks=tiny.TINY_NETWORKS | checkpoints)
+    federation = tiny.federation(mini_world, networks=CHECKPOINTS)
     readers = [federation.clients[k].models["images"] for k in (0, 1, 4, 5)]
     frozen = [{id(p) for p in model.parameters() if not p.requires_grad} for model in readers]
     trained = [{id(p) for p in model.parameters() if p.requires_grad} for model in readers]

@@ -203,8 +203,8 @@ def test_a_text_is_read_without_what_stands_behind_its_end(mini_world, name):
 def test_the_papers_networks_run_on_few_pairs(mini_world):
     """Random weights: it shows that Appendix M's parties fit together, and nothing of their worth."""
     places = {name: getattr(tiny.settings(mini_world), name) for name in ("public_folder", "test_folder", "pairs_folder")}
-    sizes = {"public_size": 4, "test_size": 4, "folds": 2, "pairs_size": 4, "rounds": 1, "local_epochs": 1, "participants": 2}
-    clients = {"images": 1, "texts": 0, "pairs": 1}
+    sizes = {"public_size": 4, "test_size": 4, "folds": 2, "pairs_size": 4, "rounds": 1, "local_epochs": 1, "participants": 3}
+    clients = {"images": 1, "texts": 1, "pairs": 1}
     s = Settings(
         profile="paper", data_dir=mini_world, models_path=mini_world / "models", tokenizer="bert-base", device="cpu", clients=clients,
         image_size=64, **places, **sizes,
