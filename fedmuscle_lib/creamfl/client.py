@@ -25,11 +25,8 @@ class Client(Party):
         super().__init__(f"client {number}", **party)
         self.number, self.kind, self.rows = number, kind, rows
 
-    def fit(self, epochs: int, align: PublicLoss, *address: object) -> tuple[float, float]:
-        """Train: each epoch is a pass over private data, then one over the public pairs by ``align``.
-
-        Args:
-            address: of the orders of public pairs.
+    def fit(self, epochs: int, align: PublicLoss, round: int) -> tuple[float, float]:
+        """Train in a round (from 0): each epoch is a pass over private data, then one over the public pairs by ``align``.
 
         Returns:
             Mean losses of the last epoch, private and public.
@@ -39,6 +36,6 @@ class Client(Party):
         """
         for epoch in range(epochs):
             local = self.over_own(self.rows, partial(self.kind.loss, self))
-            public = self.over_public(align, "alignment", *address, epoch)
+            public = self.over_public(align, "alignment", "public order", *self.address, round, epoch)
         self.check_weights()
         return local, public

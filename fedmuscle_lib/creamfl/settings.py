@@ -133,7 +133,7 @@ class Settings(RunSettings):
     def made(self) -> Algorithm:
         """The algorithm with its own hyper-parameters."""
         kind = algorithms.get(self.algorithm)
-        return kind(self.own_options, self.seed, self.participants, self.local_epochs)
+        return kind(self.own_options, self.participants, self.local_epochs)
 
     def network_of(self, party: str, modality: str) -> str:
         """The name of a party's network; where a kind of clients has none of its own, that of a kind with this one modality.

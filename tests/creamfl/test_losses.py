@@ -22,7 +22,7 @@ def units(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def algorithm(name: str, **options: float):
-    return get(name)(options, 0, 1, 1)
+    return get(name)(options, 1, 1)
 
 
 def test_the_soft_contrast_is_a_sum_over_all_pairs_and_both_directions():

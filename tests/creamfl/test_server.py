@@ -146,7 +146,7 @@ def test_a_message_of_another_form_is_copied_in_the_servers_own(asked, what):
     assert kept["images"].dtype == torch.float32 and kept["images"].is_contiguous() and not kept["images"].requires_grad
     torch.testing.assert_close(kept["images"], own["images"], atol=1e-2, rtol=0)
     for name in ("creamfl", "creamfl_muscle"):
-        targets = algorithms.get(name)({}, 0, 1, 1).targets(server, [kept, other])
+        targets = algorithms.get(name)({}, 1, 1).targets(server, [kept, other])
         assert targets["images"].isfinite().all()
 
 

@@ -20,7 +20,6 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
 
     Args:
         options: its hyper-parameters by name.
-        seed: of the run.
         participants: clients in a round.
         epochs: local epochs of a participant.
 
@@ -35,9 +34,9 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     label: ClassVar[str]
     source: ClassVar[str] = "the paper"
 
-    def __init__(self, options: Mapping[str, Any], seed: int, participants: int, epochs: int) -> None:
+    def __init__(self, options: Mapping[str, Any], participants: int, epochs: int) -> None:
         self.options: Any = self.Options(**options)  # of the class's own kind
-        self.seed, self.participants, self.epochs = seed, participants, epochs
+        self.participants, self.epochs = participants, epochs
         self.losses: dict[int, tuple[float, float]] = {}
 
     def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
@@ -60,7 +59,7 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
         def align(z: Embeddings, rows: Tensor, position: int) -> Tensor:
             return self.regularise(z, received, before, rows)
 
-        self.losses[client.number] = client.fit(self.epochs, align, "public order", self.seed, client.number, round)
+        self.losses[client.number] = client.fit(self.epochs, align, round)
 
     @abstractmethod
     def regularise(self, z: Embeddings, received: Embeddings, before: Embeddings, rows: Tensor) -> Tensor:
