@@ -31,7 +31,7 @@ def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
     few = _FEW | where
     shipped = short_runs.shipped(algorithms)
-    own = dict(item for kind in shipped.values() for item in kind.named(kind.Options()).items())
+    own = short_runs.own_options(shipped)
     found = {name: Settings(algorithm=name, options=own, **few) for name in shipped}
     return found | {"scratch": Settings(algorithm="creamfl", options=own, networks=TINY_NETWORKS, image_size=32, **few, **_AS_PUBLISHED)}
 

@@ -22,7 +22,7 @@ _QUICK = {"fedloge.etf_steps": 200, "fedloge.etf_lr": 1e-3, "fedrep.head_epochs"
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data are."""
     shipped = short_runs.shipped(methods)
-    own = dict(item for kind in shipped.values() for item in kind.named(kind.Options()).items())
+    own = short_runs.own_options(shipped)
     return {name: Settings(algorithm=name, options=own | _QUICK, **_EVERY_METHOD | where) for name in shipped}
 
 

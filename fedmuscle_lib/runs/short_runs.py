@@ -48,6 +48,11 @@ def shipped(package: Any) -> dict[str, Any]:
     return {name: package.get(name) for name, file in own.items() if file.parent == Path(package.__file__).parent}
 
 
+def own_options(shipped: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of such classes at their own defaults, whatever a profile tuned, by the names that settings give them."""
+    return {name: value for kind in shipped.values() for name, value in kind.named(kind.Options()).items()}
+
+
 def rounded_alike(now: dict[str, Any], recorded: dict[str, Any]) -> bool:
     """Return whether the losses of two fingerprints differ by no more than another kind of processor makes of them, a thousandth."""
     pairs = zip(now["losses"], recorded["losses"], strict=True)
