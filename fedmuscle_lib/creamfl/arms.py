@@ -10,7 +10,7 @@ from fedmuscle_lib.runs import History, run_all
 from fedmuscle_lib.runs.settings import parse
 
 BASELINE = "local"
-CONTROLS = ("pairwise", "own", "frozen", "shuffled")
+CONTROLS = ("pairwise", "own", "frozen", "shuffled", "momentum")
 Run = History[Settings]
 
 

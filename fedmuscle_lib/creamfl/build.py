@@ -18,7 +18,7 @@ from fedmuscle_lib.creamfl.client import Client
 from fedmuscle_lib.creamfl.kinds import Kind
 from fedmuscle_lib.creamfl.losses import PairHead
 from fedmuscle_lib.creamfl.networks import encoding_of, network
-from fedmuscle_lib.creamfl.party import Recipe
+from fedmuscle_lib.creamfl.party import Recipe, cosine
 from fedmuscle_lib.creamfl.server import Server
 from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.data.captioned import Captioned
@@ -59,8 +59,8 @@ class _Builder:
 
     def federation(self) -> Federation:
         s, clients = self.settings, dict[int, Client]()
-        for name in (name for name, count in s.clients.items() if count):
-            kind = kinds.get(name)(s, {modality: self.encoding(name, modality) for modality in kinds.get(name).modalities})
+        for name in s.kinds_of_clients:
+            kind = kinds.get(name)(s, {modality: self.encoding(name, modality) for modality in kinds.get(name).modalities}, self.sets)
             with prefixed(", ".join(kind.folders(s)), ValueError):
                 shares = kind.shares(s.clients[name])
             for rows in shares:
@@ -82,17 +82,14 @@ class _Builder:
             "head": head,
             "public": {modality: self.public(name, number, modality) for modality in modalities},
             "states": self.states,
-            "recipe": self.recipe(name, len(modalities)),
+            "recipe": kind.recipe() if kind else self.recipe(),
             "address": (s.seed,) if kind is None else (s.seed, number),
         }
 
-    def recipe(self, name: str, modalities: int) -> Recipe:
-        s = self.settings
-        if name == SERVER:
-            return Recipe("adam", s.server_lr, s.batch_size, s.batch_size, embeds_in_training=bool(s.server_training_mode))
-        if modalities > 1:
-            return Recipe("adam", s.pairs_lr, s.batch_size, s.batch_size)
-        return Recipe(s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size)
+    def recipe(self) -> Recipe:
+        """How the server trains."""
+        s, mode = self.settings, bool(self.settings.server_training_mode)
+        return Recipe("adam", s.server_lr, s.batch_size, s.batch_size, cosine(s.rounds), embeds_in_training=mode)
 
     def encoding(self, party: str, modality: str) -> Pixels | Tokens:
         name = self.settings.network_of(party, modality)

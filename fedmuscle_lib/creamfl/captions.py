@@ -9,6 +9,11 @@ from fedmuscle_lib.data.captioned import Captioned, parts
 SETS = ("test", "public", "pairs")
 
 
+def sets(settings: Any) -> list[str]:
+    """The names of those that a run reads: without clients with pairs it has none for them."""
+    return [name for name in SETS if name != "pairs" or name in settings.kinds_of_clients]
+
+
 def captioned(settings: Any) -> dict[str, Captioned]:
     """Return the sets by name; those of one folder are disjoint.
 
@@ -18,9 +23,10 @@ def captioned(settings: Any) -> dict[str, Captioned]:
     Raises:
         DataError: a folder is missing, damaged or too small; the message names it.
     """
-    folders = dict.fromkeys(getattr(settings, f"{name}_folder") for name in SETS)
+    names = sets(settings)
+    folders = dict.fromkeys(getattr(settings, f"{name}_folder") for name in names)
     found: dict[str, Captioned] = {}
     for folder in folders:
-        own = {name: getattr(settings, f"{name}_size") for name in SETS if getattr(settings, f"{name}_folder") == folder}
+        own = {name: getattr(settings, f"{name}_size") for name in names if getattr(settings, f"{name}_folder") == folder}
         found |= parts(settings.data_dir / folder, own)
     return found

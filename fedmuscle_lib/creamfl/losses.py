@@ -16,6 +16,7 @@ MARGIN = 4.0  # code
 SCALE = 128.0  # of features, code
 OF_WEIGHTS = 0.5  # code: weight of the loss of class weights
 START = 15.0  # of scale and shift, code
+ROWS = 4096  # of a matrix over all public pairs, at once
 
 
 class ClassHead(nn.Module):
@@ -102,7 +103,12 @@ def global_local_weights(uploads: Sequence[Tensor], others: Tensor) -> Tensor:
     Source:
         Yu et al. (2023), global-local contrastive aggregation; code: no temperature.
     """
-    return torch.stack([(z @ others.T).log_softmax(1).diagonal() for z in uploads]).softmax(0)
+    return torch.stack([_own_log_probability(z, others) for z in uploads]).softmax(0)
+
+
+def _own_log_probability(z: Tensor, others: Tensor) -> Tensor:
+    """Of each row's pair among all n, (n,), some rows at a time: a matrix (n, n) of the paper's 50,000 pairs would have 10 GB."""
+    return torch.cat([(part @ others.T).log_softmax(1).diagonal(k * ROWS) for k, part in enumerate(z.split(ROWS))])
 
 
 def global_local(uploads: Sequence[Tensor], others: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ Letters: ``b`` batch, ``d`` dimension, ``n`` public pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,23 @@ from fedmuscle_lib.models import FrozenStates
 
 AT_ONCE = 256  # samples that are embedded at once, where no step follows
 Embeddings = Mapping[str, Tensor]  # of public pairs by modality, (b, d) or (n, d)
+Schedule = Callable[[int], float]  # the share of a learning rate in a round, from 0
 PublicLoss = Callable[[Embeddings, Tensor, int], Tensor]  # of a batch's embeddings, its rows, and its position in the pass
+
+
+def constant(round: int) -> float:
+    """The whole learning rate in every round."""
+    return 1.0
+
+
+def cosine(rounds: int) -> Schedule:
+    """Half a cosine over ``rounds``."""
+    return lambda round: (1 + math.cos(math.pi * round / rounds)) / 2
+
+
+def drops(at: Sequence[int]) -> Schedule:
+    """A tenth from each of these rounds on."""
+    return lambda round: 0.1 ** sum(round >= drop for drop in at)
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,7 @@ class Recipe:
     Attributes:
         optimiser: "adam" (without weight decay, gradients clipped) or "sgd" (with momentum).
         lr: before any schedule.
+        schedule: of the learning rate.
         batch_size, public_batch: samples in a step on its own data and on public pairs.
         clip: largest norm of a gradient with Adam.
         momentum, weight_decay: of SGD. The authors' code, as for ``clip``.
@@ -42,6 +59,7 @@ class Recipe:
     lr: float
     batch_size: int
     public_batch: int
+    schedule: Schedule = constant
     clip: float = 2.0
     momentum: float = 0.9
     weight_decay: float = 5e-5
@@ -91,8 +109,11 @@ class Party:
         self._embedded: dict[str, Tensor] | None = None
         self._counted = False  # whether the embeddings that the weights give were computed, here or before a break
 
-    def at(self, share: float) -> None:
-        """Set learning rates to this share of the recipe's."""
+    def begin_round(self, round: int) -> None:
+        """Set the learning rate to that of ``round`` (from 0)."""
+        self._rate(self.recipe.schedule(round))
+
+    def _rate(self, share: float) -> None:
         for group in self._optimiser.param_groups:
             group["lr"] = self.recipe.lr * share
 
@@ -171,10 +192,13 @@ class Party:
 
     @torch.no_grad()
     def embed(self, modality: str, inputs: Tensor, training: bool = False) -> Tensor:
-        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode."""
+        """Embeddings of inputs, (m, d), with networks in evaluation or in training mode; raises Diverged if they are not finite."""
         self.models[modality].train(training)
         parts = torch.arange(len(inputs)).split(AT_ONCE)
-        return torch.cat([self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows)) for rows in parts])
+        z = torch.cat([self.meter.run(("embed", modality, len(rows)), self.reading(modality, inputs, rows)) for rows in parts])
+        if not z.isfinite().all():
+            raise Diverged(f"{self.name}: its embeddings of {modality} are not finite; is a learning rate too large?")
+        return z
 
     def check_weights(self) -> None:
         """Raise ``Diverged`` if training left a weight that is not finite, as the last step can whose own loss was finite."""
@@ -187,7 +211,7 @@ class Party:
 
     def state(self) -> dict[str, Any]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
-        self.at(1.0)
+        self._rate(1.0)
         return {
             "models": {modality: model.trainable_state() for modality, model in self.models.items()},
             "head": dict(self.head.state_dict()),

@@ -20,6 +20,7 @@ STYLES: dict[str, Look] = {
     "own": ("#CC79A7", "P"),
     "frozen": ("#56B4E9", "v"),
     "shuffled": ("#882255", "X"),
+    "momentum": ("#D55E00", "<"),
 }
 _PANELS = {"i2t": "image to text", "t2i": "text to image"}
 

@@ -58,8 +58,8 @@ def _of(images: Tensor, captions: Tensor, image_of: Tensor, ks: Sequence[int]) -
     own = torch.arange(len(images), device=images.device)[:, None] == image_of  # (n, m)
     best = similarity.masked_fill(~own, -torch.inf).amax(1, keepdim=True)
     ranks = {
-        "i2t": (~own & (similarity >= best)).sum(1),
-        "t2i": (~own & (similarity >= similarity[image_of, torch.arange(len(captions))])).sum(0),
+        "i2t": (~own & ~(similarity < best)).sum(1),  # so that what is no number finds nothing
+        "t2i": (~own & ~(similarity < similarity[image_of, torch.arange(len(captions))])).sum(0),
     }
     n, m = similarity.shape
     for k in ks:

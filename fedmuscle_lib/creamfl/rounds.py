@@ -33,9 +33,8 @@ class Rounds:
         s, server, clients = self.settings, self.federation.server, self.federation.clients
         parties: dict[str, Party] = {SERVER: server} | {str(number): client for number, client in clients.items()}
         before = {name: party.meter.total for name, party in parties.items()}
-        server.at((1 + math.cos(math.pi * round / s.rounds)) / 2)
-        for client in clients.values():
-            client.at(0.1 ** sum(round >= drop for drop in s.drops) if len(client.models) == 1 else 1.0)
+        for party in parties.values():
+            party.begin_round(round)
         local = server.fit(round)
         uploads = self.algorithm.gather(server, clients, round)
         distilled = self.algorithm.absorb(server, uploads, round) if uploads else math.nan
@@ -83,5 +82,4 @@ class Rounds:
         return {
             "trained": {name: party.trained for name, party in parties.items()},
             "samples": {str(number): len(client.rows) for number, client in federation.clients.items()},
-            "test_captions": len(federation.image_of),
         }

@@ -120,11 +120,20 @@ class Settings(RunSettings):
                 raise ValueError(f"clients: {count} of the kind {name}")
             for modality in kinds.get(name).modalities:
                 self.network_of(name, modality)
+        read = {f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities}
+        for name in sorted(self.networks.keys() - read - {"server.images", "server.texts"}):
+            raise ValueError(f"networks: nobody has a {name}{meant(name, read)}")
         if not 0 < self.participants <= sum(self.clients.values()):
             raise ValueError(f"participants: {self.participants} of {sum(self.clients.values())} clients")
         if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=0) < 0:
             raise ValueError(f"drops: rounds in ascending order are needed, got {self.drops}")
         return self
+
+    @property
+    def kinds_of_clients(self) -> list[str]:
+        """Kinds of which there are clients, in the order in which clients are numbered."""
+        first = type(self).model_fields["clients"].default
+        return [name for name in (*first, *sorted(self.clients.keys() - first)) if self.clients[name]]
 
     @property
     def title(self) -> str:

@@ -35,7 +35,7 @@ class _CreamFL(System[Settings]):
     def asked(self, settings: Settings) -> dict[str, Any]:
         algorithm = algorithms.get(settings.algorithm)
         found = {"core": str(CORE)} | versions(algorithm)
-        for name in settings.clients:
+        for name in settings.kinds_of_clients:
             found |= versions(kinds.get(name))
         return {
             "system": self.name,

@@ -65,10 +65,15 @@ def shards(n: int, clients: int, each: int, *address: object) -> tuple[np.ndarra
     Returns:
         Each client's rows, ascending; the last client's also those that are left over by equal shards.
 
+    Raises:
+        ValueError: there are fewer rows than shards.
+
     Source:
         https://github.com/FLAIR-THU/CreamFL at 264252c, whose clients hold ten shards of Flickr30k's captions each.
     """
     size, count = n // (clients * each), clients * each
+    if not size:
+        raise ValueError(f"{n} samples can't be divided between {clients} clients with {each} shards each")
     order = np.random.default_rng(derived_seed(*address)).permutation(count).reshape(clients, each)
     own = [np.sort((drawn[:, None] * size + np.arange(size)).ravel()) for drawn in order]
     return *own[:-1], np.concatenate([own[-1], np.arange(count * size, n)])

@@ -1,4 +1,4 @@
-"""Controls of CreamFL with the Muscle loss: what is left of its gain without what clients know, or without clients."""
+"""Controls: what is left of a gain without what clients know, without clients, or without any loss in the server's second pass."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from fedmuscle_lib.core.randomness import generator
+from fedmuscle_lib.creamfl.algorithms.creamfl import CreamFL
 from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import CreamFLMuscle
 from fedmuscle_lib.creamfl.client import Client
-from fedmuscle_lib.creamfl.party import Embeddings
+from fedmuscle_lib.creamfl.party import Embeddings, PublicLoss
 from fedmuscle_lib.creamfl.server import Server
 
 
 class Shuffled(CreamFLMuscle):
-    """Each client's embeddings are shuffled over public pairs before the server sees them: no row is of its pair."""
+    """Each client's embeddings are in a random order when the server sees them. It is drawn once for both of its modalities."""
 
     name, label, source = "shuffled", "Embeddings shuffled", "control"
 
@@ -37,9 +38,21 @@ class Frozen(CreamFLMuscle):
 
 
 class Own(CreamFLMuscle):
-    """The server's own earlier embeddings stand in place of the clients', of whom none takes part."""
+    """The server's own embeddings of the same round stand in place of the clients', of whom none takes part."""
 
     name, label, source = "own", "Server's own embeddings", "control"
 
     def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
         return [{modality: z.clone() for modality, z in server.represent().items()}]
+
+
+class Momentum(CreamFL):
+    """The server's second pass has no loss: only its optimiser's momentum moves the weights. No client takes part."""
+
+    name, label, source = "momentum", "Server's momentum alone", "control"
+
+    def gather(self, server: Server, clients: Mapping[int, Client], round: int) -> Sequence[Embeddings]:
+        return [server.represent()]
+
+    def server_loss(self, server: Server, uploads: Sequence[Embeddings], round: int) -> PublicLoss:
+        return lambda z, rows, position: 0 * torch.stack([own.sum() for own in z.values()]).sum()

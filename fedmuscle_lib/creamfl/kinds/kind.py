@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedmuscle_lib.core.registry import Registered
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.creamfl.losses import ClassHead
-from fedmuscle_lib.creamfl.party import Party
+from fedmuscle_lib.creamfl.party import Party, Recipe, drops
+from fedmuscle_lib.data.captioned import Captioned
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.partition import balanced_partition
 from fedmuscle_lib.tasks import SingleLabelClassification
@@ -24,6 +25,7 @@ class Kind(Registered, Versioned, ABC, family="kind of client"):
     Args:
         settings: of the run.
         encodings: how the clients' networks read each modality.
+        sets: the run's captioned sets by name.
 
     Attributes:
         name: for settings.
@@ -37,7 +39,7 @@ class Kind(Registered, Versioned, ABC, family="kind of client"):
     modalities: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None: ...
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None: ...
 
     @classmethod
     def folders(cls, settings: Any) -> tuple[str, ...]:
@@ -51,6 +53,10 @@ class Kind(Registered, Versioned, ABC, family="kind of client"):
         Raises:
             ValueError: there are too few.
         """
+
+    @abstractmethod
+    def recipe(self) -> Recipe:
+        """How its clients train."""
 
     @abstractmethod
     def head(self) -> nn.Module:
@@ -74,7 +80,7 @@ class Labelled(Kind):
     task: ClassVar[type[SingleLabelClassification]]
     least: ClassVar[int] = 10
 
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None:
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None:
         self._settings, (self._modality,) = settings, self.modalities
         (folder,) = self.folders(settings)
         samples, _ = self.task(self.name, folder=folder, n_classes=self.classes).read(
@@ -85,6 +91,10 @@ class Labelled(Kind):
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         s = self._settings
         return balanced_partition(self.samples.targets.cpu().numpy(), clients, s.alpha, self.least, "partition", s.seed, self.name)
+
+    def recipe(self) -> Recipe:
+        s = self._settings
+        return Recipe(s.labelled_optimiser, s.labelled_lr, s.labelled_batch, s.batch_size, drops(s.drops))
 
     def head(self) -> nn.Module:
         return ClassHead(self._settings.dim, self.classes)

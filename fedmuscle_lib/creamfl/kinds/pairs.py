@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from fedmuscle_lib.creamfl.captions import captioned
 from fedmuscle_lib.creamfl.kinds.kind import Kind
 from fedmuscle_lib.creamfl.losses import PairHead
-from fedmuscle_lib.creamfl.party import Party
+from fedmuscle_lib.creamfl.party import Party, Recipe
+from fedmuscle_lib.data.captioned import Captioned
 from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.partition import shards
 
@@ -23,14 +23,17 @@ class Pairs(Kind):
 
     name, modalities = "pairs", ("images", "texts")
 
-    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens]) -> None:
-        own = captioned(settings)["pairs"]
-        self._seed = settings.seed
+    def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None:
+        self._settings, own = settings, sets["pairs"]
         self.inputs = {modality: own.encoded(encodings[modality]).to(settings.device) for modality in self.modalities}
         self.image_of = own.image_of.to(settings.device)
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
-        return shards(len(self.image_of), clients, SHARDS, "shards", self._seed)
+        return shards(len(self.image_of), clients, SHARDS, "shards", self._settings.seed)
+
+    def recipe(self) -> Recipe:
+        s = self._settings
+        return Recipe("adam", s.pairs_lr, s.batch_size, s.batch_size)
 
     def head(self) -> nn.Module:
         return PairHead()
