@@ -128,8 +128,8 @@ class Party:
     def over_public(self, loss: PublicLoss, what: str, *address: object) -> float:
         """One pass of steps over the public pairs in an order drawn by the address; returns the mean loss.
 
-        Its steps have the optimiser of all others: in the authors' code too, Adam's moments are mostly those of the party's own loss, so
-        that a far smaller loss takes far smaller steps.
+        Its steps have the optimiser of all others, as in the authors' code. Adam's moments then are mostly those of the party's own loss:
+        a far smaller loss takes far smaller steps, and a pass of few steps goes on as the last ones went.
 
         Args:
             what: the loss by name.

@@ -325,14 +325,15 @@ class Client:
 
         The copy sees its local data in an order of its own.
         """
-        state, losses, address = copy.deepcopy(self.state()), self._local_loss, self.address
-        round, drawn = self._round, self._drawn
+        state, address, draws = copy.deepcopy(self.state()), self.address, (self._round, self._drawn)
+        losses = self._local_loss, self._public_losses
         self.address = (*address, "aside")
+        self._forget_losses()
         try:
             yield
         finally:
             self.restore(state)
-            self._local_loss, self.address, self._round, self._drawn = losses, address, round, drawn
+            self.address, (self._round, self._drawn), (self._local_loss, self._public_losses) = address, draws, losses
 
     @contextmanager
     def holding_out(self, fold: int, folds: int) -> Iterator[None]:

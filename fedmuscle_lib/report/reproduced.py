@@ -7,6 +7,7 @@ that ask for them.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,11 @@ def deltas_in_worlds(root: Path) -> str:
     return markdown(rows)
 
 
-def gain(folder: Path, row: str) -> str:
-    """Delta of the row that ``row`` selects in a folder's ``delta.csv``, with its interval, in one line; "page" if it has none."""
-    found = selected(pd.read_csv(folder / "delta.csv"), row)
-    return "page" if found.empty else _unbroken(*found[["delta", "ci_low", "ci_high"]].iloc[0])
+def gain(folder: Path, one: Mapping[str, Any]) -> str:
+    """What stands for a folder as one of :func:`listed` says, Delta or a difference of two, with its interval; "page" if it has none."""
+    file, row, value = ("differences", one["difference"], "difference") if "difference" in one else ("delta", one["row"], "delta")
+    found = selected(pd.read_csv(folder / f"{file}.csv"), row)
+    return "page" if found.empty else _unbroken(*found[[value, "ci_low", "ci_high"]].iloc[0])
 
 
 TABLES = {"reproduced": reproduced, "worlds": deltas_in_worlds}
@@ -75,13 +77,16 @@ def _measured(root: Path, one: dict[str, Any]) -> list[str]:
 
 
 def _theirs(folders: list[Path], one: dict[str, Any]) -> str:
-    """The paper's Delta of a table, where it prints one and we have a row to find it in."""
-    found = [selected(pd.read_csv(folder / "delta.csv"), one["row"]).paper_delta.iloc[0] for folder in folders if "row" in one]
-    return f"{found[0]:+.2f}" if found and pd.notna(found[0]) else ""
+    """The same of the paper, where it prints one and we have a row to find it in."""
+    if not folders or "row" not in one:
+        return ""
+    printed = pd.read_csv(folders[0] / "delta.csv")
+    value, *over = (selected(printed, one[name]).paper_delta.iloc[0] for name in ("row", "over") if name in one)
+    return f"{value - sum(over):+.2f}" if pd.notna(value) else ""
 
 
 def _cell(folder: Path, one: dict[str, Any], root: Path) -> str:
-    return f"[{gain(folder, one['row']) if 'row' in one else 'curves'}]({folder.relative_to(root)})"
+    return f"[{gain(folder, one) if 'row' in one else 'curves'}]({folder.relative_to(root)})"
 
 
 def _unbroken(value: float, low: float, high: float) -> str:

@@ -36,7 +36,7 @@ local training has hyper-parameters that were chosen on the validation split.
 ## Every notebook
 
 A link leads to a notebook's tables and figures with their source, without code. Its text is a Δ where one number stands for the notebook:
-FedMuscle's, that of our `directed`, or in `table3` that of CreamFL with the Muscle loss in small galleries. Verdicts of [corrected
+FedMuscle's, that of our `directed`, or in `table3` how much the Muscle loss changes CreamFL's Δ in small galleries. Verdicts of [corrected
 tests](notebooks/claims.ipynb) on the paper's claims follow. `small` has real images, `mini` is a generated world in which LoRA adapts every
 block. [Findings](docs/findings.md) says what the results mean, [README](README.md#what-is-reproduced) why a cell is empty and where Figures
 1 and 6 are.
@@ -69,9 +69,9 @@ def _cell(page: Path, root: Path) -> str:
 
 def _headline(folder: Path) -> str:
     """The Delta that stands for a notebook, or the verdicts that it counts."""
-    rows, notebook = {one["notebook"]: one["row"] for one in listed() if "row" in one}, notebook_of(folder.name)
+    rows, notebook = {one["notebook"]: one for one in listed() if "row" in one}, notebook_of(folder.name)
     if notebook == "controls":
-        return gain(folder, "algorithm=fedmuscle")
+        return gain(folder, {"row": "algorithm=fedmuscle"})
     if folder.name == "claims":
         return counted(pd.read_csv(folder / "claims.csv").verdict)
     return gain(folder, rows[notebook]) if notebook in rows else "page"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss, normalize, softplus
 
+from fedmuscle_lib.creamfl import losses
 from fedmuscle_lib.creamfl.algorithms import get
 from fedmuscle_lib.creamfl.algorithms.creamfl_muscle import members
 from fedmuscle_lib.creamfl.losses import ClassHead, PairHead, global_local, global_local_weights, inter_modal, intra_modal
@@ -67,6 +68,13 @@ def test_a_client_weighs_as_much_as_it_agrees_with_the_other_modality():
 def test_one_client_alone_is_the_aggregate():
     z = units(B, D)
     torch.testing.assert_close(global_local([z], units(B, D, seed=1)), z)
+
+
+def test_weights_are_the_same_if_public_pairs_are_compared_some_at_a_time(monkeypatch):
+    uploads, others = [units(B, D), units(B, D, seed=2)], units(B, D, seed=1)
+    whole = global_local_weights(uploads, others)
+    monkeypatch.setattr(losses, "ROWS", B - 1)
+    torch.testing.assert_close(global_local_weights(uploads, others), whole)
 
 
 # --- the Muscle loss ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ def history(algorithm: str, levels: list[float], seed: int = 0) -> History:
     costs = pd.DataFrame(
         {"round": 1, "party": KINDS, "kind": KINDS, "uplink_bytes": [0, 1e6, 1e6, 2e6], "downlink_bytes": 2e6, "flops": 1e9}
     )
-    told = {"seconds": 3.0, "peak_memory_bytes": 1, "trained": dict.fromkeys(KINDS, 7), "address": "01", "versions": {}, "finished": "now"}
+    told = {"samples": {"images": 40}, "trained": dict.fromkeys(KINDS, 7), "seconds": 3.0, "peak_memory_bytes": 1}
+    told |= {"address": "01", "versions": {}, "finished": "now"}
     return History(Settings(algorithm=algorithm, seed=seed), metrics, costs, pd.DataFrame(), pd.DataFrame(), told)
 
 
@@ -65,10 +66,22 @@ def test_differences_are_paired_over_seeds(runs):
     assert (row.difference, row.n_seeds) == (pytest.approx(3), 2)
     assert "CreamFL + Muscle loss instead of Server alone: i2t R@1 undecided (+3.00 points [-9.71, +15.71])" in report.verdicts(found)
     assert "undecided (+2.00 points on one seed)" in report.verdicts(report.differences([runs[0], runs[2]]))
+    best = report.differences(runs, report.BEST)
+    assert best[(best.public == WHOLE) & (best.user == "i2t_R@1")].difference.item() == pytest.approx(7)
+    alike = [history("own", [1.0], 0), history("own", [1.0], 1), *(history("shuffled", [0.5 + seed / 100], seed) for seed in (0, 1))]
+    told = report.verdicts(report.differences([*runs, *alike]))
+    assert "Server's own embeddings instead of Server alone: i2t R@1 undecided (+0.00" in told
+    assert "Embeddings shuffled instead of Server alone: i2t R@1 lower" in told
+
+
+def test_the_differences_that_are_shown_are_of_delta_and_of_the_papers_columns(runs):
+    shown = report.laid_out(report.differences(runs))
+    assert shown.index.names == ["arms", "gallery"] and set(shown) == {"Δ", "i2t R@1", "i2t R@10", "t2i R@1", "t2i R@10"}
 
 
 def test_costs_are_of_a_party_and_the_figure_has_a_panel_a_direction(runs):
     costs = report.costs(runs).set_index(["algorithm", "kind"])
+    assert costs.samples["local", "images"] == 40 and costs.samples.isna()["local", "server"]
     assert (costs.uplink_mb["local", "pairs"], costs.gflop["local", "server"], costs.trained["local", "texts"]) == (2, 1, 7)
     figure = plots.recall(report.curve(runs))
     assert [ax.get_title() for ax in figure.axes] == ["image to text", "text to image"]
@@ -76,4 +89,6 @@ def test_costs_are_of_a_party_and_the_figure_has_a_panel_a_direction(runs):
 
 def test_what_is_chosen_on_the_test_set_is_called_so(runs):
     assert "chosen on the test set" in report.note(runs, report.BEST) and "after the last round" in report.note(runs)
-    assert {"division of pairs", "initial weights", "networks"} <= set(report.departures(runs).setting)
+    departures = report.departures(runs).set_index("setting")
+    assert {"division of pairs", "networks"} <= set(departures.index)
+    assert departures.ours["initial weights"] == "those of checkpoints, adapted by LoRA"

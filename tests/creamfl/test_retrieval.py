@@ -66,6 +66,11 @@ def test_embeddings_that_are_all_alike_find_nothing():
     assert {r.value for r in recalls(*same, IMAGE_OF, 1, (1, 4))} == {0}
 
 
+def test_embeddings_that_are_no_numbers_find_nothing():
+    nothing = torch.full((5, 3), torch.nan), torch.full((9, 3), torch.nan)
+    assert {r.value for r in recalls(*nothing, IMAGE_OF, 1, (1, 4))} == {0}
+
+
 def test_a_fold_needs_images():
     with pytest.raises(ValueError, match="folds: 6 folds of 5 test images"):
         found(folds=6)

@@ -101,15 +101,55 @@ def test_who_rests_is_not_trained_and_who_takes_part_is(after_one, start):
 
 
 def test_controls_leave_out_what_they_say(after_one, start):
-    by = {name: after_one(name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled")}
-    for name in ("local", "own"):
+    by = {name: after_one(name).federation for name in ("local", "own", "frozen", "creamfl_muscle", "shuffled", "momentum")}
+    for name in ("local", "own", "momentum"):
         assert not by[name].server.downlink and not by[name].server.uplink
-    for name in ("local", "own", "frozen"):
+    for name in ("local", "own", "frozen", "momentum"):
         assert all(same(client, start.clients[k]) for k, client in by[name].clients.items())
     for k in range(6):
         assert same(by["shuffled"].clients[k], by["creamfl_muscle"].clients[k]), "clients are shuffled at the server"
     servers = [by[name].server for name in by]
     assert not any(same(a, b) for i, a in enumerate(servers) for b in servers[:i])
+
+
+def test_momentum_alone_is_creamfl_whose_clients_count_for_nothing(mini_world, after_one):
+    nothing = rounds(mini_world, 1, algorithm="creamfl", options={"creamfl.weight": 0.0}).federation.server
+    assert same(after_one("momentum").federation.server, nothing)
+
+
+def test_shuffled_embeddings_are_rows_of_what_was_sent_in_one_order_for_both_modalities(mini_world, monkeypatch):
+    run, sent = rounds(mini_world, 0, algorithm="shuffled"), []
+    receive = Server.receive
+    monkeypatch.setattr(Server, "receive", lambda self, client, round, z: (sent.append(z), receive(self, client, round, z)))
+    seen = run.algorithm.gather(run.federation.server, run.federation.clients, 0)
+    orders = []
+    for plain, shuffled in zip(sent, seen, strict=True):
+        own = [torch.cdist(shuffled[modality], z).argmin(1) for modality, z in plain.items()]
+        assert all(torch.equal(order, own[0]) for order in own) and torch.equal(own[0].sort().values, torch.arange(24))
+        assert all(torch.equal(shuffled[modality], z[own[0]]) for modality, z in plain.items())
+        orders.append(own[0].tolist())
+    assert len(set(map(tuple, orders))) == len(orders), "another one for each client"
+
+
+def test_the_servers_own_embeddings_are_those_of_this_round(mini_world):
+    run = rounds(mini_world, 0, algorithm="own")
+    (own,) = run.algorithm.gather(run.federation.server, run.federation.clients, 0)
+    assert own.keys() == {"images", "texts"}
+    assert all(torch.equal(z, run.federation.server.represent()[modality]) for modality, z in own.items())
+
+
+def test_a_server_in_training_mode_embeds_public_pairs_so_and_test_pairs_not(mini_world, start):
+    publishes = tiny.federation(mini_world, server_training_mode=1).server
+    images = {modality: publishes.represent()[modality] for modality in ("images", "texts")}
+    assert not torch.allclose(images["images"], start.server.embed("images", start.server.public["images"])), "batch statistics"
+    again = tiny.federation(mini_world, server_training_mode=1).server
+    assert torch.equal(again.embed("images", start.server.public["images"]), start.server.embed("images", start.server.public["images"]))
+
+
+def test_an_embedding_that_is_not_finite_names_its_party(start, monkeypatch):
+    monkeypatch.setattr(start.server.models["images"], "represent", lambda inputs: torch.full((len(inputs), 8), torch.nan))
+    with pytest.raises(Diverged, match="^the server: its embeddings of images are not finite"):
+        start.server.embed("images", start.server.public["images"])
 
 
 def test_public_pairs_are_embedded_once_a_round_and_party(mini_world, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.creamfl import Settings, algorithms
+from fedmuscle_lib.creamfl import Settings, algorithms, kinds
 from fedmuscle_lib.creamfl.networks import encoding_of, network
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import PROFILES
@@ -86,6 +86,22 @@ def test_shards_are_neighbours_and_a_cover():
     assert [len(rows) for rows in own] == [9660] * 14 + [9760], "as in the authors' file"
     assert np.array_equal(np.sort(np.concatenate(own)), np.arange(145_000))
     assert all((np.diff(rows) > 1).sum() <= 9 for rows in own[:-1])
+    with pytest.raises(ValueError, match="149 samples can't be divided between 15 clients with 10 shards each"):
+        shards(149, 15, 10, 0)
+
+
+def test_a_kind_without_clients_needs_no_data(mini_world):
+    alone = {"images": 0, "texts": 0, "pairs": 2}
+    s = tiny.settings(mini_world, clients=alone, participants=1, images_folder="IC/nothing", texts_folder="TC/nothing")
+    assert kinds.folders(s) == sorted({s.public_folder, s.test_folder, s.pairs_folder})
+    assert [client.kind.name for client in tiny.federation(mini_world, **s.model_dump()).clients.values()] == ["pairs", "pairs"]
+    without = tiny.settings(mini_world, clients={"images": 1, "texts": 1, "pairs": 0}, participants=1, pairs_folder="TC/nothing")
+    assert without.pairs_folder not in kinds.folders(without) and len(tiny.federation(mini_world, **without.model_dump()).clients) == 2
+
+
+def test_a_network_that_nobody_has_is_refused(mini_world):
+    with pytest.raises(ValueError, match=r"networks: nobody has a images\.texts"):
+        tiny.settings(mini_world, networks={"images.texts": "gru-tiny"})
 
 
 @pytest.fixture

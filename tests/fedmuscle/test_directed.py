@@ -61,6 +61,20 @@ def test_what_holds_more_predicts_what_holds_less_better_than_the_other_way_roun
     assert r2[0, 3] < 0.1 and r2[3, 0] < 0.1, "of noise nothing is predicted"
 
 
+def test_scale_changes_nothing_and_of_a_constant_nothing_is_predicted():
+    z = torch.stack([drawn(N, D), drawn(N, D, seed=1) + drawn(N, D)])
+    r2 = predictability(z, torch.arange(N))
+    torch.testing.assert_close(predictability(1000 * z, torch.arange(N)), r2)
+    with_constant = predictability(torch.cat([z, torch.ones(1, N, D)]), torch.arange(N))
+    torch.testing.assert_close(with_constant[:2, :2], r2)
+    assert with_constant[2].abs().max() < 1e-6 and with_constant[:, 2].abs().max() < 1e-6
+
+
+def test_an_order_needs_samples():
+    with pytest.raises(ValueError, match="4 public samples at least, got 3"):
+        predictability(drawn(2, 3, D), torch.arange(3))
+
+
 def test_of_many_users_the_order_is_measured_in_fewer_dimensions(monkeypatch):
     wide = drawn(4 * N, D)
     z = torch.stack([wide[:, :1].repeat(1, D), *[wide] * 2])  # the first user knows one direction of D
@@ -112,6 +126,22 @@ def test_of_peers_that_predict_it_a_user_may_hear_those_that_read_what_it_reads(
     assert heard == {"predicting": {1: (2, 3), 2: (), 3: (2,)}, "same_inputs": {1: (3,), 2: (), 3: ()}}
 
 
+def test_peers_for_comparison_are_as_many_or_larger(settings, monkeypatch):
+    """User 1 hears one peer, user 5 two and user 6 none; user 1's checkpoint is the largest."""
+    monkeypatch.setattr(directed, "predictability", lambda z, order: torch.tensor([[1.0, 0.9, 0.5], [0.5, 1.0, 0.5], [0.5, 0.9, 1.0]]))
+    monkeypatch.setattr(directed, "cka", lambda a, b: -(a - b).square().sum())
+    heard = {}
+    for peers in ("predicting", "alike", "random", "larger"):
+        s = settings(algorithm="directed", users=(1, 5, 6), others=1, options={"directed.peers": peers})
+        federation, algorithm = build(s), algorithms.get("directed")(s)
+        monkeypatch.setattr(directed._Size, "__call__", lambda self, client: {1: 3, 5: 2, 6: 2}[client.user.number])
+        algorithm.begin(federation)
+        heard[peers] = algorithm._listens
+    assert heard["predicting"] == {1: (), 5: (1, 6), 6: ()}
+    assert all(list(map(len, heard[peers].values())) == [0, 2, 0] for peers in ("alike", "random"))
+    assert heard["larger"] == {1: (), 5: (1,), 6: (1,)}
+
+
 def test_with_equals_weighted_peers_are_all_at_the_usual_temperature(settings, plain, monkeypatch):
     _, theirs = plain("directed", peers="all", own="always")
     monkeypatch.setattr(directed, "predictability", lambda z, order: torch.full((len(z), len(z)), 0.5))
@@ -149,8 +179,9 @@ def test_refreshed_peers_are_chosen_by_what_was_sent_last_and_survive_a_restart(
     assert all(noted[n, f"listens to {m}"] == (m in algorithm._listens[n]) for n in users for m in users if n != m)
     again, once_more = build(s), algorithms.get("directed")(s)
     once_more.begin(again)
+    algorithm._keeps, algorithm._vetoes = {user: user > 2 for user in users}, {users[0]}
     once_more.restore(algorithm.state())
-    assert once_more._listens == algorithm._listens
+    assert once_more.state() == algorithm.state()
 
 
 @pytest.mark.parametrize("nobody", [{"directed.peers": "none"}, {"directed.floor": 1.0}])
@@ -209,7 +240,7 @@ def test_a_tie_keeps_the_copy_and_a_spoilt_backbone_does_too(settings, monkeypat
 
 
 def rehearsed(settings, monkeypatch, gains):
-    """Two rounds after a rehearsal of them in which alignment adds ``gains`` to the users' metrics, in their order."""
+    """Two rounds after a rehearsal of them in which alignment adds ``gains`` to the users' metrics, in the order of the users."""
     scores = iter([50.0 for _ in gains] + [50.0 + gain for gain in gains])  # alone, aligned
     with monkeypatch.context() as patched:
         patched.setattr(Client, "evaluate", lambda client: next(scores))
@@ -227,12 +258,16 @@ def test_who_loses_in_a_rehearsal_is_as_with_local_training(settings, plain, mon
     assert server.uplink[1, first] == server.uplink[1, second] and not server.downlink[1, first], "it answers others all the same"
 
 
-def test_what_a_rehearsal_sends_decides_nobody_s_peers(settings, monkeypatch):
-    measured = []
-    monkeypatch.setattr(directed, "predictability", lambda z, order: measured.append(len(order)) or torch.ones(len(z), len(z)))
-    own = {"directed.own": "always", "directed.peers": "refreshed", "directed.rehearsals": 1}
-    trained(settings, "directed", 2, users=(5, 6), others=1, options=own)
-    assert len(set(measured)) == 1 and len(measured) == 3, "before training, and after each round"
+def test_who_is_not_aligned_gains_nothing_in_a_rehearsal(settings):
+    """With alignment and without, everybody sees its samples in the same order."""
+    federation, _ = trained(settings, "directed", 2, options={"directed.own": "never", "directed.peers": "none", "directed.rehearsals": 2})
+    gains = [row["value"] for row in federation.server.measures if row["measure"].startswith("gain")]
+    assert gains == [0.0] * 2 * len(federation.clients)
+
+
+def test_a_rehearsal_does_not_measure_the_order_again():
+    with pytest.raises(ValueError, match="rehearsals: not with refreshed peers"):
+        algorithms.get("directed").Options(peers="refreshed", rehearsals=1)
 
 
 def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypatch):
@@ -241,6 +276,7 @@ def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypa
     assert equal(ours, theirs)
     for client, before in zip(federation.clients, unrehearsed.clients, strict=True):
         assert client.meter.total > 2 * before.meter.total, "a run alone and one with alignment, on less"
+        assert client.take_losses() == before.take_losses()
     user, once, costs = federation.clients[0].user.number, unrehearsed.server, federation.server
     assert costs.uplink[0, user] - once.uplink[0, user] == 2 * once.uplink[1, user], "each message of two rounds, no second reference"
     assert costs.downlink[0, user] - once.downlink[0, user] == once.downlink[0, user] + once.downlink[1, user]

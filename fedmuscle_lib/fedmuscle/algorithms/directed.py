@@ -32,20 +32,26 @@ Peers = Literal["predicting", "same_inputs", "refreshed", "weighted", "validated
 FOLDS = 4
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the ridge regression, times the mean variance of a feature
 MANY, SKETCHED = 100, 64  # users, and dimensions to which the representations of more users are projected
+_NOTHING = 1e-12  # a variance below which there is none
 _LEAST = 0.1  # R2 as it counts in a temperature, where it is less
 
 
 def predictability(z: Tensor, order: Tensor) -> Tensor:
     """R2[m, n], (users, users): how well a ridge regression on user m's representations predicts user n's, on samples that it did not see.
 
-    The mean over four folds, by the penalty at which it is largest. Representations are centred over all samples. No prediction is made:
-    all sums of squares come from the folds' products of features, whose cost grows with users^2 d^3. So those of more than 100 users are
-    projected to 64 dimensions at random, if they have more (``bench order``).
+    The mean over four folds, by the penalty at which it is largest. Representations are centred over all samples; of constant ones, and by
+    them, nothing is predicted (0). No prediction is made: all sums of squares come from the folds' products of features, whose cost grows
+    with users^2 d^3. So those of more than 100 users are projected to 64 dimensions at random, if they have more (``bench order``).
 
     Args:
         z: (users, samples, d), the users' representations of the same samples.
         order: the samples in the order in which they are divided into folds.
+
+    Raises:
+        ValueError: there are fewer samples than folds.
     """
+    if len(order) < FOLDS:
+        raise ValueError(f"public_size: directed peers are measured on {FOLDS} public samples at least, got {len(order)}")
     z = z.double()[:, order]
     if len(z) > MANY and z.shape[2] > SKETCHED:
         z = z @ torch.randn(z.shape[2], SKETCHED, generator=generator("sketch")).to(z)
@@ -56,11 +62,11 @@ def predictability(z: Tensor, order: Tensor) -> Tensor:
         products = torch.stack([part[m].T @ part for part in parts])  # (folds, users, d, d)
         for part, unseen, seen in zip(parts, products, products.sum(0) - products, strict=True):
             values, vectors = torch.linalg.eigh(seen[m])  # (d,), (d, d)
-            shrunk = 1 / (values + penalties * values.mean())  # (penalties, d)
+            shrunk = 1 / (values + penalties * values.mean().clamp_min(_NOTHING))  # (penalties, d)
             seen, unseen, gram = vectors.T @ seen, vectors.T @ unseen, vectors.T @ unseen[m] @ vectors
             explained = 2 * shrunk @ (seen * unseen).sum(2).T  # (penalties, users)
             explained -= torch.einsum("kd,nde,ke->kn", shrunk, gram * (seen @ seen.mT), shrunk)
-            scores[:, m] += explained / part.square().sum((1, 2))
+            scores[:, m] += explained / part.square().sum((1, 2)).clamp_min(_NOTHING)
     return (scores / FOLDS).amax(0)
 
 
@@ -121,13 +127,14 @@ class Directed(Anchored):
     """FedMuscle in which a user draws among the peers that it listens to, and its own starting copy may be a fixed member of its tuple.
 
     User n listens to peer m if R2(m -> n) > R2(n -> m) + margin and R2(n -> m) >= floor: m knows more, and n can represent some of it. Who
-    listens to nobody and keeps no copy is not aligned, and answers others all the same. Ours, not the paper's; Appendix Q names the choice
+    listens to nobody and keeps no copy is not aligned, but still answers others. Ours, not the paper's; Appendix Q names the choice
     of peers as future work. Its costs: a user's representations of the public set once, as for ``anchored``; with "decided", 2 x folds
     local trainings of 1 - 1/folds of its samples, and one bit.
 
-    With rehearsals there is a veto: the whole federation is rehearsed without some of every user's labels, and a user whose metric on
-    them alignment lowers is not aligned. It then is as with local training, to the bit. A rehearsal costs a run, as many bytes, and the
-    user's metric, which the history has; one bit would do.
+    With rehearsals there is a veto: the whole federation is rehearsed without some of every user's labels, with alignment and without, in
+    the same order of samples. A user is not aligned if alignment lowers its metric on these labels; its weights then are those of local
+    training, to the bit. A rehearsal costs a run, as many bytes, and the user's metric, which the history has; one bit would do. Neither
+    it nor the bit above is counted. Clients hold labels out in this process alone.
 
     "weighted" peers are all, and the temperature between user n and peer m is tau R2(n -> m) / R2(m -> n): the more m knows, the lower.
 
@@ -142,20 +149,22 @@ class Directed(Anchored):
         floor: float = Field(0.1, ge=-1, le=1, description="How much of a peer a user must predict. Ours; below it nothing is shared.")
         peers: Peers = Field(
             "predicting",
-            description="Whom a user listens to. For comparison: of these the ones that read the same inputs, the same measured anew after "
-            "each round, all at temperatures by R2, those that help in rehearsals, as many that are most alike (CKA) or drawn, larger "
-            "backbones, all.",
+            description="Whom a user listens to. predicting: those that know more. same_inputs: of these, those that read the same inputs. "
+            "refreshed: measured again after each round. weighted: all, at temperatures by R2. validated: those that help in rehearsals. "
+            "alike, random: as many, those most similar by CKA or drawn. larger: larger backbones. all, none.",
         )
         own: Literal["always", "never", "decided"] = Field(
             "decided", description="Whether the own copy is a member: decided by the user on labels that it holds out."
         )
         folds: int = Field(5, ge=2, description="Parts of a user's samples, each held out once, by which it decides.")
-        rehearsals: int = Field(0, ge=0, description="Of these parts, how many are held out once each in a rehearsal of the federation.")
+        rehearsals: int = Field(0, ge=0, description="Rehearsals of the federation, each without one of these parts. 0: there is no veto.")
 
         @model_validator(mode="after")
         def _holds_out_what_there_is(self) -> Self:
             if self.rehearsals > self.folds:
                 raise ValueError(f"rehearsals: at most as many as folds, {self.folds}")
+            if self.rehearsals and self.peers == "refreshed":
+                raise ValueError("rehearsals: not with refreshed peers, since a rehearsal keeps the first order")
             return self
 
     def begin(self, federation: Federation) -> None:
@@ -216,7 +225,7 @@ class Directed(Anchored):
                 self._noted += [(user, f"gain in rehearsal {k + 1}", gain) for user, own in gains for k, gain in enumerate(own)]
             for user, measure, value in self._noted:
                 federation.server.note(round, user, measure, value)
-        self._sent = []  # also without what a rehearsal sent
+        self._sent = []
         loss = super().communicate(federation, round)
         if self._sent:  # by which to listen in the next round
             for user, measure, value in self._listen(federation, torch.cat(self._sent, 1)) + self._listening():
@@ -239,15 +248,15 @@ class Directed(Anchored):
             yield rehearsal
         federation.server.bill(rehearsal.server)
 
-    def _rehearse(self, federation: Federation) -> dict[int, float]:
-        """Run all rounds; return how good each user then is."""
+    def _rehearse(self, federation: Federation, aligned: bool = True) -> dict[int, float]:
+        """Run all rounds, or local training alone; return how good each user then is."""
         for round in range(self.settings.rounds):
             for client in federation.clients:
                 client.begin_round(round)
             for phase in self.phases():
                 if phase == "after_local":
                     self.local_update(federation, round)
-                else:
+                elif aligned:
                     super().communicate(federation, round)
         return {client.user.number: _quality(client) for client in federation.clients}
 
@@ -265,15 +274,14 @@ class Directed(Anchored):
 
     def _rehearsed(self, federation: Federation) -> dict[int, list[float]]:
         """By how much alignment makes each user better in each rehearsal; whom it makes worse in the mean vetoes its own alignment."""
-        s, gains = self.settings, {user: list[float]() for user in federation.server.users}
+        gains = {user: list[float]() for user in federation.server.users}
         for fold in range(self.options.rehearsals):
-            with self._rehearsal(federation, fold) as rehearsal:
-                for client in rehearsal.clients:
-                    client.fit(s.epochs_after(s.rounds, client.user))
-                    gains[client.user.number].append(-_quality(client))
-                    client.restart()
-                for user, metric in self._rehearse(rehearsal).items():
-                    gains[user][-1] += metric
+            found = []
+            for aligned in (False, True):
+                with self._rehearsal(federation, fold) as rehearsal:
+                    found.append(self._rehearse(rehearsal, aligned))
+            for user, own in gains.items():
+                own.append(found[1][user] - found[0][user])
         self._vetoes = {user for user, own in gains.items() if sum(own) < 0}
         return gains
 
