@@ -59,6 +59,8 @@ class Client:
         kept: by name, what an algorithm's own code keeps here from round to round; a part of the client's state.
     """
 
+    _public_losses: list[float]  # of this round's steps on public data
+
     def __init__(
         self,
         user: User,
@@ -362,7 +364,7 @@ class Client:
 
     def _forget_losses(self) -> None:
         self._local_loss = math.nan
-        self._public_losses: list[float] = []
+        self._public_losses = []
 
     def state(self) -> dict[str, Any]:
         """Everything that training changed, as tensors and numbers; what :meth:`restore` takes."""
