@@ -28,6 +28,7 @@ from data_prep.io.wheels import Wheels
 from data_prep.pretrain.conversion import converted, read
 from data_prep.pretrain.wheel_checkpoints import CHECKPOINTS
 from fedmuscle_lib.core.files import named, put, reserve
+from fedmuscle_lib.data.public import IMAGE_SUFFIXES
 from fedmuscle_lib.models.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, scaled
 from fedmuscle_lib.models.hybrid_vit import Stem
 
@@ -42,7 +43,6 @@ _OVERALL = ("width_coefficient", "depth_coefficient", "hidden_act", "hidden_dim"
 _CHUNK = 16  # images: with more, the convolutions outgrow a core's cache, and cost twice as much
 _FLUSHED_EVERY = 32  # chunks
 BYTES = 2 * (112 * 6 * 6 + 1280 + 1000)  # of a view: its map, features and logits
-_SUFFIXES = {".jpeg", ".jpg", ".png"}
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _photographs(members: Members, path: Path) -> Members:
         pure = PurePosixPath(name)
         if pure.name.endswith(".tar.gz"):
             yield from _photographs(nested(file, path), path)
-        elif pure.suffix.lower() in _SUFFIXES and not pure.name.startswith("."):
+        elif pure.suffix.lower() in IMAGE_SUFFIXES and not pure.name.startswith("."):
             yield name, file
 
 

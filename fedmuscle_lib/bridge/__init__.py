@@ -4,6 +4,3 @@ It alone knows both. Its runs are FedMuscle's, and what they measure are accurac
 
 In the order of their imports: ``heads``, ``system`` (its runs), ``arms``, ``report`` and ``plots``.
 """
-
-from fedmuscle_lib.bridge.heads import HEADS, classes_by_frequency, evaluate, realigned
-from fedmuscle_lib.bridge.system import SYSTEM, TABLES, Settings

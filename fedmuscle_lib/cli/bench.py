@@ -13,8 +13,8 @@ from fedmuscle_lib import bench, report
 from fedmuscle_lib.cli.network import needs_grpc
 from fedmuscle_lib.cli.options import Parameters, named_values
 from fedmuscle_lib.core.registry import check_known
-from fedmuscle_lib.fedloge import Settings as LongTailed
 from fedmuscle_lib.fedloge.bench import bench_fedloge
+from fedmuscle_lib.fedloge.settings import Settings as LongTailed
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import Store, run
 from fedmuscle_lib.runs.settings import RunSettings, parse, try_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedmuscle_lib.cli.form import Form
-from fedmuscle_lib.creamfl import Settings
+from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.runs import History, run
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.cli.form import ORIGINAL, Form, option
-from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
+from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs import History, run
 
 COEFFICIENT = "fedprox.mu"  # what their --beta is

@@ -11,9 +11,9 @@ import typer
 from fedmuscle_lib.cli.fedloge import MASKED, SCOPES, by_group, text
 from fedmuscle_lib.cli.options import value_of
 from fedmuscle_lib.core.torch_state import fixed_state
-from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.evaluation import ALL
 from fedmuscle_lib.fedloge.export import load
+from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.settings import try_device
 
 

@@ -20,7 +20,7 @@ from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.report.provenance import option, write_provenance
 from fedmuscle_lib.reproduce import index
-from fedmuscle_lib.runs import SYSTEMS, Entry, RunSettings, Store, default_store, named
+from fedmuscle_lib.runs import SYSTEMS, Entry, Store, default_store, named
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.store import Description
 
@@ -68,19 +68,15 @@ def _row(entry: Entry, said: Description, columns: Iterable[str]) -> dict[str, A
 
 def changed(settings: dict[str, Any], system: str) -> str:
     """The settings of a run that have no column and are not its profile's, such as "rounds=4 reply=dense"."""
-    kind, given = _kind(system), {name: settings[name] for name in ("profile", "setup") if name in settings}
+    given = {name: settings[name] for name in ("profile", "setup") if name in settings}
     try:
+        kind = named(system).settings
         usual = kind(**given).model_dump(mode="json")
-    except ValueError:  # a profile or a setup that there is no more
+    except ValueError:  # a system, a profile or a setup that there is no more
         return ""
     shown = {*kind.telling, *_OF_ALL}
     own = {name: value for name, value in settings.items() if name not in shown and value != usual.get(name)}
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in own.items())
-
-
-def _kind(system: str) -> type[RunSettings]:
-    """The class of a system's settings; of a system that there is no more, the one that all refine."""
-    return named(system).settings if system in SYSTEMS else RunSettings
 
 
 @app.command()

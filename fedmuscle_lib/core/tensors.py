@@ -10,10 +10,10 @@ from math import inf
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
-from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line_of, out_of_memory
+from fedmuscle_lib.core.errors import DataError, NotFinite, RefusedMessage, line_of, unreadable
 
 
 def plain(sender: str, what: str, value: object, device: torch.device) -> Tensor:
@@ -117,13 +117,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         DataError: naming the file, unless it can be read and all numbers are finite.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        if out_of_memory(error):
-            raise
-        raise DataError(f"{path}: not readable tensors ({line_of(str(error))})") from None
+    with unreadable(f"{path}: not readable tensors"), safe_open(path, "pt") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise DataError(f"{path}: {line_of(name)} has numbers that are not finite")

@@ -20,6 +20,7 @@ from fedmuscle_lib.core.randomness import batches
 from fedmuscle_lib.core.training import FlopMeter, check_finite, put_weights, resume_optimiser
 from fedmuscle_lib.models import FrozenStates
 
+CLIP, MOMENTUM, WEIGHT_DECAY = 2.0, 0.9, 5e-5  # the authors' code: largest norm of a gradient with Adam; of SGD
 AT_ONCE = 256  # samples that are embedded at once, where no step follows
 Embeddings = Mapping[str, Tensor]  # of public pairs by modality, (b, d) or (n, d)
 Schedule = Callable[[int], float]  # the share of a learning rate in a round, from 0
@@ -50,8 +51,6 @@ class Recipe:
         lr: before any schedule.
         schedule: of the learning rate.
         batch_size, public_batch: samples in a step on its own data and on public pairs.
-        clip: largest norm of a gradient with Adam.
-        momentum, weight_decay: of SGD. The authors' code, as for ``clip``.
         embeds_in_training: whether networks stay in training mode when they embed the public pairs for others.
     """
 
@@ -60,15 +59,12 @@ class Recipe:
     batch_size: int
     public_batch: int
     schedule: Schedule = constant
-    clip: float = 2.0
-    momentum: float = 0.9
-    weight_decay: float = 5e-5
     embeds_in_training: bool = False
 
     def made(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimiser == "adam":
             return torch.optim.Adam(parameters, lr=self.lr, fused=True)
-        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
 
 
 class Party:
@@ -170,7 +166,7 @@ class Party:
             value = loss()
             value.backward()
             if self.recipe.optimiser == "adam":
-                nn.utils.clip_grad_norm_(self._trained, self.recipe.clip)
+                nn.utils.clip_grad_norm_(self._trained, CLIP)
             self._optimiser.step()
             return value.detach()
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.creamfl import algorithms, kinds
 from fedmuscle_lib.creamfl.networks import PIE, SCRATCH
 from fedmuscle_lib.creamfl.rounds import Rounds
 from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.models import checkpoint_digest, checkpoint_folder
 from fedmuscle_lib.runs.address import files_digest
-from fedmuscle_lib.runs.system import Experiment, System
+from fedmuscle_lib.runs.system import Experiment, System, asked_of
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, parties, losses, retrieval
-_NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for
 
 
 class _CreamFL(System[Settings]):
@@ -33,16 +31,7 @@ class _CreamFL(System[Settings]):
     }
 
     def asked(self, settings: Settings) -> dict[str, Any]:
-        algorithm = algorithms.get(settings.algorithm)
-        found = {"core": str(CORE)} | versions(algorithm)
-        for name in settings.kinds_of_clients:
-            found |= versions(kinds.get(name))
-        return {
-            "system": self.name,
-            "settings": settings.seen(_NAMES | settings.places()),
-            "options": algorithm.Options(**settings.own_options).model_dump(mode="json"),
-            "versions": found,
-        }
+        return asked_of(settings, CORE, algorithms.get(settings.algorithm), *map(kinds.get, settings.kinds_of_clients))
 
     def inputs(self, settings: Settings) -> dict[str, str]:
         found = {folder: files_digest(settings.data_dir / folder) for folder in kinds.folders(settings)}

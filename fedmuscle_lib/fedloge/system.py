@@ -7,14 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedmuscle_lib.core.versions import versions
 from fedmuscle_lib.fedloge.export import claim, save
 from fedmuscle_lib.fedloge.rounds import Rounds, inputs
 from fedmuscle_lib.fedloge.settings import Settings
-from fedmuscle_lib.runs.system import Experiment, System
+from fedmuscle_lib.runs.system import Experiment, System, asked_of
 
 CORE = 1  # version of what every run of this system computes by: data, draws, networks, client, server, evaluation
-_NAMES = {"algorithm", "profile", "options"}  # which a run does not see, but what they stand for
 
 
 class _FedLoGe(System[Settings]):
@@ -28,12 +26,7 @@ class _FedLoGe(System[Settings]):
     }
 
     def asked(self, settings: Settings) -> dict[str, Any]:
-        return {
-            "system": self.name,
-            "settings": settings.seen(_NAMES | settings.places()),
-            "options": settings.method.Options(**settings.own_options).model_dump(mode="json"),
-            "versions": {"core": str(CORE)} | versions(settings.method),
-        }
+        return asked_of(settings, CORE, settings.method)
 
     def inputs(self, settings: Settings) -> dict[str, str]:
         return inputs(settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 import pandas as pd
 
@@ -12,6 +12,7 @@ from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.report.scores import USER, relative
 from fedmuscle_lib.runs.history import History
 
+_TABLES = Path(__file__).with_name("paper_tables")
 # Where runs find the paper's cells; Tables 1 and 7 agree on those that both have.
 PAPER = ("table1", "table7", "table2")
 _SETUP = {"table1": "setup1", "table6": "setup1", "table7": "setup1", "table2": "setup2", "table9": "setup2"}
@@ -27,10 +28,9 @@ def paper_table(*names: str) -> pd.DataFrame:
     """A table of the paper, such as "table7", or the union of several, with this project's names of setups, public sets and algorithms."""
     tables = []
     for name in names:
-        with resources.files("fedmuscle_lib.report").joinpath("paper_tables", f"{name}.csv").open(encoding="utf8") as file:
-            about = name.partition("_")[0]
-            table = pd.read_csv(file).replace({"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})})
-            tables.append(table.assign(setup=_SETUP.get(about)))
+        about = name.partition("_")[0]
+        table = pd.read_csv(_TABLES / f"{name}.csv").replace({"public": _PUBLIC, "algorithm": _ALGORITHM.get(about, {})})
+        tables.append(table.assign(setup=_SETUP.get(about)))
     return pd.concat(tables).drop_duplicates(ignore_index=True)
 
 

@@ -25,8 +25,7 @@ class SideBySide(pd.DataFrame):
 
         Public sets and kinds of algorithms are lines across the table, so that a narrow screen shows algorithms and Delta.
         """
-        with pd.option_context("display.max_colwidth", None):
-            head, body = self.droplevel(["public", "kind"]).to_html(border=0).split("<tbody>")
+        head, body = self.droplevel(["public", "kind"]).to_html(border=0).split("<tbody>")
         head = re.sub(r"    <tr[^>]*>\s*<th>algorithm</th>(\s*<th></th>)*\s*</tr>\n", "", head)
         rows, groups = re.findall(r"    <tr>.*?</tr>\n", body, re.DOTALL), self.index.droplevel("algorithm")
         for i in reversed([i for i, group in enumerate(groups) if i == 0 or group != groups[i - 1]]):

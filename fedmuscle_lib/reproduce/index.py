@@ -172,13 +172,8 @@ def _tables(entry: Path) -> list[tuple[str, str]]:
 
 
 def _departures(entry: Path) -> str:
-    import pandas as pd
-
     path = entry / "departures.csv"
-    if not path.exists():
-        return ""
-    with pd.option_context("display.max_colwidth", None):
-        return _frame(path, keep_default_na=False).to_html(border=0, index=False)
+    return _frame(path, keep_default_na=False).to_html(border=0, index=False) if path.exists() else ""
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Generic, Protocol
 import pandas as pd
 
 from fedmuscle_lib.core.registry import check_known
-from fedmuscle_lib.runs.settings import S
+from fedmuscle_lib.core.versions import versions
+from fedmuscle_lib.runs.settings import RunSettings, S
 
 # The systems by name, and the modules that have them as ``SYSTEM``. A stored run names its system, so that no file can name a module.
 SYSTEMS = {
@@ -161,3 +162,21 @@ def named(name: str) -> System[Any]:
 def system_of(settings: S) -> System[S]:
     """Return the system whose settings these are."""
     return named(settings.system)
+
+
+def asked_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
+    """:meth:`System.asked` of settings with ``options``.
+
+    Args:
+        core: the version of what every run of the system computes by.
+        kinds: the algorithm's class, whose the options are, and others with versions.
+    """
+    arithmetic = {"core": str(core)}
+    for kind in kinds:
+        arithmetic |= versions(kind)
+    return {
+        "system": settings.system,
+        "settings": settings.seen({"algorithm", "profile", "options"} | settings.places()),
+        "options": kinds[0].Options(**settings.own_options).model_dump(mode="json"),
+        "versions": arithmetic,
+    }

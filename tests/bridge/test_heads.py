@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from fedmuscle_lib.bridge import HEADS, classes_by_frequency, evaluate, realigned
+from fedmuscle_lib.bridge.heads import HEADS, classes_by_frequency, evaluate, realigned
 from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge.etf import simplex_etf
 from fedmuscle_lib.models import linear_probe

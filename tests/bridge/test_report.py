@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 from drawn import points_of
 
-from fedmuscle_lib.bridge import HEADS, TABLES, Settings, arms, plots, report
+from fedmuscle_lib.bridge import arms, plots, report
+from fedmuscle_lib.bridge.heads import HEADS
+from fedmuscle_lib.bridge.system import TABLES, Settings
 from fedmuscle_lib.core.notebooks import results_folder
 from fedmuscle_lib.runs import History
 

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from fedmuscle_lib import load_user, run
-from fedmuscle_lib.bridge import HEADS, SYSTEM, TABLES, Settings, evaluate
+from fedmuscle_lib.bridge.heads import HEADS, evaluate
+from fedmuscle_lib.bridge.system import SYSTEM, TABLES, Settings
 from fedmuscle_lib.fedmuscle.build import local_data
 from fedmuscle_lib.runs import named
 from fedmuscle_lib.runs.address import address_of

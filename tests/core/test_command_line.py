@@ -12,14 +12,14 @@ from typer.main import get_command
 
 import data_prep.__main__ as preparation
 from data_prep.io.hugging_face import write_client
-from fedmuscle_lib import bridge, cli, creamfl, fedloge, load_user
+from fedmuscle_lib import cli, load_user
 from fedmuscle_lib.core.command_line import App, Command
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.files import user_path
 from fedmuscle_lib.core.notebooks import results_folder
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import plan, select
-from fedmuscle_lib.runs import default_store
+from fedmuscle_lib.runs import SYSTEMS, default_store, named
 
 
 def commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -83,7 +83,7 @@ def test_what_is_refused(app, arguments, message):
         call(app, *arguments)
 
 
-@pytest.mark.parametrize("system", [Settings, fedloge.Settings, creamfl.Settings, bridge.Settings])
+@pytest.mark.parametrize("system", [named(name).settings for name in SYSTEMS])
 def test_every_place_of_settings_may_begin_with_a_tilde(system, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in system.places():

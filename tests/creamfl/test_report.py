@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from fedmuscle_lib.creamfl import Settings, plots, report
+from fedmuscle_lib.creamfl import plots, report
 from fedmuscle_lib.creamfl.retrieval import FOLD, WHOLE
+from fedmuscle_lib.creamfl.settings import Settings
 from fedmuscle_lib.runs import History
 
 KINDS = ("server", "images", "texts", "pairs")

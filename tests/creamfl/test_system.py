@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from fedmuscle_lib.core.errors import DataError
-from fedmuscle_lib.creamfl import Settings, algorithms, kinds
+from fedmuscle_lib.creamfl import algorithms, kinds
 from fedmuscle_lib.creamfl.networks import encoding_of, network
 from fedmuscle_lib.creamfl.rounds import Rounds
-from fedmuscle_lib.creamfl.settings import PROFILES
+from fedmuscle_lib.creamfl.settings import PROFILES, Settings
 from fedmuscle_lib.data.captioned import KARPATHY, parts
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.data.partition import balanced_partition, shards

@@ -6,9 +6,9 @@ import toy
 
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli.bench import BENCHES
-from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.bench import PARTS, PlainData, PlainNetwork, bench_fedloge, in_plain_form
 from fedmuscle_lib.fedloge.networks import NETWORKS
+from fedmuscle_lib.fedloge.settings import Settings
 
 
 @pytest.mark.parametrize("name", ["fedloge", "ditto", "fedbabu"])

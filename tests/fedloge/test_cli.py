@@ -18,8 +18,8 @@ from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.cli import fedloge as command
 from fedmuscle_lib.cli import form
 from fedmuscle_lib.cli import run as fedmuscles
-from fedmuscle_lib.fedloge import Settings, methods
-from fedmuscle_lib.fedloge.settings import PROFILES
+from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedloge.settings import PROFILES, Settings
 from fedmuscle_lib.runs import Record
 from fedmuscle_lib.runs.archive import write_archive
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from fedmuscle_lib import Store, run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.core.ownership import NotOurs
-from fedmuscle_lib.fedloge import Settings
 from fedmuscle_lib.fedloge.export import FILE, load, save
+from fedmuscle_lib.fedloge.settings import Settings
 
 
 @pytest.fixture(scope="module")

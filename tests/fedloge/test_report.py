@@ -9,7 +9,8 @@ import pytest
 from drawn import points_of
 
 from fedmuscle_lib.core.notebooks import results_folder, runs_of
-from fedmuscle_lib.fedloge import Settings, arms, authors, methods, plots, report
+from fedmuscle_lib.fedloge import arms, authors, methods, plots, report
+from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.fedloge.system import SYSTEM
 from fedmuscle_lib.reproduce.index import index
 from fedmuscle_lib.runs import History, compute

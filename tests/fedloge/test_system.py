@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedmuscle_lib.fedloge import Settings, methods
+from fedmuscle_lib.fedloge import methods
+from fedmuscle_lib.fedloge.settings import Settings
 from fedmuscle_lib.runs.address import address_of
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from hostile.kind import Case, Kind
 
 from fedmuscle_lib.core.exit_codes import _line
-from fedmuscle_lib.creamfl import Settings as CreamFLSettings
-from fedmuscle_lib.fedloge import Settings as FedLoGeSettings
+from fedmuscle_lib.creamfl.settings import Settings as CreamFLSettings
+from fedmuscle_lib.fedloge.settings import Settings as FedLoGeSettings
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.settings import RunSettings, parse
 from fedmuscle_lib.runs.system import system_of

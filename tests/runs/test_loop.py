@@ -14,9 +14,9 @@ import torch
 from tiny import TINY
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedmuscle_lib import bridge, creamfl, fedloge, run
+from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import Diverged
-from fedmuscle_lib.runs import RunSettings, Store, Tick
+from fedmuscle_lib.runs import RunSettings, Store, Tick, named
 from fedmuscle_lib.runs.archive import Damaged
 from fedmuscle_lib.runs.loop import Listener, _Training, train
 from fedmuscle_lib.runs.store import packed, unpacked
@@ -37,11 +37,13 @@ def begun(settings, mini_world, first_rounds) -> Callable[[str], tuple[RunSettin
             two = {"users": (5, 6), "others": 1, "rounds": 2, "train_samples": {"IC10": 32, "IC100": 32}}
             asked: dict[str, Callable[[], RunSettings]] = {
                 "fedmuscle": lambda: settings(**two),
-                "fedloge": lambda: fedloge.Settings(
+                "fedloge": lambda: named("fedloge").settings(
                     data_dir=mini_world, clients=3, rounds=2, imbalance=0.05, local_epochs=1, network="small_cnn"
                 ),
-                "creamfl": lambda: creamfl.Settings(**(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})),
-                "bridge": lambda: bridge.Settings(**settings(**two).model_dump()),
+                "creamfl": lambda: named("creamfl").settings(
+                    **(TINY | {"data_dir": mini_world, "models_path": mini_world / "models", "rounds": 2})
+                ),
+                "bridge": lambda: named("bridge").settings(**settings(**two).model_dump()),
             }
             training = _Training(asked[system](), Listener())
             training.experiment.round(0)

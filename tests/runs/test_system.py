@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedmuscle_lib import Store, run, run_all
+from fedmuscle_lib.cli.runs import changed
 from fedmuscle_lib.runs import Experiment, Interrupted, RunSettings, System, Tick, named, stored, system
 from fedmuscle_lib.runs.address import address_of
 
@@ -118,6 +119,7 @@ def test_a_stored_run_of_a_system_that_there_is_not_counts_as_missing(store, mon
     monkeypatch.delitem(system.SYSTEMS, "walk")
     assert Store(store.root).find(address) is None
     assert "unknown system 'walk'" in caplog.text
+    assert changed({"profile": "mini", "walkers": 4}, "walk") == "", "and can be listed"
 
 
 def test_a_file_names_no_module():

@@ -18,6 +18,8 @@ from fedmuscle_lib.data.encodings import Pixels, Tokens
 from fedmuscle_lib.data.partition import balanced_partition
 from fedmuscle_lib.tasks import SingleLabelClassification
 
+LEAST = 10  # samples that every client with labels has
+
 
 class Kind(Registered, Versioned, ABC, family="kind of client"):
     """One kind, with the data that its clients divide. Subclasses that set ``name`` register themselves.
@@ -73,12 +75,10 @@ class Labelled(Kind):
     Attributes:
         classes: how many.
         task: reads the pool, "train/client_0.pkl" below :meth:`folder`.
-        least: samples that every client has at least.
     """
 
     classes: ClassVar[int]
     task: ClassVar[type[SingleLabelClassification]]
-    least: ClassVar[int] = 10
 
     def __init__(self, settings: Any, encodings: Mapping[str, Pixels | Tokens], sets: Mapping[str, Captioned]) -> None:
         self._settings, (self._modality,) = settings, self.modalities
@@ -90,7 +90,7 @@ class Labelled(Kind):
 
     def shares(self, clients: int) -> Sequence[np.ndarray]:
         s = self._settings
-        return balanced_partition(self.samples.targets.cpu().numpy(), clients, s.alpha, self.least, "partition", s.seed, self.name)
+        return balanced_partition(self.samples.targets.cpu().numpy(), clients, s.alpha, LEAST, "partition", s.seed, self.name)
 
     def recipe(self) -> Recipe:
         s = self._settings
