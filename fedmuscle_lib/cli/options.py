@@ -18,6 +18,7 @@ from fedmuscle_lib.runs.settings import LARGEST
 
 K = TypeVar("K", str, int)
 
+Profile = Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)]
 Parameters = Annotated[
     list[str] | None, typer.Option("-p", "--parameter", metavar="NAME=VALUE", help="A notebook's parameter or any setting; repeatable.")
 ]

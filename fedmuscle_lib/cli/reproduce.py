@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
+from fedmuscle_lib.cli.options import Parameters, Profile, named_values, seeds_of
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
-from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.reproduce import Outcome, reproduce
 from fedmuscle_lib.runs.settings import try_device
 
@@ -19,7 +18,7 @@ _NOTEBOOKS = "Names such as table7, or all. [default: table1, table2, table7, co
 
 def command(
     notebooks: Annotated[list[str] | None, typer.Argument(metavar="[NOTEBOOK]...", help=_NOTEBOOKS)] = None,
-    profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
+    profile: Profile = "mini",
     seeds: Annotated[
         str | None, typer.Option(metavar="0,1,2", help="Seeds of every run. [default: 0; with --shipped-only the reference's]")
     ] = None,

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from fedmuscle_lib import report, tuning
-from fedmuscle_lib.cli.options import Parameters, named_values, seeds_of
+from fedmuscle_lib.cli.options import Parameters, Profile, named_values, seeds_of
 from fedmuscle_lib.core.files import ROOT
-from fedmuscle_lib.fedmuscle.settings import Settings, parse
+from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.runs.settings import try_device
 
 _DECIDED = {"profile", "setup", "algorithm", "protocol", "seed", "evaluate_on", "evaluate_every"}  # whatever -p says
 
 
 def command(
-    profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
+    profile: Profile = "mini",
     setup: Annotated[str, typer.Option(help="The setup whose tasks are tuned; other tasks keep their recipes.")] = "setup1",
     algorithm: Annotated[str, typer.Option(help="What is tuned: local training's recipes, or the options of another algorithm.")] = "local",
     seeds: Annotated[

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
+from fedmuscle_lib.cli.options import Profile
 from fedmuscle_lib.core.exit_codes import DONE, FAILURE
 from fedmuscle_lib.core.files import ROOT
 from fedmuscle_lib.core.registry import check_known
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
-from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs import History, Store, named, run, stored, system_of
 from fedmuscle_lib.runs.archive import ARCHIVE
 from fedmuscle_lib.runs.settings import parse
@@ -46,7 +46,7 @@ class Verdict:
 def command(
     sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn at random.")],
     seed: Annotated[int | None, typer.Option(help="Of the draw; another one every time by default.")] = None,
-    profile: Annotated[str, typer.Option(help=Settings.model_fields["profile"].description)] = "mini",
+    profile: Profile = "mini",
     samples: Annotated[
         float, typer.Option("--tolerance", min=0, help="On another kind of machine: evaluation samples that may be judged otherwise.")
     ] = SAMPLES,

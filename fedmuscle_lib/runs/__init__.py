@@ -13,5 +13,5 @@ from fedmuscle_lib.runs.history import History
 from fedmuscle_lib.runs.progress import Interrupted
 from fedmuscle_lib.runs.settings import RunSettings
 from fedmuscle_lib.runs.store import Busy, Entry, Record, Store, default_store
-from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tables, Tick, named, system_of
+from fedmuscle_lib.runs.system import SYSTEMS, Experiment, Progress, System, Tick, named, system_of
 from fedmuscle_lib.runs.workers import run_all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmuscle_lib.core.registry import import_modules
-from fedmuscle_lib.fedloge.methods.method import Head, Method, Problem, Recipe, Visit
+from fedmuscle_lib.fedloge.methods.method import Method, Problem, Recipe, Visit
 
 import_modules(__name__)
 names, get = Method.names, Method.get

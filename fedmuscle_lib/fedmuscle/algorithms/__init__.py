@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmuscle_lib.core.registry import import_modules
-from fedmuscle_lib.fedmuscle.algorithms.algorithm import PHASES, Algorithm, ClientSide, Federation, Group, IgnoredSetting, Phase, Reading
+from fedmuscle_lib.fedmuscle.algorithms.algorithm import PHASES, Algorithm, Federation, IgnoredSetting, Phase, Reading
 
 import_modules(__name__)
 names, get = Algorithm.names, Algorithm.get
