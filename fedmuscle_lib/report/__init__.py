@@ -59,7 +59,17 @@ from fedmuscle_lib.report.delta import (
     table,
 )
 from fedmuscle_lib.report.departures import departures
-from fedmuscle_lib.report.listening import beside_first, decisions, delta_by_pair, heard, listening, quality, user_by_user, users_beside
+from fedmuscle_lib.report.listening import (
+    beside_first,
+    decided,
+    decisions,
+    delta_by_pair,
+    heard,
+    listening,
+    quality,
+    user_by_user,
+    users_beside,
+)
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table
 from fedmuscle_lib.report.provenance import Sentences, save, write_without_runs

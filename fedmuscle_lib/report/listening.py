@@ -88,6 +88,15 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
     return pd.DataFrame(rows).merge(rehearsed[[*_RUN, "gain_in_rehearsal", "ci_low", "ci_high"]], "left", _RUN)
 
 
+def decided(decisions: pd.DataFrame) -> str:
+    """A line a user of one run's :func:`decisions`: to whom it listens, whether it keeps a copy, and its veto."""
+    return "\n".join(
+        f"user {row.user} listens to {row.listens_to or 'nobody'} and keeps {'a' if row.keeps_a_copy else 'no'} copy of itself"
+        + "; it vetoes its alignment" * row.vetoes
+        for row in decisions.itertuples()
+    )
+
+
 def quality(histories: Sequence[History]) -> dict[int, float]:
     """One-shot accuracy of each user's checkpoint in per cent, by user; empty where ``shipped_one_shot`` has none."""
     settings, shots = histories[0].settings, shipped_one_shot(histories)

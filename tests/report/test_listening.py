@@ -47,6 +47,15 @@ def test_a_user_decides_in_every_run_of_its_own():
     assert (mine.ci_low + mine.ci_high) / 2 == pytest.approx(-2.0) and mine.ci_high - mine.ci_low == pytest.approx(2 * 12.706, abs=0.01)
 
 
+def test_a_runs_decisions_are_told_in_words():
+    told = report.decided(report.decisions([directed(1, gains=[(2, [-3.0, -1.0])])])).splitlines()
+    assert told[:2] == [
+        "user 1 listens to nobody and keeps a copy of itself",
+        "user 2 listens to 1 and keeps no copy of itself; it vetoes its alignment",
+    ]
+    assert len(told) == 6 and report.decided(report.decisions([history("local", [40.0] * 6)])) == ""
+
+
 def test_nobody_measured_anything():
     assert report.listening([history("local", [40.0] * 6)]).empty and report.decisions([history("local", [40.0] * 6)]).empty
 
