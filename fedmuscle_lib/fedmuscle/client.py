@@ -3,7 +3,7 @@
 An algorithm speaks to a client in values that can travel. What only one algorithm asks of a client is code in that algorithm's file, which
 it hands over (``Client.do``, ``Client.fit``) and which is built on the client's primitives. A client sends only what it computes from
 public data: representations and their similarities, predictions, labels. The server's ledger counts these. Local data and weights never
-leave.
+leave; of the former ``directed`` tells a decision, and with a veto a metric.
 """
 
 from __future__ import annotations

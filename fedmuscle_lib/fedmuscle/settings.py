@@ -133,7 +133,7 @@ class Settings(RunSettings):
     )
     hostile: dict[int, Lie] = federation(
         {},
-        'Users who send something else than their representations in every round, by number, such as {"3": "shuffled"}: "constant", '
+        'Users who send false representations in every round, by number, such as {"3": "shuffled"}: "constant", '
         '"shuffled", "random", "negated" or "knowing". The paper\'s users are all honest.',
         neutral={},
     )

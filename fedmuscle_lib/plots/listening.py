@@ -18,7 +18,7 @@ _LETTERS = 14  # of a line below a user
 def listening(
     pairs: pd.DataFrame, decided: pd.DataFrame, models: Mapping[str, str] | None = None, quality: Mapping[int, float] | None = None
 ) -> Figure:
-    """A circle a user, filled if it keeps a copy of itself on most seeds, at its checkpoint's one-shot accuracy.
+    """One circle per user, filled if it keeps a copy of itself on most seeds, at its checkpoint's one-shot accuracy.
 
     Without accuracies a circle is at the mean R2 with which its user predicts others less theirs of it. An arrow is as wide as the share
     of seeds on which its user listens.

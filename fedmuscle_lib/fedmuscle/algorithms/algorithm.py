@@ -64,7 +64,8 @@ class ClientSide:
 
     A subclass is a frozen dataclass: it travels to the client as a value. Its ``__call__`` takes the client, as a local step also the rows
     of D^n and the number of steps before it, and may use model and data. What it returns leaves the client, so it is made of public data
-    alone. The rest of an algorithm runs beside the server and touches no client but by its methods.
+    alone; ``directed`` says what it makes of local data. The rest of an algorithm runs beside the server and touches no client but by its
+    methods.
     """
 
 
