@@ -26,6 +26,7 @@ FIGURES = ROOT / "figures"
 CHECKED = {"nbval-check-output", "keep_output"}  # compared by nbval, kept by nbstripout
 REFERENCES = sorted({json.loads(path.read_text())["command"].split()[4] for path in FIGURES.glob("mini/*/provenance.json")})
 IN_THE_GATE = "figure8"
+COMPUTED = {"sse_c.csv": 0.01}  # when it is drawn, by an iteration, which another kind of processor rounds otherwise; tolerance
 TINY = {"users": [4, 5, 6], "others": 2, "rounds": 2, "local_epochs": 2, "public_size": 32, "evaluate_every": 1}
 
 
@@ -45,7 +46,10 @@ def drawn_from_shipped_runs_is_the_reference(name, folder, monkeypatch):
         reference = FIGURES / "mini" / own.name
         names = {path.name for path in reference.glob("*.csv")}
         assert names == {path.name for path in own.glob("*.csv")}
-        assert [name for name in sorted(names) if (own / name).read_bytes() != (reference / name).read_bytes()] == []
+        changed = [name for name in sorted(names) if (own / name).read_bytes() != (reference / name).read_bytes()]
+        assert [name for name in changed if name not in COMPUTED] == []
+        for name in changed:
+            pd.testing.assert_frame_equal(*(pd.read_csv(where / name) for where in (own, reference)), rtol=0, atol=COMPUTED[name])
 
 
 def test_a_reference_is_drawn_from_shipped_runs_as_it_was(mini_world, tmp_path, monkeypatch):
