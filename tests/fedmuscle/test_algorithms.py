@@ -385,7 +385,7 @@ def test_own_teacher_is_feddf_where_all_teachers_agree(settings, monkeypatch):
         algorithm.communicate(federation, 0)
         states.append([weights(client) for client in federation.clients])
     for a, b in zip(*states, strict=True):
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)  # AdamW amplifies rounding; a step moves a weight by lr, 1e-3
 
 
 def test_a_user_teaches_itself_what_it_predicts_before_the_pass(settings):
