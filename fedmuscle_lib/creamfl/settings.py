@@ -122,7 +122,7 @@ class Settings(RunSettings):
                 self.network_of(name, modality)
         read = {f"{name}.{modality}" for name in self.clients for modality in kinds.get(name).modalities}
         for name in sorted(self.networks.keys() - read - {"server.images", "server.texts"}):
-            raise ValueError(f"networks: nobody has a {name}{meant(name, read)}")
+            raise ValueError(f"networks: no party has {name}{meant(name, read)}")
         if not 0 < self.participants <= sum(self.clients.values()):
             raise ValueError(f"participants: {self.participants} of {sum(self.clients.values())} clients")
         if list(self.drops) != sorted(set(self.drops)) or min(self.drops, default=0) < 0:

@@ -236,15 +236,18 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
         kinds: each algorithm's own options, by its name.
 
     Raises:
-        ValueError: no algorithm has this option, or it can't have this value.
+        ValueError: no algorithm has this option, it can't have this value, or options of one algorithm contradict each other.
     """
-    known = {f"{name}.{option}": kind for name, kind in kinds.items() for option in kind.model_fields}
-    for name, value in given.items():
+    known = {f"{name}.{option}" for name, kind in kinds.items() for option in kind.model_fields}
+    for name in given:
         check_known("options: no", name, known)
+    for name, kind in kinds.items():
         try:
-            known[name](**{name.partition(".")[2]: value})
+            kind(**{option: given[f"{name}.{option}"] for option in kind.model_fields if f"{name}.{option}" in given})
         except ValidationError as error:
-            raise ValueError(f"options: {name}: {error.errors()[0]['msg']} (got {value!r})") from None
+            wrong = error.errors()[0]
+            where, why = ".".join([name, *map(str, wrong["loc"][:1])]), wrong["msg"].removeprefix("Value error, ")
+            raise ValueError(f"options: {where}: {why} (got {wrong['input']!r})") from None
 
 
 def read_profiles(folder: Path) -> dict[str, dict[str, Any]]:

@@ -100,7 +100,7 @@ def test_a_kind_without_clients_needs_no_data(mini_world):
 
 
 def test_a_network_that_nobody_has_is_refused(mini_world):
-    with pytest.raises(ValueError, match=r"networks: nobody has a images\.texts"):
+    with pytest.raises(ValueError, match=r"networks: no party has images\.texts"):
         tiny.settings(mini_world, networks={"images.texts": "gru-tiny"})
 
 

@@ -13,6 +13,7 @@ from fedmuscle_lib.fedmuscle.algorithms.directed import FOLDS, PENALTIES, _Forge
 from fedmuscle_lib.fedmuscle.build import build
 from fedmuscle_lib.fedmuscle.client import Client
 from fedmuscle_lib.fedmuscle.server import Server
+from fedmuscle_lib.fedmuscle.settings import parse
 
 N, D = 64, 6
 # Two local steps an epoch, also without a fold of five, and two public ones.
@@ -266,8 +267,9 @@ def test_who_is_not_aligned_gains_nothing_in_a_rehearsal(settings):
 
 
 def test_a_rehearsal_does_not_measure_the_order_again():
-    with pytest.raises(ValueError, match="rehearsals: not with refreshed peers"):
-        algorithms.get("directed").Options(peers="refreshed", rehearsals=1)
+    with pytest.raises(ValueError, match="^options: directed: rehearsals: not with refreshed peers"):
+        parse({"options": {"directed.peers": "refreshed", "directed.rehearsals": 1}})
+    assert parse({"options": {"directed.folds": 7, "directed.rehearsals": 7}}), "options are checked together"
 
 
 def test_a_rehearsal_leaves_no_trace_but_what_it_costs(settings, plain, monkeypatch):
