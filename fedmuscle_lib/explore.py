@@ -39,7 +39,9 @@ def explore(live: bool | None = None, **given: Any) -> ipywidgets.VBox | Figure 
         ValueError, and what else ``run`` raises: only without widgets, which say it themselves.
     """
     explorer = Explorer(given)
-    if "JPY_SESSION_NAME" in os.environ if live is None else live:
+    if live is None:
+        live = "JPY_SESSION_NAME" in os.environ
+    if live:
         explorer.start()
         return explorer.panel
     explorer.run()

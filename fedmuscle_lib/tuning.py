@@ -22,6 +22,7 @@ from fedmuscle_lib import report
 from fedmuscle_lib.core import files
 from fedmuscle_lib.core.errors import Diverged
 from fedmuscle_lib.core.ownership import headed
+from fedmuscle_lib.core.registry import own_options
 from fedmuscle_lib.fedmuscle import algorithms
 from fedmuscle_lib.fedmuscle.algorithms import PHASES
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, tuned_file, tuned_tasks
@@ -173,8 +174,7 @@ def _ranked(rows: pd.DataFrame) -> list[str]:
 
 def tuned_options(profile: str, algorithm: str) -> Options:
     """Options of an algorithm in a profile's table; raises ValueError if it has none."""
-    prefix = f"{algorithm}."
-    own = {name.removeprefix(prefix): value for name, value in PROFILES[profile].get("options", {}).items() if name.startswith(prefix)}
+    own = own_options(PROFILES[profile].get("options", {}), algorithm)
     if not own:
         raise ValueError(f"tune: {profile}.toml has no [options] of {algorithm} to confirm")
     return own

@@ -27,8 +27,8 @@ LAYERS = (
 # Within a system's own room likewise.
 FEDMUSCLE = (
     "objectives", "augmentation", "setups", "messages", "outliers", "server", "client", "algorithms", "profiles", "settings",
-    "dependencies", "hostile", "build", "synthetic", "one_shot", "rounds", "model_card", "export", "arms", "system", "fingerprints",
-    "__init__",
+    "dependencies", "hostile", "build", "synthetic", "one_shot", "rounds", "model_card", "export", "arms", "ablations", "system",
+    "fingerprints", "__init__",
 )  # fmt: skip
 FEDLOGE = (
     "etf", "realign", "networks", "messages", "preprocessing", "server", "methods", "evaluation", "client", "settings", "build", "rounds",

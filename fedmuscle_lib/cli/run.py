@@ -69,7 +69,7 @@ def show(histories: list[History]) -> None:
         f"per user and round: {cost.uplink_bytes / 1e6:.2f} MB up, {cost.downlink_bytes / 1e6:.2f} MB down; "
         f"{cost.tflop:.2f} TFLOP and {cost.seconds:.0f} s in all"
     )
-    if told := report.decided(report.decisions([history])):
+    if told := report.decisions_in_words(report.decisions([history])):
         print(told)
     if remark := outliers.remark(history.measures.to_dict("records")):
         print(remark)

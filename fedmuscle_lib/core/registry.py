@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
@@ -32,6 +32,11 @@ def check_known(what: str, name: object, known: Collection[str]) -> None:
     """
     if name not in known:
         raise ValueError(f"{what} {name!r}{meant(name, known)}")
+
+
+def own_options(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The options of the member called ``name``, by their own names, of those that settings give: the inverse of ``Registered.named``."""
+    return {option.removeprefix(f"{name}."): value for option, value in options.items() if option.startswith(f"{name}.")}
 
 
 def import_modules(package: str) -> None:

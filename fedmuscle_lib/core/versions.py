@@ -38,14 +38,14 @@ class Versioned:
         cls.origin = _source_of(cls.__module__)
 
 
-def versions(cls: type) -> dict[str, str]:
-    """Version of ``cls`` and of each class that it refines, by name; with the source where no fingerprint guards the module.
+def versions(*classes: type) -> dict[str, str]:
+    """Versions of classes and of what they refine, by name; with the source where no fingerprint guards the module.
 
     Raises:
-        ValueError: the class is defined in no file, so that nobody could tell two versions of it apart.
+        ValueError: a class is defined in no file, so that nobody could tell two versions of it apart.
     """
     found = {}
-    for each in cls.__mro__:
+    for each in dict.fromkeys(base for cls in classes for base in cls.__mro__):
         if not issubclass(each, Versioned) or "origin" not in each.__dict__ or each is Versioned:
             continue
         if each.__module__ not in guarded() and not each.origin:

@@ -23,7 +23,7 @@ class Recall(NamedTuple):
     chance: float
 
 
-def recalls(images: Tensor, captions: Tensor, image_of: Tensor, folds: int = 5, ks: Sequence[int] = KS) -> Iterator[Recall]:
+def recalls(images: Tensor, captions: Tensor, image_of: Tensor, folds: int, ks: Sequence[int] = KS) -> Iterator[Recall]:
     """Yield recalls of the whole gallery and, as their mean, of consecutive folds of its images.
 
     An image is found if one of its captions is among its k nearest, a caption if its image is. Other rows that are as near as the

@@ -83,9 +83,9 @@ class Federation:
         local_tests: Sequence[Tensor],
         groups: Mapping[str, Sequence[int]],
         *,
-        participation: float = 1.0,
-        recipe: Recipe = Recipe(),  # noqa: B008 - frozen
-        preprocessing: Preprocessing = Preprocessing(),  # noqa: B008 - frozen
+        participation: float,
+        recipe: Recipe,
+        preprocessing: Preprocessing,
     ) -> None:
         problem = method.problem
         self.method, self.groups, self.classes = method, groups, test.names

@@ -157,7 +157,7 @@ def classifier(cosines: pd.DataFrame) -> Figure:
     """SSE-C: the cosines between classes after the fit, and all angles before and after it beside the simplex ETF's.
 
     Args:
-        cosines: rows as ``report.cosines`` returns them.
+        cosines: rows as ``arms.sse_c_cosines`` returns them.
     """
     ideal = -1 / cosines.class_b.max()
     fitted = cosines[cosines.fitted].pivot(index="class_b", columns="class_a", values="cosine")

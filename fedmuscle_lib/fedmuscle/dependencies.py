@@ -26,14 +26,11 @@ def asked(settings: Settings) -> dict[str, Any]:
     by_task = settings.as_seen()
     unread = {name for name, value in by_task.items() if value is None}
     seen = settings.model_copy(update=by_task)
-    arithmetic = {"core": str(CORE)}
-    for kind in (algorithm, *(type(TASKS[user.task]) for user in settings.members)):
-        arithmetic |= versions(kind)
     return {
         "settings": seen.seen(_NAMES | settings.places() | unread | set(algorithm.ignores)),
         "options": algorithm.options_of(settings).model_dump(mode="json"),
         "users": [_user(user) | {"checkpoint": settings.backbones[user.model]} for user in settings.members],
-        "versions": arithmetic,
+        "versions": {"core": str(CORE)} | versions(algorithm, *(type(TASKS[user.task]) for user in settings.members)),
     }
 
 

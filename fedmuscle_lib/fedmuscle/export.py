@@ -100,7 +100,7 @@ def _saved(place: Path, folder: Path) -> set[str]:
     ownership.reach(place, folder)
     try:
         about = read_json(place / ABOUT)
-        digests = {name: [was] for name, was in (about["files"] | ({CARD: about["card"]} if "card" in about else {})).items()}
+        digests = {name: [was] for name, was in (about["files"] | {CARD: about["card"]}).items()}
     except (DataError, KeyError, TypeError):  # nobody was saved there, or what says so is damaged
         ownership.vacant(place, folder)
         return set()
@@ -109,7 +109,7 @@ def _saved(place: Path, folder: Path) -> set[str]:
         raise ownership.NotOurs(
             f"{place / changed[0]}: changed since it was saved with the user; move {place} away, or name another folder"
         )
-    return ours | ({ABOUT} if "card" in about else {ABOUT, CARD})  # an older version kept no digest of the card
+    return ours | {ABOUT}
 
 
 def _save(client: Client, rounds: Rounds, folder: Path) -> None:
@@ -326,7 +326,7 @@ def _check_told(about: dict[str, Any], task: Task, kind: type[UserModel]) -> Non
         if get_origin(hint) is Literal and options[name] not in get_args(hint):
             raise ValueError(f"the option {name} is {shown(options[name])}")
     for name in ("pooling", "pooled_stages", "precision", "lora_alpha"):
-        if options[name] != recorded.get(name, options[name]):
+        if options[name] != recorded[name]:
             raise ValueError(f"the option {name} is {shown(options[name])}, in its run it was {shown(recorded[name])}")
     if kind.reads != task.reads:
         raise ValueError(f"the task {task.name} is on {task.reads}, the backbone reads {kind.reads}")

@@ -30,9 +30,9 @@ _EVERY_TASK |= {"public": "flickr30k", "train_samples": {"IC10": 40, "SS": 30, "
 
 def runs(**where: Any) -> dict[str, Settings]:
     """The short runs by name; ``where`` are settings that say where data and checkpoints are."""
-    every = {name: _EVERY_ALGORITHM | _LONGER.get(name, {}) | where for name in short_runs.shipped(algorithms)}
-    options = {name: algorithms.get(name).named(algorithms.get(name).Options()) | _EAGER for name in every}
-    found = {name: Settings(algorithm=name, options=options[name], **given) for name, given in every.items()}
+    shipped = short_runs.shipped(algorithms)
+    every = _EVERY_ALGORITHM | {"options": short_runs.own_options(shipped) | _EAGER} | where
+    found = {name: Settings(algorithm=name, **every | _LONGER.get(name, {})) for name in shipped}
     return found | {"tasks": Settings(algorithm="fedmuscle", **_EVERY_TASK, **where)}
 
 

@@ -163,8 +163,8 @@ def supervised_contrast(features: Tensor, same: Tensor, different: Tensor, tau: 
     return (torch.cat([positive, negatives], dim=1) / tau).logsumexp(1).sub(positive[:, 0] / tau).mean()
 
 
-def divergence_penalty(features: Tensor, same: Tensor, tau: float = 0.05, threshold: float = 0.7) -> Tensor:
-    """Keeps samples of one class from collapsing: log(1 + exp((s - 1) / tau)) of each sample's least similar s >= threshold.
+def divergence_penalty(features: Tensor, same: Tensor, tau: float = 0.05) -> Tensor:
+    """Keeps samples of one class from collapsing: log(1 + exp((s - 1) / tau)) of each sample's least similar s >= 0.7.
 
     A sample whose s is lower, or that is alone in its class, counts as s = -1.
 
@@ -172,14 +172,13 @@ def divergence_penalty(features: Tensor, same: Tensor, tau: float = 0.05, thresh
         features: (b, d), of any norm; compared by cosine.
         same: (b, b) mask of samples with the same label, themselves included.
         tau: temperature.
-        threshold: lambda of the source.
 
     Source:
-        Seo et al. (2024), with the constant 1 of their code where the printed equation has a similarity.
+        Seo et al. (2024), with the constant 1 of their code where the printed equation has a similarity; 0.7 is their lambda.
     """
     others = same & ~torch.eye(len(features), dtype=torch.bool, device=features.device)
     lowest = _cosines(features).masked_fill(~others, torch.inf).amin(1)
-    lowest = lowest.where(others.any(1) & (lowest >= threshold), -torch.ones_like(lowest))
+    lowest = lowest.where(others.any(1) & (lowest >= 0.7), -torch.ones_like(lowest))
     return softplus((lowest - 1) / tau).mean()
 
 

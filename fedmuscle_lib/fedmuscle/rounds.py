@@ -40,7 +40,7 @@ class Rounds:
         """
         clients, s = self.federation.clients, self.settings
         flops = [client.meter.total for client in clients]
-        due = (round + 1) % s.evaluate_every == 0 or round in (0, s.rounds - 1)
+        due = s.evaluates(round)
         for client in clients:
             client.begin_round(round)
         for phase in self.algorithm.phases():

@@ -171,7 +171,7 @@ class Server:
     def _unit_rows(self, user: int, message: object, rows: int, place: str) -> Tensor:
         return unit_rows(f"user {user}", message, (rows, self.dim), place, self._device, NORM_TOLERANCE)
 
-    def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str, numbers: Numbers = Numbers()) -> Tensor:  # noqa: B008 - frozen
+    def take(self, user: int, round: int, message: Tensor, shape: tuple[int, ...], what: str, numbers: Numbers) -> Tensor:
         """Take a message of another kind than representations, such as predictions for the public set, and count it.
 
         Args:

@@ -480,6 +480,10 @@ class Settings(RunSettings):
         total = self.of(user, "epochs")
         return rounds * self.local_epochs if total is None else rounds * total // self.rounds
 
+    def evaluates(self, round: int) -> bool:
+        """Whether users are evaluated in a round, from 0: in the first, the last, and as often as ``evaluate_every`` says."""
+        return (round + 1) % self.evaluate_every == 0 or round in (0, self.rounds - 1)
+
     def epochs_in(self, round: int, user: User) -> int:
         """Local epochs of ``user`` in a round, from 0: floor((r + 1) E / R) - floor(r E / R)."""
         return self.epochs_after(round + 1, user) - self.epochs_after(round, user)

@@ -1,7 +1,8 @@
 """FedMuscle's system: from settings to a federation, and its rounds.
 
 In the order of their imports: ``dependencies`` (what a run depends on), ``build`` (the federation), ``rounds``, ``model_card`` and
-``export`` (trained users as folders), ``arms`` (runs of a table), and ``fingerprints`` of what they compute.
+``export`` (trained users as folders), ``arms`` (runs of a table), ``ablations``, and
+``fingerprints`` of what they compute.
 """
 
 from __future__ import annotations
@@ -12,15 +13,12 @@ from typing import Any
 import pandas as pd
 
 from fedmuscle_lib.fedmuscle import dependencies
-from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
 from fedmuscle_lib.fedmuscle.build import evaluation_sizes
-from fedmuscle_lib.fedmuscle.export import SavedUser, claimed, load_user, save
+from fedmuscle_lib.fedmuscle.export import claimed, save
 from fedmuscle_lib.fedmuscle.rounds import Rounds
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.runs.system import Experiment, System, Tables
 from fedmuscle_lib.tasks import direction
-
-__all__ = ["PHASES", "SYSTEM", "TABLES", "Phase", "SavedUser", "load_user"]
 
 # Columns of a run's tables.
 #

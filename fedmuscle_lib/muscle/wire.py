@@ -148,10 +148,10 @@ def reply_nbytes(kind: str, b: int, d: int, m: int, itemsize: int = 4) -> int:
     return numbers[kind] * itemsize
 
 
-def paper_cost_gb(m: int, batch: int = 20, dim: int = 256, samples: int = 5000) -> float:
-    """Table 5's communication cost per round and user, in GiB: Z^n up, S^n and alpha^n down, for every batch of the public set.
+def paper_cost_gb(m: int, batch: int = 20) -> float:
+    """Table 5's communication cost per round and user, in GiB: Z^n up, S^n and alpha^n down, for every batch of 5,000 samples.
 
     The printed cells come out of representations in 16 bits, alpha as one bit, and batches of 20: not of the B = 32 of Section 6.1.
     """
-    per_batch = batch * dim * 2 + batch**m * (dim * 2 + 1 / 8)  # bytes
-    return per_batch * (samples / batch) / 2**30
+    per_batch = batch * 256 * 2 + batch**m * (256 * 2 + 1 / 8)  # bytes
+    return per_batch * (5000 / batch) / 2**30

@@ -223,8 +223,7 @@ class Party:
 
     def _evaluated(self, round: int) -> Report | None:
         """The metric, and that of the copy that trains on local data alone, where an evaluation is due."""
-        s = self._settings
-        if (round + 1) % s.evaluate_every and round not in (0, s.rounds - 1):
+        if not self._settings.evaluates(round):
             return None
         value, *local = (client.evaluate() for client in self._clients)
         return Report(metric=self._clients[0].task.metric, value=value, local=local[0] if local else None)

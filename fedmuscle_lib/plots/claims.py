@@ -26,7 +26,7 @@ def claims(rows: pd.DataFrame) -> Figure:
     The legend has the verdicts that there are.
 
     Args:
-        rows: as ``report.decided`` returns them.
+        rows: as ``report.claims.decided`` returns them.
     """
     rows = rows[rows.verdict != "not run"]
     lines = [fill(f"{row.claim} ({row.where.replace(' ', chr(0xA0))})", _LETTERS) for row in rows.itertuples()]

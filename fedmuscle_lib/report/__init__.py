@@ -3,27 +3,29 @@
 Functions of metrics take the ``phase`` of the last round that they read, ``HEADLINE`` by default (``fedmuscle_lib.fedmuscle.arms``).
 
 ``statistics`` and ``provenance`` know no federation and serve other systems too. ``prose`` and ``results`` keep the written pages true to
-the committed CSV files. Nothing here trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` runs what is reported on.
+the committed CSV files. Nothing here trains or loads a model: ``fedmuscle_lib.fedmuscle.arms`` and ``ablations`` run what is reported on.
 """
 
 from fedmuscle_lib.core.notebooks import results_folder, written
-from fedmuscle_lib.fedmuscle.arms import (
-    BASELINE,
+from fedmuscle_lib.fedmuscle.ablations import (
     DIRECTED,
-    HEADLINE,
     OPEN_CHOICES,
-    OTHER_MOMENT,
-    TUNED_BASELINE,
-    as_arm,
     in_rounds,
-    label,
-    run_arms,
     run_directed,
     run_groups,
     run_hostile,
     run_map,
     run_orders,
     run_points,
+)
+from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
+    HEADLINE,
+    OTHER_MOMENT,
+    TUNED_BASELINE,
+    as_arm,
+    label,
+    run_arms,
 )
 from fedmuscle_lib.report.ablation import (
     by_effect,
@@ -61,8 +63,8 @@ from fedmuscle_lib.report.delta import (
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.listening import (
     beside_first,
-    decided,
     decisions,
+    decisions_in_words,
     delta_by_pair,
     heard,
     listening,

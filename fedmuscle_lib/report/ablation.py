@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.fedmuscle.ablations import Point, only, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, Point, as_arm, label, only, runs_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, as_arm, label
 from fedmuscle_lib.report.compare import by_seed, delta_difference
 from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import DELTA_COLUMNS, delta, table

@@ -15,7 +15,7 @@ from fedmuscle_lib.report.statistics import paired_difference, paired_difference
 from fedmuscle_lib.runs.history import History, algorithm_of
 
 _GAINING = ("fedmuscle", "anchored", f"fedmuscle, {TUNED}", f"anchored, {TUNED}")
-_WITHOUT_PEERS = ("self", "frozen_peers", "shuffled", "head_only")  # none has peers that are live and matched
+_WITHOUT_LIVE_MATCHED_PEERS = ("self", "frozen_peers", "shuffled", "head_only")
 _UNTRAINED = ("head_only", "probe")
 _OWN_CONTROL = {"feddf": "own_teacher"}  # an algorithm's own control, where that is none of FedMuscle's
 EVERYONE = "all"  # as a task: over the users of all tasks
@@ -126,7 +126,7 @@ def in_short(histories: Sequence[History]) -> pd.DataFrame:
     as_fixed = deltas.rename(columns={"delta": "difference"}).assign(over=BASELINE)
     gain = pd.concat([rows[rows.arm.isin(_GAINING)] for rows in (as_fixed, as_tuned)]).assign(question="gain")
     destroyed = as_fixed[as_fixed.arm.isin(_UNTRAINED)].assign(question="destroyed")
-    peers = paired_differences(delta_by_seed(histories), [("fedmuscle", name) for name in _WITHOUT_PEERS], ["public"], "delta")
+    peers = paired_differences(delta_by_seed(histories), [("fedmuscle", name) for name in _WITHOUT_LIVE_MATCHED_PEERS], ["public"], "delta")
     peers = peers.rename(columns={"a": "arm", "b": "over"}).assign(question="peers")
     rows = pd.concat([gain, peers, destroyed], ignore_index=True).dropna(subset="difference")
     return rows[["public", "question", "arm", "over", "difference", "n_seeds", "ci_low", "ci_high"]]

@@ -8,7 +8,8 @@ from itertools import permutations
 import pandas as pd
 from scipy.stats import t as student
 
-from fedmuscle_lib.fedmuscle.arms import Point, label
+from fedmuscle_lib.fedmuscle.ablations import Point
+from fedmuscle_lib.fedmuscle.arms import label
 from fedmuscle_lib.report.claims import LEVEL, holm
 from fedmuscle_lib.report.delta import delta_by_seed
 from fedmuscle_lib.report.scores import USER, scores
@@ -88,7 +89,7 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
     return pd.DataFrame(rows).merge(rehearsed[[*_RUN, "gain_in_rehearsal", "ci_low", "ci_high"]], "left", _RUN)
 
 
-def decided(decisions: pd.DataFrame) -> str:
+def decisions_in_words(decisions: pd.DataFrame) -> str:
     """A line a user of one run's :func:`decisions`: to whom it listens, whether it keeps a copy, and its veto."""
     return "\n".join(
         f"user {row.user} listens to {row.listens_to or 'nobody'} and keeps {'a' if row.keeps_a_copy else 'no'} copy of itself"

@@ -16,8 +16,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE, UNFORGETTING, Point, alignment_steps, label, runs_of
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, TUNED_BASELINE, UNFORGETTING, alignment_steps, label
 from fedmuscle_lib.fedmuscle.settings import parse
 from fedmuscle_lib.report.ablation import minus_first
 from fedmuscle_lib.report.compare import delta_difference
@@ -71,7 +72,7 @@ def map_peers(points: Iterable[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
 def map_steps(points: Sequence[Point], phase: Phase = HEADLINE) -> pd.DataFrame:
     """FedMuscle's Delta at every point minus that at its place's first point, on the same seeds.
 
-    The first point that ``arms.run_map`` returns of a place has the number of alignment steps that is nearest to the place's own.
+    The first point that ``ablations.run_map`` returns of a place has the number of alignment steps that is nearest to the place's own.
 
     Returns:
         place, steps, over (steps of the first point), public, difference (points), std, n_seeds, ci_low, ci_high; no row for first points.

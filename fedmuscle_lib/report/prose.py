@@ -6,7 +6,8 @@ The mark selects one row by ``column=value``; a value with a space stands in quo
 between the two comments are the row's ``delta``, ``difference`` or ``mean``, then ``ci_low`` and ``ci_high``, or the columns that
 ``show=mean,std`` names. A mark and its numbers stand in one line after a word, in a notebook in a Markdown cell.
 
-``python -m fedmuscle_lib.report.prose`` writes the numbers anew from the CSV files, each with the digits and the sign that it had.
+``python -m fedmuscle_lib.report.prose`` writes the numbers anew from the CSV files, each with the digits and the sign that it had, and
+ends with an error if a claim is false.
 
 A sentence without numbers is kept true by a claim behind it, which selects a row likewise and says on which side of 0 its interval is:
 
@@ -107,6 +108,12 @@ def _printed(value: float, like: re.Match[str]) -> str:
     return f"{value:{'' if like[0][0].isdigit() else '+'}.{len(like[1] or '')}f}"
 
 
+def _main() -> None:
+    print("\n".join(str(path.relative_to(ROOT)) for path in rewrite()) or "Every quoted number is its CSV file's.")
+    if wrong := [claim for page in pages() for claim in false_claims(page.read_text(encoding="utf8"))]:
+        raise SystemExit("\n".join(wrong))
+
+
 def rewrite(root: Path = ROOT) -> list[Path]:
     """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
     changed = {path: fresh for path in pages(root) if (fresh := from_csv(text := path.read_text(encoding="utf8"), root)) != text}
@@ -116,4 +123,4 @@ def rewrite(root: Path = ROOT) -> list[Path]:
 
 
 if __name__ == "__main__":
-    print("\n".join(str(path.relative_to(ROOT)) for path in rewrite()) or "Every quoted number is its CSV file's.")
+    _main()

@@ -11,7 +11,8 @@ import pandas as pd
 
 from fedmuscle_lib.data.public import NAMES
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, Point, is_blind, label, runs_of
+from fedmuscle_lib.fedmuscle.ablations import Point, runs_of
+from fedmuscle_lib.fedmuscle.arms import TUNED, TUNED_BASELINE, is_blind, label
 from fedmuscle_lib.fedmuscle.profiles import tuned_protocol, tuned_tasks
 from fedmuscle_lib.report.compare import beside_papers_delta, delta_difference, in_short, per_user_difference
 from fedmuscle_lib.report.costs import relative_costs
@@ -54,9 +55,8 @@ def about(histories: Sequence[History | Point], paper: bool = False, seeds_are: 
         paper: also the paper's Delta of FedMuscle, for figures that do not draw it.
         seeds_are: what several seeds are in the figure, such as "arrows are as wide as the share of seeds".
     """
-    groups = [list(one.histories) for one in histories if isinstance(one, Point)] or [
-        [one for one in histories if isinstance(one, History)]
-    ]
+    points = [one for one in histories if isinstance(one, Point)]
+    groups = [list(point.histories) for point in points] or [[one for one in histories if isinstance(one, History)]]
     runs = [run for group in groups for run in group]
     s = max((run.settings for run in runs), key=lambda s: len(s.members))
     publics = list(dict.fromkeys(run.settings.public for run in runs if not is_blind(run.arm)))

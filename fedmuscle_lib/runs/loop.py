@@ -69,7 +69,8 @@ def train(settings: RunSettings, listener: Listener, models: Path | None = None)
 class _Training:
     def __init__(self, settings: RunSettings, listener: Listener) -> None:
         self.settings, self.listener = settings, listener
-        self.address = str(address_of(settings))
+        address = address_of(settings)
+        self.address, self.inputs = str(address), dict(address.inputs)
         self.system = system_of(settings)
         self.experiment = self.system.begin(settings)
         self.seconds, self.finished_rounds = 0.0, 0
@@ -149,7 +150,7 @@ class _Training:
             "system": self.system.name,
             "settings": self.settings.recorded(),
             "versions": self.system.asked(self.settings)["versions"],
-            "inputs": dict(address_of(self.settings).inputs),
+            "inputs": self.inputs,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 1),
             "peak_memory_bytes": _peak_memory(),

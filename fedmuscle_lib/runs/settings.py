@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fedmuscle_lib.core.files import ROOT, user_path
-from fedmuscle_lib.core.registry import check_known, meant
+from fedmuscle_lib.core.registry import check_known, meant, own_options
 
 LARGEST = 2**53  # whole number in a setting; tables and JSON keep it exactly, and no count or seed needs a larger one
 BY = "by task"  # in the place of an error: a value of those that a setting has by task
@@ -136,8 +136,7 @@ class RunSettings(BaseModel):
     @property
     def own_options(self) -> dict[str, Any]:
         """The algorithm's own hyper-parameters, by their names in its Options, where settings have ``options``."""
-        prefix, options = f"{self.algorithm}.", self.model_dump(include={"options"})["options"]
-        return {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
+        return own_options(self.model_dump(include={"options"})["options"], self.algorithm)
 
     def usual(self) -> Mapping[str, Any]:
         """The values of the settings' profile."""
@@ -243,7 +242,7 @@ def check_options(given: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]
         check_known("options: no", name, known)
     for name, kind in kinds.items():
         try:
-            kind(**{option: given[f"{name}.{option}"] for option in kind.model_fields if f"{name}.{option}" in given})
+            kind(**own_options(given, name))
         except ValidationError as error:
             wrong = error.errors()[0]
             where, why = ".".join([name, *map(str, wrong["loc"][:1])]), wrong["msg"].removeprefix("Value error, ")

@@ -23,9 +23,7 @@ from fedmuscle_lib.runs.system import system_of
 
 def fingerprint(settings: S, families: Iterable[type] = ()) -> dict[str, Any]:
     """Versions (without sources) of a short run and its models' families, processor, rounding, losses, metrics and bytes."""
-    every = dict(system_of(settings).asked(settings)["versions"])
-    for family in families:
-        every |= versions(family)
+    every = system_of(settings).asked(settings)["versions"] | versions(*families)
     record = train(settings, Listener())
     tables = record.tables
     losses = tables["losses"].iloc[:, 2:].astype(object)  # without the round and whose they are

@@ -246,7 +246,7 @@ class Entry:
                 os.rename(path, next(name for name in names if not name.exists()))
 
 
-_SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end; older ones do not
+_SEAL = b"SHA-256 "  # a checkpoint begins with this, the digest of what follows the line, and its end
 
 
 def packed(state: dict[str, Any]) -> bytes:
@@ -263,10 +263,9 @@ def unpacked(content: bytes) -> dict[str, Any]:
     Raises:
         Damaged: it is truncated, changed, or none.
     """
-    if content.startswith(_SEAL):
-        line, _, content = content.partition(b"\n")
-        if line != _SEAL + sha256(content).encode():
-            raise Damaged("not a readable checkpoint (its SHA-256 is another)")
+    line, _, content = content.partition(b"\n")
+    if line != _SEAL + sha256(content).encode():
+        raise Damaged("not a readable checkpoint (its SHA-256 is another)")
     with unreadable("not a readable checkpoint", Damaged):
         state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     if not isinstance(state, dict):

@@ -171,12 +171,9 @@ def asked_of(settings: RunSettings, core: int, *kinds: Any) -> dict[str, Any]:
         core: the version of what every run of the system computes by.
         kinds: the algorithm's class, whose the options are, and others with versions.
     """
-    arithmetic = {"core": str(core)}
-    for kind in kinds:
-        arithmetic |= versions(kind)
     return {
         "system": settings.system,
         "settings": settings.seen({"algorithm", "profile", "options"} | settings.places()),
         "options": kinds[0].Options(**settings.own_options).model_dump(mode="json"),
-        "versions": arithmetic,
+        "versions": {"core": str(core)} | versions(*kinds),
     }

@@ -19,7 +19,7 @@ import pytest
 from fedmuscle_lib.__main__ import main
 from fedmuscle_lib.data.encodings import Pixels
 from fedmuscle_lib.fedmuscle import algorithms
-from fedmuscle_lib.fedmuscle.arms import ABLATION_ARMS
+from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS
 from fedmuscle_lib.reproduce import declared
 from fedmuscle_lib.tasks import ImageClassification
 

@@ -11,11 +11,13 @@ from fedmuscle_lib.data.samples import Samples
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.build import Federation
 from fedmuscle_lib.fedloge.methods import Problem, Recipe
+from fedmuscle_lib.fedloge.preprocessing import Preprocessing
 
 CLASSES = 4
 COUNTS = ((20, 8, 3, 0), (5, 9, 2, 1))  # of each class, client by client
 GROUPS = {"head": [0], "middle": [1], "tail": [2, 3]}
 RECIPE = Recipe(epochs=1)
+USUAL: dict[str, Any] = {"participation": 1.0, "recipe": RECIPE, "preprocessing": Preprocessing()}
 LOCAL_TESTS = (torch.tensor([0, 1, 2, 5]), torch.tensor([0, 5, 10, 15]))  # the first client has no class 2 or 3
 QUICK = {"fedloge": {"etf_steps": 20}, "fedrep": {"head_epochs": 1}}  # options of methods that take long by default
 # Settings of a run in the embedded world.
@@ -39,7 +41,7 @@ def federation(name: str = "fedavg", options: dict[str, Any] | None = None, *, s
     clients = [samples(own, seed=1 + k) for k, own in enumerate(counts)]
     local_tests = given.pop("local_tests", [LOCAL_TESTS[k % 2] for k in range(len(clients))])
     made = given.pop("method", None) or method(name, options, seed)
-    return Federation(made, clients, samples((5,) * CLASSES, seed=99), local_tests, GROUPS, **({"recipe": RECIPE} | given))
+    return Federation(made, clients, samples((5,) * CLASSES, seed=99), local_tests, GROUPS, **(USUAL | given))
 
 
 def tensors(trained: Federation) -> dict[str, Tensor]:

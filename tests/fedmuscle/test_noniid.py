@@ -6,7 +6,7 @@ import pytest
 from fedmuscle_lib import run
 from fedmuscle_lib.core.errors import DataError
 from fedmuscle_lib.data.encodings import Pixels
-from fedmuscle_lib.fedmuscle.arms import only
+from fedmuscle_lib.fedmuscle.ablations import only
 from fedmuscle_lib.fedmuscle.build import local_data
 from fedmuscle_lib.fedmuscle.dependencies import asked, inputs
 from fedmuscle_lib.fedmuscle.profiles import PROFILES, numbers_of

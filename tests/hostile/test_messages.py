@@ -224,11 +224,11 @@ def test_a_message_is_taken_once():
     refused(lambda: one.receive(5, BATCH, z), "representations twice for round 3, CL epoch 1, batch 2")
     one.receive_reference(5, z, B)
     refused(lambda: one.receive_reference(5, z, B), "a second reference")
-    one.take(5, 2, z, (B, D), "predictions")
-    refused(lambda: one.take(5, 2, z, (B, D), "predictions"), "predictions twice in round 3")
+    one.take(5, 2, z, (B, D), "predictions", Numbers())
+    refused(lambda: one.take(5, 2, z, (B, D), "predictions", Numbers()), "predictions twice in round 3")
     assert one.uplink == {(2, 5): 2 * z.nbytes, (0, 5): z.nbytes}
-    one.take(5, 3, z, (B, D), "predictions")
-    refused(lambda: one.take(2 + 3, 2, z, (B, D), "similarities"), "similarities for another round than the present one, 4")
+    one.take(5, 3, z, (B, D), "predictions", Numbers())
+    refused(lambda: one.take(2 + 3, 2, z, (B, D), "similarities", Numbers()), "similarities for another round than the present one, 4")
 
 
 @pytest.mark.parametrize("batch", [Batch(2, 0, 0, B), Batch(1, 0, 1, B), Batch(2, 0, 1, B + 1), Twin(), (2, 0, 1, B), None])
@@ -250,7 +250,7 @@ def test_a_user_is_one_of_the_numbers(user):
     calls: list[Callable[[], object]] = [
         lambda: one.receive(user, BATCH, z),
         lambda: one.receive_reference(user, z, B),
-        lambda: one.take(user, 2, z, (B, D), "predictions"),
+        lambda: one.take(user, 2, z, (B, D), "predictions", Numbers()),
         lambda: one.current(user),
         lambda: one.reference(user, torch.arange(2)),
     ]

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmuscle_lib.fedmuscle.objectives import gramian, pairwise
-from fedmuscle_lib.muscle import REPLIES, gradient_reply, make_reply, muscle_loss, paper_cost_gb, reply_nbytes
+from fedmuscle_lib.muscle import muscle_loss
+from fedmuscle_lib.muscle.wire import REPLIES, gradient_reply, make_reply, paper_cost_gb, reply_nbytes
 
 KINDS = ("dense", "factored", "gradient")
 

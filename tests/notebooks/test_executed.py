@@ -16,7 +16,7 @@ from staged import NOTEBOOKS
 
 from fedmuscle_lib import Settings, Store, report
 from fedmuscle_lib.cli.notebook import lay_down
-from fedmuscle_lib.fedmuscle.arms import ABLATION_ARMS
+from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS
 from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs import stored

@@ -6,7 +6,7 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import Settings, plots, report
-from fedmuscle_lib.fedmuscle import arms as module
+from fedmuscle_lib.fedmuscle import ablations as module
 from fedmuscle_lib.report.paper import paper_points
 
 LOCAL = {1: 40, 2: 50}  # local training is better with two local epochs

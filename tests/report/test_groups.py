@@ -5,8 +5,8 @@ from histories import history
 
 from fedmuscle_lib import plots, report
 from fedmuscle_lib.core.notebooks import NOTEBOOKS, declared
-from fedmuscle_lib.fedmuscle import arms as module
-from fedmuscle_lib.fedmuscle.arms import ALONE, Point
+from fedmuscle_lib.fedmuscle import ablations as module
+from fedmuscle_lib.fedmuscle.ablations import ALONE, Point
 from fedmuscle_lib.fedmuscle.setups import SETUPS
 from fedmuscle_lib.report.paper import paper_cells
 

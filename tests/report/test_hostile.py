@@ -7,7 +7,7 @@ import pytest
 from histories import history
 
 from fedmuscle_lib import report
-from fedmuscle_lib.fedmuscle import arms
+from fedmuscle_lib.fedmuscle import ablations, arms
 
 LOST = {"constant": 4.0, "shuffled": 2.0, "random": 1.0, "negated": 3.0, "knowing": 2.0}
 
@@ -29,7 +29,8 @@ def asked(monkeypatch):
         seen.extend(now := list(settings))
         return [finished(s) for s in now]
 
-    monkeypatch.setattr(arms, "run_all", run_all)
+    for module in (arms, ablations):
+        monkeypatch.setattr(module, "run_all", run_all)
     return seen
 
 
@@ -65,7 +66,7 @@ def test_who_listens_to_the_liar_is_told_of_honest_users(asked):
 
 
 def test_variants_of_directed_are_run_on_three_seeds(asked, monkeypatch):
-    monkeypatch.setattr(arms, "_BESIDE_DIRECTED", ("local", "directed"))
+    monkeypatch.setattr(ablations, "_BESIDE_DIRECTED", ("local", "directed"))
     found = report.run_directed({"profile": "mini", "options": {"directed.folds": 6}}, ["equals too"], [0, 1, 2, 3], "voc")
     assert [(run.arm, run.settings.seed) for run in found if run.arm == "directed, equals too"] == [
         ("directed, equals too", n) for n in range(3)

@@ -8,8 +8,8 @@ from histories import history
 from scipy.stats import ttest_1samp
 
 from fedmuscle_lib import plots, report
-from fedmuscle_lib.fedmuscle import arms
-from fedmuscle_lib.fedmuscle.arms import Point
+from fedmuscle_lib.fedmuscle import ablations
+from fedmuscle_lib.fedmuscle.ablations import Point
 
 LEVELS = {"local": 40.0, "directed": 40.1}
 
@@ -48,12 +48,12 @@ def test_a_user_decides_in_every_run_of_its_own():
 
 
 def test_a_runs_decisions_are_told_in_words():
-    told = report.decided(report.decisions([directed(1, gains=[(2, [-3.0, -1.0])])])).splitlines()
+    told = report.decisions_in_words(report.decisions([directed(1, gains=[(2, [-3.0, -1.0])])])).splitlines()
     assert told[:2] == [
         "user 1 listens to nobody and keeps a copy of itself",
         "user 2 listens to 1 and keeps no copy of itself; it vetoes its alignment",
     ]
-    assert len(told) == 6 and report.decided(report.decisions([history("local", [40.0] * 6)])) == ""
+    assert len(told) == 6 and report.decisions_in_words(report.decisions([history("local", [40.0] * 6)])) == ""
 
 
 def test_nobody_measured_anything():
@@ -103,9 +103,9 @@ def test_the_order_at_another_point_is_compared_pair_by_pair():
 
 def test_the_order_is_measured_by_runs_of_one_round(monkeypatch):
     seen = []
-    monkeypatch.setattr(arms, "run_all", lambda settings: [directed() for s in settings if seen.append(s) is None])
+    monkeypatch.setattr(ablations, "run_all", lambda settings: [directed() for s in settings if seen.append(s) is None])
     found = report.run_orders({"profile": "mini", "rounds": 9}, [0], "voc")
-    assert [point.varied["measured_on"] for point in found] == list(arms.ORDERS)
+    assert [point.varied["measured_on"] for point in found] == list(ablations.ORDERS)
     assert {(s.rounds, s.algorithm, s.options["directed.own"]) for s in seen} == {(1, "directed", "always")}
     assert [s.public for s in seen][:3] == ["voc", "coco", "cifar100"] and seen[-1].proj_dim == 32
 

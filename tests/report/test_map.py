@@ -8,7 +8,8 @@ from histories import history
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.notebooks import runs_of
-from fedmuscle_lib.fedmuscle import arms as module
+from fedmuscle_lib.fedmuscle import ablations as module
+from fedmuscle_lib.fedmuscle import arms
 from fedmuscle_lib.fedmuscle.profiles import PLACES
 from fedmuscle_lib.fedmuscle.settings import BY_TASK, parse
 
@@ -32,7 +33,7 @@ def answering(patch):
         return [history(one.algorithm, value, seed=one.seed, facts=fact, **own) for one, value, fact, own in runs]
 
     patch.setattr(module, "run_all", run_all)
-    patch.setattr(module, "tuned_protocol", lambda profile: False)
+    patch.setattr(arms, "tuned_protocol", lambda profile: False)
     return seen
 
 
@@ -45,7 +46,7 @@ def asked(monkeypatch):
 @pytest.fixture
 def tuned(asked, monkeypatch):
     """The same where the profile has a tuned recipe, whose head is 7 wide."""
-    monkeypatch.setattr(module, "tuned_protocol", lambda profile: True)
+    monkeypatch.setattr(arms, "tuned_protocol", lambda profile: True)
     recipe = {"head_layers": 2, "head_hidden": 7, "lora_layers": "linear", "lora_blocks": "all", "lr": 2e-3, "epochs": 40}
     recipes = dict.fromkeys(("MLC", "IC100", "IC10"), recipe)
     monkeypatch.setattr("fedmuscle_lib.fedmuscle.settings.tuned_recipes", lambda profile: recipes)

@@ -7,7 +7,7 @@ from histories import history, history2, spread_runs, with_deltas
 
 from fedmuscle_lib import report
 from fedmuscle_lib.core.versions import SOURCE
-from fedmuscle_lib.fedmuscle.arms import Point
+from fedmuscle_lib.fedmuscle.ablations import Point
 from fedmuscle_lib.report import sentences
 
 ARMS = ("local", "fedmuscle")

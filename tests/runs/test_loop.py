@@ -164,7 +164,6 @@ def test_a_checkpoint_that_holds_no_names_is_none(state):
 def test_a_checkpoint_is_as_it_was_written_or_none():
     content = packed({"finished_rounds": 1, "weights": torch.arange(100.0)})
     assert torch.equal(unpacked(content)["weights"], torch.arange(100.0))
-    assert unpacked(content.partition(b"\n")[2])["finished_rounds"] == 1  # before checkpoints had a digest
     for at in range(0, len(content), 97):
         with pytest.raises(Damaged):
             unpacked(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])

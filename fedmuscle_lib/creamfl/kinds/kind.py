@@ -74,7 +74,7 @@ class Labelled(Kind):
 
     Attributes:
         classes: how many.
-        task: reads the pool, "train/client_0.pkl" below :meth:`folder`.
+        task: reads the pool, "train/client_0.pkl" below :meth:`folders`.
     """
 
     classes: ClassVar[int]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from torch import Tensor
 
 from fedmuscle_lib.core.randomness import batches
-from fedmuscle_lib.core.registry import Registered
+from fedmuscle_lib.core.registry import Registered, own_options
 from fedmuscle_lib.core.versions import Versioned
 from fedmuscle_lib.fedmuscle.messages import Batch, LabelSpace
 from fedmuscle_lib.fedmuscle.server import Server
@@ -130,8 +130,7 @@ class Algorithm(Registered, Versioned, ABC, family="algorithm"):
     @classmethod
     def options_of(cls, settings: Any) -> Registered.Options:
         """This algorithm's hyper-parameters: what the settings give under its name, and defaults."""
-        mine = {name: value for name, value in settings.options.items() if name.startswith(f"{cls.name}.")}
-        return cls.Options(**{name.removeprefix(f"{cls.name}."): value for name, value in mine.items()})
+        return cls.Options(**own_options(settings.options, cls.name))
 
     @classmethod
     def serves(cls, task: str) -> bool:

@@ -1,0 +1,339 @@
+"""Ablations: the same arms at several points, and the variants of ``directed``. Settings in, histories out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from typing import Any, get_args
+
+from fedmuscle_lib.core.errors import DataError
+from fedmuscle_lib.core.registry import check_known
+from fedmuscle_lib.fedmuscle.arms import (
+    BASELINE,
+    TUNED,
+    TUNED_BASELINE,
+    UNFORGETTING,
+    alignment_steps,
+    as_arm,
+    possible_arms,
+    run_arms,
+    settings_of,
+)
+from fedmuscle_lib.fedmuscle.profiles import PLACES, tuned_protocol
+from fedmuscle_lib.fedmuscle.settings import Lie, Settings, parse
+from fedmuscle_lib.fedmuscle.setups import task_of
+from fedmuscle_lib.runs import History, NotStored, obtainable, run_all
+from fedmuscle_lib.runs.history import setting_of
+
+MAP_ARMS = ("local", "fedmuscle", "self", "anchored", "frozen_peers", UNFORGETTING, TUNED_BASELINE)
+ABLATION_ARMS = ("local", "fedmuscle", "self", UNFORGETTING, TUNED_BASELINE)
+ALONE = tuple(name for name in ABLATION_ARMS if name != "fedmuscle")  # of them those in which no user hears of another
+_AS_IT_IS = "the profile as it is"
+# What the paper leaves open, each in another way than the profiles have it (`open` of a setting's field). Figure 5 varies batches.
+OPEN_CHOICES: dict[str, dict[str, Any]] = {
+    "alignment before local training": {"order": "alignment_first"},
+    "evaluated after a refit": {"refit": 1},
+    "one AdamW for both losses": {"optimisers": "shared"},
+    "a new AdamW in each round": {"optimisers": "each_round"},
+    "weight decay of 0": {"weight_decay": 0.0},
+    "head on the representation": {"head_on": "representation"},
+    "head on normalised features": {"head_on": "normalised"},
+    "head of one layer": {"head_layers": 1},
+    "head 256 wide": {"head_hidden": 256},
+    "head 1024 wide": {"head_hidden": 1024},
+    "projection as it was drawn": {"projection": "frozen"},
+    "LoRA in attention alone": {"lora_layers": "attention"},
+    "LoRA in the last blocks": {"lora_blocks": "last"},
+    "LoRA's alpha of 32": {"lora_alpha": 32},
+    "LoRA with a dropout of 0.1": {"lora_dropout": 0.1},
+    "the CLS token as features": {"pooling": "cls"},
+    "local images flipped and cropped": {"augmentation": "weak"},
+    "the same local data for each seed": {"local_draw": "fixed"},
+}
+# Variants of ``directed`` that turn one of its rules, and the one with a veto; by name, their options.
+DIRECTED: dict[str, dict[str, Any]] = {
+    "same inputs": {"directed.peers": "same_inputs"},
+    "random peers": {"directed.peers": "random"},
+    "refreshed": {"directed.peers": "refreshed"},
+    "weighted": {"directed.peers": "weighted"},
+    "validated": {"directed.peers": "validated"},
+    "larger peers": {"directed.peers": "larger"},
+    "alike peers": {"directed.peers": "alike"},
+    "equals too": {"directed.margin": -0.02},
+    "always a copy": {"directed.own": "always"},
+    "never a copy": {"directed.own": "never"},
+    "rehearsed": {"directed.rehearsals": 5},
+    f"rehearsed, {TUNED}": {"directed.rehearsals": 5},
+}
+# On what else the order of ``directed`` can be measured; 32 dimensions are fewer than any backbone of ``mini`` has, so that width is alike.
+ORDERS: dict[str, dict[str, Any]] = {
+    "as in the runs": {},
+    "COCO": {"public": "coco"},
+    "CIFAR-100": {"public": "cifar100"},
+    "128 samples": {"public_size": 128},
+    "2048 samples": {"public_size": 2048},
+    "32 dimensions": {"proj_dim": 32},
+}
+_BRIEF = {"rounds": 1, "local_epochs": 1, "epochs": None}  # the order is measured before any training
+_BESIDE_DIRECTED = ("local", "fedmuscle", "self", "anchored", "directed", "head_only", TUNED_BASELINE, "anchored, tuned", "directed, tuned")
+_FEW = 3  # seeds of the variants of ``directed``
+_WHO = {"setup", "users"}  # settings that are no recipe of local training
+_log = logging.getLogger("fedmuscle")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one point of an ablation.
+
+    Attributes:
+        varied: what distinguishes it from the other points, by the name of a column, such as {"others": 2}.
+        histories: of the arms, on every seed that was run there.
+    """
+
+    varied: dict[str, Any]
+    histories: tuple[History, ...]
+
+
+def in_rounds(epochs: int, rounds: int) -> dict[str, int]:
+    """Settings of ``rounds`` rounds that share ``epochs`` local epochs evenly; raises ValueError if that takes no whole number a round."""
+    if rounds < 1 or epochs % rounds:
+        raise ValueError(f"R: {epochs} local epochs can't be shared evenly among {rounds} rounds")
+    return {"rounds": rounds, "local_epochs": epochs // rounds}
+
+
+def runs_of(points: Iterable[Point]) -> list[History]:
+    """The runs of all points, each once."""
+    return list({history.provenance["address"]: history for point in points for history in point.histories}.values())
+
+
+def run_points(
+    common: dict[str, Any],
+    points: Sequence[dict[str, Any]],
+    seeds: Sequence[int],
+    public: str,
+    arms: Iterable[str] = ABLATION_ARMS,
+    names: Sequence[dict[str, Any]] = (),
+) -> list[Point]:
+    """Compute or fetch the runs of an ablation: every arm at every point, on every seed.
+
+    A tuned arm has the same run at all points, since it has its own recipe; an arm that reads nothing of what is varied has one too.
+
+    Args:
+        common: settings of all runs.
+        points: settings of each point, such as {"others": 2}.
+        seeds, public: as in ``Settings``.
+        arms: as of :func:`run_arms`; tuned ones are left out where the profile has no tuned protocol.
+        names: ``varied`` of each point; by default its settings.
+
+    Raises:
+        ValueError: settings that no run can have, one of all runs that every point has otherwise, or an arm that does not serve everybody.
+        NotStored, and what else ``run_all`` raises.
+    """
+    _check_free(common, points)
+    possible = possible_arms(arms, common)
+    planned = [
+        (varied, name, _settings({**common, **point, "public": public}, point, name, seed))
+        for varied, point in zip(names or points, points, strict=True)
+        for seed in seeds
+        for name in possible
+    ]
+    return _at_points(planned)
+
+
+def run_groups(common: dict[str, Any], groups: Sequence[Sequence[int]], seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch FedMuscle's runs of several groups of users, and the arms ``ALONE`` of everybody.
+
+    A user who learns alone learns the same whoever else takes part, so one run of everybody serves every group (:func:`only`). Its seconds
+    and memory stay those of everybody.
+
+    Args:
+        common: settings of all runs.
+        groups: numbers of the users of each point, whose ``varied`` is their number, ``n_users``.
+        seeds, public: as in ``Settings``.
+
+    Raises:
+        ValueError: settings that no run can have, or ``users`` in ``common``.
+        NotStored, and what else ``run_all`` raises.
+    """
+    _check_free(common, [{"users": users} for users in groups])
+    everybody = sorted({user for users in groups for user in users})
+    runs = [({}, everybody, possible_arms(ALONE, common)), *(({"n_users": len(users)}, users, ["fedmuscle"]) for users in groups)]
+    planned = [
+        (varied, name, _settings({**common, "users": users, "public": public}, {}, name, seed))
+        for varied, users, arms in runs
+        for seed in seeds
+        for name in arms
+    ]
+    alone, *points = _at_points(planned)
+    return [
+        Point(point.varied, (*(only(run, users) for run in alone.histories), *point.histories))
+        for point, users in zip(points, groups, strict=True)
+    ]
+
+
+def run_directed(common: dict[str, Any], variants: Sequence[str], seeds: Sequence[int], public: str) -> list[History]:
+    """Compute or fetch the runs of ``directed`` and of what it is compared with on every seed, and of its variants on the first three.
+
+    Where nothing may be computed, a variant that is not stored on every one of these is left out, and so is what the paper does not have
+    and is not stored on every seed, with a warning. Where all users read the same inputs, "same inputs" would be ``directed`` itself. A
+    tuned variant is left out where the profile has no tuned protocol.
+
+    Args:
+        common: settings of all runs.
+        variants: of ``DIRECTED``, by name.
+        seeds, public: as in ``Settings``.
+
+    Raises:
+        ValueError: an unknown variant, or settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    for name in variants:
+        check_known("variants: unknown variant", name, DIRECTED)
+    plain = parse({**common, "algorithm": BASELINE})
+    left_out = {name for name in variants if name.endswith(TUNED) and not tuned_protocol(plain.profile)}
+    if len({task_of(user).reads for user in plain.members}) == 1:
+        left_out.add("same inputs")
+    found, given = run_arms(common, _BESIDE_DIRECTED, seeds, [public], controls=()), {**common, "public": public}
+    run_all(_settings(given, {}, "directed", seed) for seed in seeds)  # which is never left out
+    runs = {}
+    for name in (name for name in variants if name not in left_out):
+        own = {**given, "options": common.get("options", {}) | DIRECTED[name]}
+        arm = f"directed, {TUNED}" if name.endswith(TUNED) else "directed"
+        runs[f"directed, {name}"] = [_settings(own, {}, arm, seed) for seed in seeds[:_FEW]]
+    for name, settings in obtainable(runs).items():
+        found += as_arm(run_all(settings), setting_of(name))
+    return found
+
+
+def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch the shortest runs of ``directed`` that measure its order, on each of ``ORDERS``, ``measured_on``.
+
+    One after the first that has too few public samples, or that is not stored where nothing may be computed, is left out with a warning.
+    """
+    brief = {**common, **_BRIEF, "options": common.get("options", {}) | {"directed.own": "always"}}
+    points: list[Point] = []
+    for name, own in ORDERS.items():
+        try:
+            points += run_points({**brief, **own}, [{}], seeds, own.get("public", public), ["directed"], [{"measured_on": name}])
+        except (DataError, NotStored) as error:
+            if not points:
+                raise
+            _log.warning("the order on %s is left out: %s", name, error)
+    return points
+
+
+def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:
+    """Compute or fetch runs in which one user lies in every way there is, after those in which it does not, whose ``lie`` is "none".
+
+    Args:
+        common: settings of all runs.
+        liar: the user's number.
+        seeds, public: as in ``Settings``.
+
+    Returns:
+        A point a lie, with the rows of the honest users: local training, FedMuscle and ``directed``, both also with a robust server.
+
+    Raises:
+        ValueError: settings that no run can have.
+        NotStored, and what else ``run_all`` raises.
+    """
+    honest = [user.number for user in parse(common).members if user.number != liar]
+    names = [{"lie": lie} for lie in ("none", *get_args(Lie))]
+    lies = [{}, *({liar: lie} for lie in get_args(Lie))]
+    plain, robust = (
+        run_points(common, [{"hostile": lie, "robust": n} for lie in lies], seeds, public, arms, names)
+        for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])
+    )
+    return [
+        Point(name, tuple(_rows_of(run, honest) for run in (*one.histories, *as_arm(two.histories, "robust"))))
+        for name, one, two in zip(names, plain, robust, strict=True)
+    ]
+
+
+def only(history: History, users: Sequence[int]) -> History:
+    """A run's rows of some users, as if no others had taken part. If its users learn alone, it is the run of only these."""
+    return replace(_rows_of(history, users), settings=history.settings.model_copy(update={"users": tuple(users)}))
+
+
+def _rows_of(history: History, users: Sequence[int]) -> History:
+    tables = {name: getattr(history, name) for name in ("metrics", "costs", "losses", "measures")}
+    return replace(history, **{name: rows[rows.user.isin(users)] for name, rows in tables.items()})
+
+
+def run_map(
+    common: dict[str, Any], places: dict[str, dict[str, Any]], steps: Sequence[int], seeds: Sequence[int], public: str
+) -> list[Point]:
+    """Compute or fetch the runs of the map.
+
+    The first seed is run everywhere; all seeds are run at the first place, and in the opposite corner, at the last place with the most
+    steps. The tuned baseline does not have a place's recipe of local training, since it has its own.
+
+    Args:
+        common: settings of all runs.
+        places: by name, the settings of each; the profile's if there are none.
+        steps: alignment steps of a user; each place's own number if there are none.
+        seeds, public: as in ``Settings``.
+
+    Returns:
+        The points, place by place; the first is the first place with the number of steps that is nearest to its own.
+
+    Raises:
+        ValueError: settings that no run can have, one in ``common`` that every place has otherwise, or a number of steps that no public set
+            gives.
+        NotStored, and what else ``run_all`` raises.
+    """
+    places = places or PLACES[parse(common).profile] or {_AS_IT_IS: {}}
+    _check_free(common, list(places.values()))
+    arms = possible_arms(MAP_ARMS, common)
+    planned: list[tuple[dict[str, Any], str, Settings]] = []
+    for k, (place, own) in enumerate(places.items()):
+        here = parse({**common, **own})
+        sizes = {n: _public_size(here, n) for n in dict.fromkeys(steps or [alignment_steps(here)])}
+        numbers = sorted(sizes, key=lambda n: abs(log(n / alignment_steps(here))))
+        for n in numbers:
+            on_all = k == 0 or k == len(places) - 1 and n == max(numbers)
+            given = {**common, **own, "public": public, "public_size": sizes[n]}
+            where = {"place": place, "steps": n}
+            planned += [(where, name, _settings(given, own, name, seed)) for seed in (seeds if on_all else seeds[:1]) for name in arms]
+    return _at_points(planned)
+
+
+def _check_free(common: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
+    """Raise a ValueError that names settings of all runs without an effect: every point has its own, and none has this value."""
+    varied = set.intersection(*map(set, points)) if points else set()
+    if "local_epochs" in varied:
+        varied.add("epochs")  # in whose place local_epochs are not read
+    if taken := [name for name in common if name in varied and common[name] not in [point.get(name) for point in points]]:
+        raise ValueError(f"{', '.join(taken)}: each point has its own, so it can't be a setting of all runs")
+
+
+def _at_points(planned: Sequence[tuple[dict[str, Any], str, Settings]]) -> list[Point]:
+    """Compute or fetch planned runs, each of a point's arm; return the points in the order of their first runs."""
+    points: list[tuple[dict[str, Any], list[History]]] = []
+    for (varied, name, _), history in zip(planned, run_all(settings for *_, settings in planned), strict=True):
+        own = next((histories for known, histories in points if known == varied), None)
+        if own is None:
+            points.append((varied, own := []))
+        own.append(replace(history, setting=setting_of(name)))
+    return [Point(varied, tuple(histories)) for varied, histories in points]
+
+
+def _settings(given: dict[str, Any], point: dict[str, Any], arm: str, seed: int) -> Settings:
+    """The settings of an arm's run; a tuned arm has its own recipe in place of the point's."""
+    left_out = point.keys() - _WHO if setting_of(arm) else set()
+    settings = settings_of({name: value for name, value in given.items() if name not in left_out} | {"seed": seed}, arm)
+    if settings is None or len(settings.members) < len(parse(given).members):
+        raise ValueError(f"{arm} does not serve every user of {parse(given).setup}, and Delta is over all of them")
+    return settings
+
+
+def _public_size(settings: Settings, steps: int) -> int:
+    """The size of the public set that makes so many alignment steps a user."""
+    passes = settings.rounds * settings.cl_epochs
+    if alignment_steps(settings) == steps:
+        return settings.public_size
+    if steps < 1 or steps % passes:
+        raise ValueError(f"steps: {steps} alignment steps can't be shared among {settings.rounds} rounds of {settings.cl_epochs} passes")
+    return steps // passes * settings.public_batch
