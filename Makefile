@@ -31,7 +31,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | expand -t 14
 	@echo 'Variables of reproduce, figures and reference: PROFILE=$(PROFILE) SEEDS=0,1,2 JOBS=$(JOBS) NOTEBOOKS="table7 controls" or all (by default;'
 	@echo 'reproduce: the main tables), of the first two also OUTPUT=$(OUTPUT); of notebook: NAME; of lessons: LESSONS;'
-	@echo 'of lab: LAB_FLAGS="--no-browser --port 8899"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
+	@echo 'of lab: LAB_FLAGS="--no-browser --port 8890"; of fuzz: MINUTES=$(MINUTES) SEED=$(SEED)'
 
 # torch goes first and exactly as pinned: asked for a range, or through another package's range, some indexes answer with a
 # CUDA build of several GB. Python compiles a module when it first imports it; pip would compile all of them, for a minute.

@@ -15,7 +15,7 @@ def command() -> None:
     print("run --algorithm")
     for name in algorithms.names():
         algorithm = algorithms.get(name)
-        print(f"{name:17}{algorithm.label:30}{algorithm.source}")
+        print(f"{name:17}{algorithm.label:31}{algorithm.source}")
     print("\nfedloge --algorithm")
     for name in methods.names():
         method = methods.get(name)
@@ -23,4 +23,4 @@ def command() -> None:
         print(f"{name:17}{said.splitlines()[0]}")
     print("\ncreamfl --algorithm")
     for name in creamfl.names():
-        print(f"{name:17}{creamfl.get(name).label:30}{creamfl.get(name).source}")
+        print(f"{name:17}{creamfl.get(name).label:31}{creamfl.get(name).source}")

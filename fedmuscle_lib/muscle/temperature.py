@@ -107,7 +107,10 @@ def _read(tau: float | Table, tau_prime: float | Table, m: int, names: tuple[str
 def _pair(tau: Table, tau_prime: Table, l: int, k: int, names: Sequence[str], ordered: bool = True) -> tuple[float, float]:
     high, low = _positive("tau", tau, l, k, names), _positive("tau_prime", tau_prime, l, k, names)
     if ordered and low > high:
-        raise ValueError(f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma = {1 / low - 1 / high:.4g} < 0")
+        gamma = 1 / low - 1 / high
+        raise ValueError(
+            f"tau_prime = {low} exceeds tau = {high} for {names[l]}, {names[k]}: gamma = {gamma:.4g} < 0; raise tau, or lower tau_prime"
+        )
     return high, low
 
 
