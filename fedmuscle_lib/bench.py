@@ -114,7 +114,9 @@ def bench_step(settings: Settings, *, rounds: int = 15) -> pd.DataFrame:
     return table
 
 
-def bench_order(users: Sequence[int] = (10, 30, 100, 300, 1000), *, samples: int, dim: int, threads: int, seed: int) -> pd.DataFrame:
+def bench_order(
+    users: Sequence[int] = (10, 30, 100, 300, 1000), *, samples: int, dim: int, threads: int, device: str, seed: int
+) -> pd.DataFrame:
     """Print what it costs the server of directed peers to measure who predicts whom, once on random representations.
 
     Args:
@@ -122,6 +124,7 @@ def bench_order(users: Sequence[int] = (10, 30, 100, 300, 1000), *, samples: int
         samples: public samples.
         dim: d.
         threads: torch's threads.
+        device: where the server computes.
         seed: of the representations.
 
     Returns:
@@ -131,9 +134,9 @@ def bench_order(users: Sequence[int] = (10, 30, 100, 300, 1000), *, samples: int
     with fixed_state(threads):
         for n in users:
             z = torch.randn(n, samples, dim, generator=torch.Generator().manual_seed(seed))
-            took = seconds(partial(predictability, z, torch.arange(samples)), "cpu")
+            took = seconds(partial(predictability, z.to(device), torch.arange(samples, device=device)), device)
             rows.append({"users": n, "seconds": took, "ms_a_pair": 1000 * took / (n * (n - 1))})
-    print(f"Order of directed peers, {samples} public samples, d = {dim}, {threads} thread(s)")
+    print(f"Order of directed peers, {samples} public samples, d = {dim}, {device}, {threads} thread(s)")
     return _printed(pd.DataFrame(rows))
 
 

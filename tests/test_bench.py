@@ -78,7 +78,7 @@ def test_the_cost_of_checks_is_the_mean_of_pairs_with_the_interval_of_student():
 
 
 def test_bench_order_has_a_row_for_each_number_of_users(capsys):
-    table = bench_order((2, 3), samples=16, dim=4, threads=1, seed=0)
+    table = bench_order((2, 3), samples=16, dim=4, threads=1, device="cpu", seed=0)
     assert table.users.tolist() == [2, 3] and (table.ms_a_pair > 0).all()
     assert "d = 4" in capsys.readouterr().out
 

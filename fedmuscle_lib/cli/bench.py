@@ -46,7 +46,10 @@ BENCHES: dict[str, tuple[type[RunSettings], Callable[[Any], object]]] = {  # the
     "loss": (Settings, lambda s: bench.bench_loss(dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed)),
     "step": (Settings, _step),
     "local": (Settings, bench.bench_local),
-    "order": (Settings, lambda s: bench.bench_order(samples=s.public_size, dim=s.proj_dim, threads=s.threads, seed=s.seed)),
+    "order": (
+        Settings,
+        lambda s: bench.bench_order(samples=s.public_size, dim=s.proj_dim, threads=s.threads, device=s.device, seed=s.seed),
+    ),
     "network": (Settings, _network),
     "fedloge": (LongTailed, bench_fedloge),
 }
