@@ -79,6 +79,6 @@ from fedmuscle_lib.report.reproduced import IN_SHORT
 from fedmuscle_lib.report.scores import USER, class_counts, references, relative
 from fedmuscle_lib.report.sentences import about, compared, cost_order, displaced, in_three_sentences, models, note, users_told_apart
 from fedmuscle_lib.report.side_by_side import by_public, by_task, side_by_side
-from fedmuscle_lib.report.statistics import interval, over_seeds
+from fedmuscle_lib.report.statistics import interval, over_seeds, wide_intervals
 from fedmuscle_lib.report.world_table import delta_of_worlds, shipped_one_shot, world, world_in_words, worlds
 from fedmuscle_lib.report.write import file_of, provenance_of, write
