@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmuscle_lib.data.public import PUBLIC_SETS
 from fedmuscle_lib.fedmuscle.algorithms import PHASES, Phase
-from fedmuscle_lib.fedmuscle.arms import HEADLINE, is_blind
+from fedmuscle_lib.fedmuscle.arms import HEADLINE, TUNED, is_blind
 from fedmuscle_lib.fedmuscle.profiles import numbers_of
 from fedmuscle_lib.fedmuscle.settings import Settings
 from fedmuscle_lib.fedmuscle.setups import task_of
@@ -18,7 +18,7 @@ from fedmuscle_lib.report.costs import costs
 from fedmuscle_lib.report.delta import delta, delta_by_task, delta_unshared, table
 from fedmuscle_lib.report.departures import departures
 from fedmuscle_lib.report.paper import PAPER
-from fedmuscle_lib.report.provenance import save, write_results
+from fedmuscle_lib.report.provenance import option, save, write_results
 from fedmuscle_lib.runs.history import History
 
 USUAL_SETUP: str = Settings.model_fields["setup"].default
@@ -58,7 +58,11 @@ def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP if s.setup in folder else s.setup, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
-    return provenance.provenance_of(histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories))
+    told = provenance.provenance_of(histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories))
+    protocols = {h.settings.protocol for h in histories}
+    if len(protocols) > 1 and (chosen := protocols - {TUNED, usual["protocol"]}):  # tuned arms have their own, so it is not shared
+        told["command"] += option("protocol", *chosen)
+    return told
 
 
 def data_manifests(histories: Sequence[History]) -> dict[str, dict[str, Any]]:
