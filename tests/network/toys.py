@@ -89,7 +89,7 @@ class ToyParty(Party):
     before_round: Callable[[int], object] = staticmethod(lambda round: None)
 
     def _begin(self, terms: Terms) -> None:
-        self._settings = SimpleNamespace(threads=1, evaluate_every=1, rounds=terms.rounds)
+        self._settings = SimpleNamespace(threads=1, rounds=terms.rounds, evaluates=lambda round: True)
         self._algorithm = algorithms.get(terms.algorithm)(terms)
         self._local = SimpleNamespace(local_phase=lambda client, round: client.fit())
         self._clients = [Toy(self.file.user, terms)]
