@@ -203,7 +203,7 @@ def test_each_systems_algorithms_are_listed(capsys):
     listed = ["run --algorithm", "fedloge --algorithm", "creamfl --algorithm"]
     assert [part.splitlines()[0] for part in (first, second, third)] == listed
     assert [row.split()[0] for row in second.splitlines()[1:]] == methods.names()
-    assert "fedmuscle        FedMuscle                     the paper" in first
+    assert "fedmuscle        FedMuscle                      the paper" in first
     assert "fedprox          FedProx (Li et al., 2020): FedAvg with a term" in second and "FedProx" not in first
 
 
