@@ -18,15 +18,7 @@ from fedmuscle_lib.fedmuscle.ablations import (
     run_orders,
     run_points,
 )
-from fedmuscle_lib.fedmuscle.arms import (
-    BASELINE,
-    HEADLINE,
-    OTHER_MOMENT,
-    TUNED_BASELINE,
-    as_arm,
-    label,
-    run_arms,
-)
+from fedmuscle_lib.fedmuscle.arms import BASELINE, HEADLINE, OTHER_MOMENT, TUNED_BASELINE, as_arm, label, run_arms
 from fedmuscle_lib.report.ablation import (
     by_effect,
     by_point,

@@ -108,18 +108,18 @@ def _printed(value: float, like: re.Match[str]) -> str:
     return f"{value:{'' if like[0][0].isdigit() else '+'}.{len(like[1] or '')}f}"
 
 
-def _main() -> None:
-    print("\n".join(str(path.relative_to(ROOT)) for path in rewrite()) or "Every quoted number is its CSV file's.")
-    if wrong := [claim for page in pages() for claim in false_claims(page.read_text(encoding="utf8"))]:
-        raise SystemExit("\n".join(wrong))
-
-
 def rewrite(root: Path = ROOT) -> list[Path]:
     """Write every page's marked numbers anew from the CSV files; returns the pages that changed, and raises as :func:`from_csv` does."""
     changed = {path: fresh for path in pages(root) if (fresh := from_csv(text := path.read_text(encoding="utf8"), root)) != text}
     for path, fresh in changed.items():
         files.write(path, fresh)
     return list(changed)
+
+
+def _main() -> None:
+    print("\n".join(str(path.relative_to(ROOT)) for path in rewrite()) or "Every quoted number is its CSV file's.")
+    if wrong := [claim for page in pages() for claim in false_claims(page.read_text(encoding="utf8"))]:
+        raise SystemExit("\n".join(wrong))
 
 
 if __name__ == "__main__":
