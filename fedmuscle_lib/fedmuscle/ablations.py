@@ -225,7 +225,7 @@ def run_orders(common: dict[str, Any], seeds: Sequence[int], public: str) -> lis
 
 
 def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public: str) -> list[Point]:
-    """Compute or fetch runs in which one user lies in every way there is, after those in which it does not, whose ``lie`` is "none".
+    """Compute or fetch runs in which one user lies in every way, after those where all are honest: "none", and "absent", without it.
 
     Args:
         common: settings of all runs.
@@ -240,10 +240,10 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
         NotStored, and what else ``run_all`` raises.
     """
     honest = [user.number for user in parse(common).members if user.number != liar]
-    names = [{"lie": lie} for lie in ("none", *get_args(Lie))]
-    lies = [{}, *({liar: lie} for lie in get_args(Lie))]
+    names = [{"lie": lie} for lie in ("none", "absent", *get_args(Lie))]
+    given = [{"hostile": {}}, {"hostile": {}, "users": honest}, *({"hostile": {liar: lie}} for lie in get_args(Lie))]
     plain, robust = (
-        run_points(common, [{"hostile": lie, "robust": n} for lie in lies], seeds, public, arms, names)
+        run_points(common, [{**point, "robust": n} for point in given], seeds, public, arms, names)
         for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])
     )
     return [

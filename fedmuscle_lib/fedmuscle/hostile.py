@@ -22,6 +22,8 @@ USED = 0.99  # of a representation's variance: the directions that hold it are t
 def sent_in_place(z: Tensor, rows: Tensor, lie: Lie, *address: object) -> Tensor:
     """What a user with that ``lie`` sends in place of its representations z, (b, d), of the public samples ``rows``."""
     match lie:
+        case "passive":
+            return z
         case "constant":
             return normalize(torch.ones_like(z), dim=1)
         case "random":
@@ -33,12 +35,12 @@ def sent_in_place(z: Tensor, rows: Tensor, lie: Lie, *address: object) -> Tensor
 
 
 class Hostile(Client):
-    """A user who trains alone and sends representations of no use in every round. Before the first one it is honest, unless "knowing".
+    """A user who trains alone and sends something else in every round, unless "passive". Before the first all but "knowing" are honest.
 
-    constant: one vector for all samples. shuffled: those of the batch's other samples. random: a vector of its own for each sample, the
-    same in every round, so that it can be learnt. negated: its own, turned around. knowing: as shuffled, and before the first round its
-    own and as much noise in directions that it does not use. It still predicts others, who can't predict it as well as before, which
-    deceives ``Directed``.
+    passive: its own, a control. constant: one vector for all samples. shuffled: those of the batch's other samples. random: a vector of its
+    own for each sample, the same in every round, so that it can be learnt. negated: its own, turned around. knowing: as shuffled, and
+    before the first round its own and as much noise in directions that it does not use. It still predicts others, who can't predict it as
+    well as before, which deceives ``Directed``.
     """
 
     def __init__(self, *args: Any, lie: Lie, **kwargs: Any) -> None:

@@ -33,7 +33,7 @@ from fedmuscle_lib.runs import settings as any_run
 from fedmuscle_lib.runs.settings import BY, RunSettings, check_options, setting
 from fedmuscle_lib.tasks import TASKS, ImageClassification, TextClassification
 
-Lie = Literal["constant", "shuffled", "random", "negated", "knowing"]  # what `hostile` users send
+Lie = Literal["passive", "constant", "shuffled", "random", "negated", "knowing"]  # what `hostile` users send
 Temperature = float | dict[str, float] | tuple[tuple[float, ...], ...]
 
 T = TypeVar("T")
@@ -133,8 +133,8 @@ class Settings(RunSettings):
     )
     hostile: dict[int, Lie] = federation(
         {},
-        'Users who send false representations in every round, by number, such as {"3": "shuffled"}: "constant", '
-        '"shuffled", "random", "negated" or "knowing". The paper\'s users are all honest.',
+        'Users who are never aligned and send false representations in every round, by number, such as {"3": "shuffled"}: '
+        '"constant", "shuffled", "random", "negated" or "knowing"; "passive" ones send their own. The paper\'s users are all honest.',
         neutral={},
     )
     public_size: int = training(5000, 'Section 6.1: "The size of the shared public dataset is set to 5000".', ge=2)

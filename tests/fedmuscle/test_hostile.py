@@ -19,6 +19,7 @@ FEW = {"batch_size": 16, "public_size": 32, "train_samples": dict.fromkeys(("MLC
 # A user who is knowing differs from others before the first round alone; they differ in what they send, which the first test looks at.
 TWO = ("shuffled", "knowing")
 SEEN = {
+    "passive": "",
     "constant": "look constant",
     "shuffled": "look unrelated to the other users'",
     "random": "look unrelated to the other users'",
@@ -55,7 +56,7 @@ def test_what_each_sends_is_what_a_server_looks_for(lie):
 def test_who_lies_learns_alone_and_the_others_learn_other_things(settings):
     honest, alone = trained(settings, "fedmuscle", **FEW), trained(settings, "local", **FEW)
     number = [client.user.number for client in honest].index(2)
-    for lie in TWO:
+    for lie in ("passive", *TWO):
         hostile = trained(settings, "fedmuscle", hostile={2: lie}, **FEW)
         assert torch.equal(weights(hostile[number]), weights(alone[number])), lie
         assert not any(torch.equal(weights(a), weights(b)) for a, b in zip(honest, hostile, strict=True)), lie

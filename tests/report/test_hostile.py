@@ -9,7 +9,7 @@ from histories import history
 from fedmuscle_lib import report
 from fedmuscle_lib.fedmuscle import ablations, arms
 
-LOST = {"constant": 4.0, "shuffled": 2.0, "random": 1.0, "negated": 3.0, "knowing": 2.0}
+LOST = {"passive": 0.5, "constant": 4.0, "shuffled": 2.0, "random": 1.0, "negated": 3.0, "knowing": 2.0}
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def asked(monkeypatch):
 
     def finished(s):
         lost = sum(LOST[lie] for lie in s.hostile.values()) / (1 + s.robust)
-        values = [40.0] * 6 if s.algorithm == "local" else [60.0 - lost] * 6
-        run = history(s.algorithm, values, seed=s.seed, robust=s.robust, hostile=s.hostile)
+        values = [40.0 if s.algorithm == "local" else 60.0 - lost] * len(s.members)
+        run = history(s.algorithm, values, seed=s.seed, robust=s.robust, hostile=s.hostile, users=s.users)
         of = {"keeps a copy": (), "listens to 3": (2, 3, 6)}  # in whose case it is so
         rows = [{"round": 1, "user": n, "measure": name, "value": float(n in who)} for name, who in of.items() for n in range(1, 7)]
         return replace(run, measures=pd.DataFrame(rows)) if s.algorithm == "directed" else run
@@ -36,7 +36,7 @@ def asked(monkeypatch):
 
 def test_a_lie_costs_what_honest_users_have_less(asked):
     points = report.run_hostile({"profile": "mini"}, 3, [0], "voc")
-    assert [point.varied for point in points] == [{"lie": "none"}, *({"lie": lie} for lie in LOST)]
+    assert [point.varied for point in points] == [{"lie": lie} for lie in ("none", "absent", *LOST)]
     assert {tuple(run.metrics.user.unique()) for point in points for run in point.histories} == {(1, 2, 4, 5, 6)}
     lost = report.lost_to_lies(points).set_index(["algorithm", "lie"]).difference
     for lie, less in LOST.items():
@@ -62,7 +62,7 @@ def test_what_tells_the_runs_apart_is_no_setting_of_all_of_them(asked, override)
 
 def test_who_listens_to_the_liar_is_told_of_honest_users(asked):
     heard = report.heard(report.run_hostile({"profile": "mini"}, 3, [0], "voc"), 3)
-    assert heard.lie.tolist() == ["none", *LOST] and set(heard.heard_by) == {"2, 6"}
+    assert heard.lie.tolist() == ["none", "absent", *LOST] and set(heard.heard_by) == {"2, 6"}
 
 
 def test_variants_of_directed_are_run_on_three_seeds(asked, monkeypatch):
