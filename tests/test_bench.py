@@ -14,12 +14,14 @@ from fedmuscle_lib.fedmuscle.algorithms import Federation
 from fedmuscle_lib.fedmuscle.build import build
 
 
-def test_bench_loss_compares_both_forms_or_says_why_not():
+def test_bench_loss_compares_both_forms_or_says_why_not(capsys):
+    threads = torch.get_num_threads()
     table = bench_loss(members=(2, 5), batches=(16, 32), rounds=1, threads=1, dense_limit_gb=0.01).set_index(["m", "b"])
     small = table.loc[(2, 16)]
     assert small.speedup == pytest.approx(small.dense_ms / small.library_ms)
     assert small.memory_ratio == pytest.approx(small.dense_mb / small.library_mb) and small.memory_ratio > 1
     assert "cannot run" in table.loc[(5, 16)].note and table.loc[(5, 16)].library_ms > 0
+    assert torch.get_num_threads() == threads and "speedup" in capsys.readouterr().out
 
 
 def test_bench_step_times_every_user_with_the_public_batch(small_world, counted):

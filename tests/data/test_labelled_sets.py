@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import shutil
@@ -99,12 +98,6 @@ def test_a_list_is_read_without_its_pictures_until_they_are_asked_for(lists):
         train.samples([0, 4])
     with pytest.raises(DataError, match=r"a folder/5\.png: not a readable image"):
         train.samples([5])
-
-
-def test_a_set_that_was_not_finished_is_refused(arrays):
-    (arrays / "manifest.json").write_text(json.dumps({"whole": False}))
-    with pytest.raises(DataError, match="interrupted"):
-        _read(arrays)
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("arrays", "npz"), ("lists", "txt")])

@@ -235,17 +235,6 @@ def test_a_damaged_coco_file_is_refused_by_name(tmp_path, damage):
     assert str(path) in str(refusal.value)
 
 
-def test_a_picture_of_unknown_size_has_no_masks(tmp_path):
-    path, _ = _write_coco(tmp_path)
-    document = json.loads(path.read_text())
-    del document["images"][2]["height"]
-    target = tmp_path / SS.folder / "train/client_0.json"
-    target.parent.mkdir(parents=True)
-    target.write_text(json.dumps(document))
-    with pytest.raises(DataError, match=rf"{target}: image 3 has the height and width None and 8"):
-        SS.read(tmp_path, 0, "train", Pixels(SIZE))
-
-
 @pytest.mark.parametrize("task", [MLC, SS])
 @pytest.mark.parametrize(("width", "height"), [(SIZE, SIZE + 1), (2 * SIZE, 2 * SIZE)])
 def test_an_image_of_another_size_than_its_record_is_refused_with_both(tmp_path, task, width, height):

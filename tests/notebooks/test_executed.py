@@ -14,10 +14,9 @@ import pandas as pd
 import pytest
 from staged import NOTEBOOKS
 
-from fedmuscle_lib import Settings, Store, report
+from fedmuscle_lib import Settings, Store
 from fedmuscle_lib.cli.notebook import lay_down
 from fedmuscle_lib.fedmuscle.ablations import ABLATION_ARMS
-from fedmuscle_lib.fedmuscle.profiles import PROFILES
 from fedmuscle_lib.reproduce import reproduce
 from fedmuscle_lib.runs import stored
 
@@ -56,7 +55,7 @@ def test_a_reference_is_drawn_from_shipped_runs_as_it_was(mini_world, tmp_path, 
     drawn_from_shipped_runs_is_the_reference(IN_THE_GATE, tmp_path, monkeypatch)
     delta = pd.read_csv(tmp_path / f"results/mini/{IN_THE_GATE}/delta.csv").set_index(["public", "algorithm"])
     assert delta.paper_delta["voc", "fedmuscle"] == 26.7
-    assert delta.delta["voc", "local"] == 0 and 3 <= delta.n_seeds["voc", "fedmuscle"]
+    assert delta.delta["voc", "local"] == 0 and delta.n_seeds["voc", "fedmuscle"] >= 3
 
 
 @pytest.mark.slow

@@ -1,10 +1,9 @@
 """Notebooks as files: thin, stripped and whole."""
 
 import ast
-import os
 import json
+import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,10 @@ import nbformat
 import pytest
 from staged import NOTEBOOKS, as_committed, checked_out, place
 
-from fedmuscle_lib import Settings, Store, bridge, fedloge, report
-from fedmuscle_lib.cli.notebook import SKELETON, lay_down
-from fedmuscle_lib.reproduce import declared, reproduce, select
+from fedmuscle_lib import Settings
+from fedmuscle_lib.cli.notebook import SKELETON
+from fedmuscle_lib.reproduce import declared, select
 from fedmuscle_lib.reproduce.plan import settings_of
-from fedmuscle_lib.runs import stored
-from fedmuscle_lib.runs.address import address_of
 
 ROOT = Path(__file__).parents[2]
 PATHS = [*sorted(NOTEBOOKS.glob("*.ipynb")), SKELETON]

@@ -97,7 +97,7 @@ def test_the_order_at_another_point_is_compared_pair_by_pair():
     other = directed()
     other.measures.loc[other.measures.measure == "listens to 2", "value"] = 1.0
     rows = report.beside_first([Point({"on": "first"}, (directed(),)), Point({"on": "other"}, (other,))])
-    assert rows.drop(columns="rho").to_numpy().tolist() == [["first", 0, 5, 30, 30], ["other", 0, 10, 25, 30]]
+    assert rows.drop(columns="rho").to_numpy().tolist() == [["first", 0, 5, 5, 0], ["other", 0, 10, 5, 5]]
     assert rows.rho.tolist() == pytest.approx([1.0, 1.0])
 
 
@@ -117,6 +117,16 @@ def test_delta_of_pairs_is_tested_as_users_are():
     rows = report.delta_by_pair(runs, [("directed", "self"), ("directed", "anchored")])
     assert rows.difference.tolist() == pytest.approx([100 * 3 / 40]) and (rows.a[0], rows.b[0]) == ("directed", "self")
     assert rows.p.tolist() == pytest.approx([ttest_1samp([2.0, 3.0, 4.0], 0).pvalue])
+
+
+def test_a_user_that_keeps_its_copy_would_train_its_head_alone():
+    """Only user 1 keeps its copy on the first seed. The second has no run with a frozen backbone."""
+    runs = [history("local", [40.0] * 6), history("head_only", [60.0] * 6), directed(), directed(1), history("local", [40.0] * 6, seed=1)]
+    (found,) = report.without_alignment(runs)
+    assert (found.arm, found.settings.seed) == ("head_only, decided", 0)
+    assert found.final().set_index("user").value.to_dict() == {1: 60.0, **dict.fromkeys(range(2, 7), 40.0)}
+    rows = report.delta_by_pair([*runs, found], [("directed", "head_only, decided")])
+    assert rows.difference.tolist() == pytest.approx([100 * (50 - (60 + 5 * 40) / 6) / 40])
 
 
 def test_a_pair_of_which_one_is_missing_is_not_compared():

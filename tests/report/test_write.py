@@ -31,6 +31,8 @@ def test_provenance_tells_how_to_repeat_the_runs():
     assert facts["command"] == "python -m fedmuscle_lib reproduce table7 --profile mini --seeds 0,1 -p rounds=2"
     told, own = (report.provenance_of([history2("local", [40.0] * 10)], folder)["command"] for folder in ("controls_setup2", "table9"))
     assert shlex.split(told)[-2:] == ["-p", 'setup="setup2"'] and "setup" not in own, "one that the folder does not name is the notebook's"
+    other = report.provenance_of([history2("local", [40.0] * 10)], "directed_setup2_public=flickr30k")["command"]
+    assert shlex.split(other)[-4:] == ["-p", 'setup="setup2"', "-p", 'public="flickr30k"'], "setup2's own, but not the notebook's"
     mixed = [history("local", [40.0] * 6, profile="small", protocol=name) for name in ("paper", "tuned")]
     assert shlex.split(report.provenance_of(mixed, "controls")["command"])[-2:] == ["-p", 'protocol="paper"'], "a tuned arm has its own"
     assert [run["settings"] for run in facts["runs"]] == [{"seed": 1}, {"seed": 0}] and facts["made_with"] == [{"machine": "a machine"}]

@@ -318,14 +318,6 @@ def test_a_damaged_file_of_another_notebook_ends_none(folder, tmp_path, monkeypa
     assert "unreadable: older/provenance.json (not JSON" in (older.parent / "index.html").read_text()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch, capsys):
-    notebook(folder, "good", "x = 1")
-    (tmp_path / "file").write_text("")
-    assert main(["reproduce", "--output", str(tmp_path / "file/results")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and "Not a directory" in line
-
-
 @pytest.mark.slow
 def test_a_notebook_without_kernelspec_runs_here(folder, tmp_path):
     path = notebook(folder, "table")
