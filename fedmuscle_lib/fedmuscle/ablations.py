@@ -241,7 +241,8 @@ def run_hostile(common: dict[str, Any], liar: int, seeds: Sequence[int], public:
     """
     honest = [user.number for user in parse(common).members if user.number != liar]
     names = [{"lie": lie} for lie in ("none", "absent", *get_args(Lie))]
-    given = [{"hostile": {}}, {"hostile": {}, "users": honest}, *({"hostile": {liar: lie}} for lie in get_args(Lie))]
+    given: list[dict[str, Any]] = [{"hostile": {}}, {"hostile": {}, "users": honest}]
+    given += [{"hostile": {liar: lie}} for lie in get_args(Lie)]
     plain, robust = (
         run_points(common, [{**point, "robust": n} for point in given], seeds, public, arms, names)
         for n, arms in enumerate([[BASELINE, "fedmuscle", "directed"], ["fedmuscle", "directed"]])

@@ -63,6 +63,7 @@ from fedmuscle_lib.report.listening import (
     quality,
     user_by_user,
     users_beside,
+    without_alignment,
 )
 from fedmuscle_lib.report.map import delta_map, map_by_place, map_in_words, map_peers, map_steps, papers_steps, write_map
 from fedmuscle_lib.report.paper import paper_deltas, paper_gains, paper_table

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pandas as pd
 from scipy.stats import t as student
 
 from fedmuscle_lib.fedmuscle.ablations import Point
-from fedmuscle_lib.fedmuscle.arms import label
+from fedmuscle_lib.fedmuscle.arms import BASELINE, label
 from fedmuscle_lib.report.claims import LEVEL, holm
 from fedmuscle_lib.report.delta import delta_by_seed
 from fedmuscle_lib.report.scores import USER, scores
@@ -52,7 +53,7 @@ def beside_first(points: Sequence[Point]) -> pd.DataFrame:
     """How far the order at each point is that at the first one, on the same seed.
 
     Returns:
-        what is varied, seed, listens (ordered pairs of which one listens), alike (pairs decided as at the first point), pairs (all), rho
+        what is varied, seed, listens (ordered pairs of which one listens), kept (of these, those of the first point), new (the others), rho
         (Spearman's, of R2 over all pairs).
     """
     found, pair = [], ["seed", "user", "peer"]
@@ -60,7 +61,8 @@ def beside_first(points: Sequence[Point]) -> pd.DataFrame:
     for point in points:
         both = listening(point.histories).merge(first, on=pair, suffixes=("", "_first"))
         for seed, own in both.groupby("seed"):
-            counts = {"listens": own.listens.sum(), "alike": (own.listens == own.listens_first).sum(), "pairs": len(own)}
+            kept, listens = (own.listens & own.listens_first).sum(), own.listens.sum()
+            counts = {"listens": listens, "kept": kept, "new": listens - kept}
             found.append({**point.varied, "seed": seed, **counts, "rho": spearman(own.r2, own.r2_first)})
     return pd.DataFrame(found)
 
@@ -87,6 +89,23 @@ def decisions(histories: Sequence[History]) -> pd.DataFrame:
         return pd.DataFrame()
     rehearsed = over_seeds(pd.DataFrame(gains, columns=[*_RUN, "gain"]), _RUN, "gain").rename(columns={"mean": "gain_in_rehearsal"})
     return pd.DataFrame(rows).merge(rehearsed[[*_RUN, "gain_in_rehearsal", "ci_low", "ci_high"]], "left", _RUN)
+
+
+def without_alignment(histories: Sequence[History]) -> list[History]:
+    """What each user's decision on its copy would be worth without any alignment: ``head_only, decided``.
+
+    A user that keeps its copy with ``directed`` trains its head alone, since that was as good on labels that it held out. Another one
+    trains as alone. No run is made: the metrics are those of ``head_only`` and ``local`` on the same seed; one that lacks them is left out.
+    """
+    runs = {(history.arm, history.settings.seed): history for history in histories}
+    found = []
+    for history, of in _measured([history for history in histories if history.arm == "directed"]):
+        frozen, local = (runs.get((name, history.settings.seed)) for name in ("head_only", BASELINE))
+        if frozen and local:
+            keeps = [user for (user, measure), value in of.items() if measure == _KEEPS and value]
+            metrics = [frozen.metrics[frozen.metrics.user.isin(keeps)], local.metrics[~local.metrics.user.isin(keeps)]]
+            found.append(replace(frozen, setting="decided", metrics=pd.concat(metrics)))
+    return found
 
 
 def decisions_in_words(decisions: pd.DataFrame) -> str:

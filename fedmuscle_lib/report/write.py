@@ -53,12 +53,14 @@ def write(histories: Sequence[History], folder: Path, paper: Sequence[str] = PAP
 def provenance_of(histories: Sequence[History], folder: str) -> dict[str, Any]:
     """Return what ``provenance.provenance_of`` says of the runs, and what the manifests of their data say.
 
-    A setup that the folder does not name is the notebook's own.
+    A setup that the folder does not name is the notebook's own; a public set that it names is not.
     """
     s = histories[0].settings
     usual = Settings(profile=s.profile, setup=s.setup, backbones=s.backbones).model_dump(mode="json")
     usual |= {"setup": USUAL_SETUP if s.setup in folder else s.setup, "backbones": numbers_of(s.profile, s.setup).get("backbones", {})}
     told = provenance.provenance_of(histories, folder, [h.arm for h in histories], usual, s.aside(), data_manifests(histories))
+    if f"public={s.public}" in folder:
+        told["command"] += option("public", s.public)
     protocols = {h.settings.protocol for h in histories}
     if len(protocols) > 1 and (chosen := protocols - {TUNED, usual["protocol"]}):  # tuned arms have their own, so it is not shared
         told["command"] += option("protocol", *chosen)
