@@ -20,8 +20,6 @@ from fedmuscle_lib.cli import form
 from fedmuscle_lib.cli import run as fedmuscles
 from fedmuscle_lib.fedloge import methods
 from fedmuscle_lib.fedloge.settings import PROFILES, Settings
-from fedmuscle_lib.runs import Record
-from fedmuscle_lib.runs.archive import write_archive
 
 README = "--alpha_dirichlet 0.5 --IF 0.01 --beta 0 --gpu 0 --num_users 40 --frac 0.3"
 FLAGS = {"alpha": "alpha_dirichlet", "imbalance": "IF", "device": "gpu", "clients": "num_users", "participation": "frac"}
@@ -256,9 +254,9 @@ def figures(both, store, tmp_path):
     return tmp_path / "figures"
 
 
-def verify(figures, small_world, *further):
+def verify(figures, small_world):
     places = ["--data-dir", str(small_world), "--models-path", str(small_world / "models")]
-    return main(["verify", "--figures", str(figures), *places, "--sample", "2", *further])
+    return main(["verify", "--figures", str(figures), *places, "--sample", "2"])
 
 
 @pytest.mark.slow
@@ -267,21 +265,6 @@ def test_shipped_runs_of_both_systems_are_verified(figures, both, small_world, c
     _, *lines = capsys.readouterr().out.splitlines()
     told = sorted(line.partition(" ")[2] for line in lines if line.endswith(": equal"))
     assert told == ["fedavg glyphs seed 0: equal", "local voc setup1 seed 0: equal"]
-
-    fedloge = both[1]
-    path, address = figures / "mini/runs.zip", fedloge.provenance["address"]
-    entries = Store(figures, (path,)).entries()
-    record = next(record for entry in entries if entry.address == address and (record := entry.read()))
-    metrics = record.tables["metrics"]
-    changed = metrics.index[(metrics.scope == "global") & (metrics.group == "all")][0]
-    metrics.loc[changed, "value"] += 0.5  # five of a thousand test samples
-    write_archive(path, {address: record.pack()})
-    assert verify(figures, small_world) == 1
-    assert "round 1, scope global, head head, masked False, group all, clients 0: " in capsys.readouterr().out
-    write_archive(path, {address: Record(record.tables, record.provenance | {"processor": "another"}).pack()})
-    assert verify(figures, small_world) == 0
-    assert "within the tolerance, by 0.5 at most" in capsys.readouterr().out
-    assert verify(figures, small_world, "--tolerance", "4") == 1
 
 
 def test_a_shipped_run_says_that_it_came_with_the_repository(both, store, tmp_path, capsys):

@@ -52,25 +52,6 @@ def test_others_resume_to_the_same_tables(settings, cut_off_and_resumed, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [lambda content: content[:1000], lambda content: b"", lambda content: b"no checkpoint"])
-def test_a_damaged_checkpoint_is_told_set_aside_and_not_gone_on_from(settings, store, caplog, damage):
-    s = settings(algorithm="local")
-
-    def cut(tick):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(s, progress=cut, store=store)
-    (checkpoint,) = store.root.glob("*/checkpoint.pt")
-    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
-    ticks = []
-    run(s, progress=ticks.append, store=store)
-    assert [tick.round for tick in ticks] == [1, 2] and not ticks[0].resumed
-    assert "local voc seed 0: its checkpoint can't be gone on from" in caplog.text
-    assert checkpoint.with_name("checkpoint.pt.damaged").exists()
-
-
-@pytest.mark.slow
 def test_the_three_replies_train_alike(settings, store, mini_world):
     """Accuracies move in steps of one sample; float rounding may flip a few of a thousand, so metrics agree to 0.5 points."""
     three = {"users": (2, 5, 6), "others": 2, "train_samples": {"MLC": 64}, "data_dir": mini_world}
